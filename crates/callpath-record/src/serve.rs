@@ -9,6 +9,8 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
+use callpath_format::address::RunAddr;
+use callpath_format::frame::FrameKey;
 use callpath_format::shared::{PROCESS_SLOTS, Session, SlotState, Source};
 use callpath_measurement::{
     Measurement, MeasurementError, SessionEnd, SessionFile, Together, encode_session, write_file,
@@ -24,6 +26,7 @@ use crate::output::Destination;
 use crate::plausible::Limits;
 use crate::process::{self, Process};
 use crate::program::{Preload, Waiter, kill};
+use crate::raw::Standing;
 use crate::settings::{RecordOptions, frames_left_out};
 use crate::shared::Shared;
 use crate::signals::{self, HandedOn, Signals};
@@ -153,6 +156,8 @@ pub(crate) struct Recorder<'o> {
     lasted: Option<Duration>,
     notes: Vec<String>,
     totals: Totals,
+    /// Exits of probed procedures without an entry, of processes that have ended.
+    unmatched_exits: u64,
     allowance: Allowance,
     /// What could not be written and is lost, and what can still be written the next time.
     loss: Option<MeasurementError>,
@@ -190,6 +195,7 @@ impl<'o> Recorder<'o> {
             lasted: None,
             notes,
             totals: Totals::default(),
+            unmatched_exits: 0,
             allowance: Allowance::new(),
             loss: None,
             trouble: None,
@@ -307,6 +313,18 @@ impl<'o> Recorder<'o> {
         false
     }
 
+    /// The frames of a thread that stands still: what is at each, the innermost first. `None`: its process is not known.
+    pub(crate) fn frames_of(&mut self, pid: Pid, standing: &Standing) -> Option<Vec<FrameKey>> {
+        let published = self.shared.publisher.published();
+        let process = self.processes.iter_mut().find(|process| process.pid() == pid)?;
+        Some(process.frames_of(standing, published))
+    }
+
+    /// An address of a process as a frame.
+    pub(crate) fn frame_at(&self, pid: Pid, at: RunAddr) -> Option<FrameKey> {
+        Some(self.processes.iter().find(|process| process.pid() == pid)?.frame_at(at))
+    }
+
     /// The processes that are measured now.
     pub(crate) fn pids(&self) -> Vec<Pid> {
         self.known().map(Process::pid).collect()
@@ -407,6 +425,7 @@ impl<'o> Recorder<'o> {
         if let Err(error) = process.write(&mut self.shared, Some(ended_ns)) {
             self.loss.get_or_insert(error);
         }
+        self.unmatched_exits = self.unmatched_exits.saturating_add(process.unmatched_exits(&self.shared));
         self.totals.add(&process, &self.shared);
         process.release(&mut self.shared);
     }
@@ -433,7 +452,7 @@ impl<'o> Recorder<'o> {
         if let Some(probes) = &mut session.probes {
             let known = self.processes.iter().chain(self.leaving.iter().map(|(process, _)| process));
             let unmatched = known.map(|process| process.unmatched_exits(&self.shared));
-            probes.unmatched_exits = unmatched.fold(self.totals.unmatched_exits, u64::saturating_add);
+            probes.unmatched_exits = unmatched.fold(self.unmatched_exits, u64::saturating_add);
         }
         session.recorder_cpu_ns = own_cpu_ns();
         session.processes = self.sequence.into();

@@ -1,5 +1,7 @@
 //! Copies of a module's procedures that call a routine where they are entered, and where they are left.
 
+use std::ops::Range;
+
 use callpath_format::address::LinkAddr;
 use callpath_format::shared::probe::Routines;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
@@ -38,6 +40,8 @@ pub struct ProbedModule {
     pub end: LinkAddr,
     /// The copies, and the procedures that cannot be copied.
     pub copies: Copies,
+    /// The code of the procedures at home, ascending: who is in it was there before.
+    pub homes: Vec<Range<LinkAddr>>,
 }
 
 /// How much new memory [`probed`] takes at most for a module of `code_bytes` bytes of code, bytes.
@@ -72,9 +76,11 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
         put(enter_of(number), thunk(enter_of(number), Some(run), entering));
     }
     let copies_at = LinkAddr(enter_of(chosen.len()).0.next_multiple_of(16));
+    let mut homes: Vec<Range<LinkAddr>> = Vec::new();
     let mut copies = copy_all(module, copies_at, |flow: &ModuleFlow<'_>, graph: &ProcedureGraph| {
         let mut plan = Plan::new(None);
         let Some(number) = chosen.iter().position(|entry| *entry == graph.entry) else { return plan };
+        homes.extend(graph.blocks.iter().map(|block| block.code.clone()));
         plan.insert(Place::Entry, Operation::Call(enter_of(number)));
         if is_timed {
             for exit in exits(flow, graph).found {
@@ -93,7 +99,8 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
         }
     }
     let end = copies.end.max(copies_at);
-    ProbedModule { changes, end, copies }
+    homes.sort_unstable_by_key(|home| home.start);
+    ProbedModule { changes, end, copies, homes }
 }
 
 impl ProbedModule {

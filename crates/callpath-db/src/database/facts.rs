@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use callpath_schema::{Metric, ProbeAccount};
 use callpath_schema::encoding::{Malformed, Reader, Writer};
+use callpath_schema::{Metric, ProbeAccount};
 
 use crate::{CpuTime, Handlers, JobInfo, Links, ProcessInfo, Quality, RankInfo, RunInfo};
 

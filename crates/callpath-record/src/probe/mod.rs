@@ -6,6 +6,7 @@
 //! and from then on, it is served as any process that is recorded.
 
 mod inject;
+mod inside;
 mod modules;
 mod patches;
 mod subject;
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
+use callpath_schema::RefusedProbe;
 use callpath_target::{Halted, Pid, ProcessHandle, raise_own_limits, survive_long_files};
 
 use crate::error::RecordError;
@@ -36,6 +38,9 @@ const TABLES_AT_MOST: Duration = Duration::from_secs(30);
 pub trait Chooser {
     /// The first instructions of those of a module. Asked once for each, and for each that comes.
     fn choose(&mut self, image: &Arc<Image>, path: &Path) -> Vec<LinkAddr>;
+
+    /// What one of them is called, with its module.
+    fn name(&self, path: &Path, entry: LinkAddr) -> String;
 
     /// Whether what was chosen in the modules that are there is worth to go on.
     ///
@@ -58,17 +63,6 @@ pub struct ProbeOptions<'o> {
     pub chooser: &'o mut dyn Chooser,
 }
 
-/// A procedure that cannot be probed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RefusedFunction {
-    /// Its module.
-    pub module: PathBuf,
-    /// Its first instruction.
-    pub entry: LinkAddr,
-    /// Why.
-    pub reason: String,
-}
-
 /// The result.
 #[derive(Debug)]
 pub struct ProbedProcess {
@@ -77,7 +71,7 @@ pub struct ProbedProcess {
     /// How many procedures were probed.
     pub probed: usize,
     /// Those that could not be.
-    pub refused: Vec<RefusedFunction>,
+    pub refused: Vec<RefusedProbe>,
     /// How long the process stood still, each time.
     pub stops: Vec<Duration>,
 }

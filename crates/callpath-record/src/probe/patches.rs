@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_image::elf::Image;
+use callpath_schema::RefusedProbe;
 use callpath_tables::module::Module;
 use callpath_tables::probes::{Probe, ProbedModule, probed, room};
 use callpath_target::{Edits, Maps, NewMemory, Pid, Write, read_memory};
@@ -13,10 +14,15 @@ use callpath_target::{Edits, Maps, NewMemory, Pid, Write, read_memory};
 use crate::error::RecordError;
 use crate::events::Probed;
 use crate::probe::inject::Injected;
+use crate::probe::inside::{inside, standing};
 use crate::probe::modules::Loaded;
-use crate::probe::{Chooser, RefusedFunction, halt};
+use crate::probe::{Chooser, halt};
+use crate::raw::Standing;
 use crate::serve::Recorder;
 use crate::settings::RecordOptions;
+
+/// What is to be changed in a module, and the code at home of what is probed there.
+type Planned = (Edits<'static>, Vec<Range<LinkAddr>>);
 
 /// The probes in one module.
 struct InModule {
@@ -42,7 +48,7 @@ pub(crate) struct Probes<'o> {
     /// Modules of which nothing is probed.
     others: Vec<Loaded>,
     pub(super) probed: usize,
-    pub(super) refused: Vec<RefusedFunction>,
+    pub(super) refused: Vec<RefusedProbe>,
     pub(super) stops: Vec<Duration>,
 }
 
@@ -103,18 +109,22 @@ impl<'o> Probes<'o> {
             let planned = self.plan(&found, pid, injected)?;
             recorder.serve();
             match planned {
-                Some(edits) => {
-                    self.apply(&edits, pid)?;
+                Some((edits, homes)) => {
+                    let threads = self.apply(&edits, pid)?;
+                    let inside = inside(recorder, pid, &threads, (&homes, found.bias));
+                    let account = recorder.probes();
+                    account.inside_when_set = account.inside_when_set.saturating_add(inside);
                     self.modules.push(InModule { loaded: found.loaded, edits });
                 }
                 None => self.others.push(found.loaded),
             }
         }
+        recorder.probes().refused.clone_from(&self.refused);
         Ok(())
     }
 
     /// What is to be changed for a module's probes.
-    fn plan(&mut self, found: &Found, pid: Pid, injected: Injected) -> Result<Option<Edits<'static>>, RecordError> {
+    fn plan(&mut self, found: &Found, pid: Pid, injected: Injected) -> Result<Option<Planned>, RecordError> {
         let Found { loaded, image, bias, chosen } = found;
         let module = Module::new(Arc::clone(image));
         let code_bytes: u64 = module.file().code().iter().map(|code| code.end.0.saturating_sub(code.start.0)).sum();
@@ -123,11 +133,11 @@ impl<'o> Probes<'o> {
             return Err(RecordError::NoRoom { module: loaded.name().to_owned() });
         };
         let probe = Probe { bias: *bias, routines: injected.routines, is_timed: self.is_timed };
-        let ProbedModule { changes, end, copies } = probed(&module, RunAddr(place).to_link(*bias), chosen, &probe);
+        let ProbedModule { changes, end, copies, homes } =
+            probed(&module, RunAddr(place).to_link(*bias), chosen, &probe);
         self.probed += copies.made.len();
-        self.refused.extend(copies.refused.iter().map(|refused| RefusedFunction {
-            module: loaded.name().to_owned(),
-            entry: refused.entry,
+        self.refused.extend(copies.refused.iter().map(|refused| RefusedProbe {
+            function: self.chooser.name(loaded.name(), refused.entry),
             reason: refused.refusal.to_string(),
         }));
         if copies.made.is_empty() {
@@ -135,19 +145,21 @@ impl<'o> Probes<'o> {
         }
         let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(*bias));
         let len_bytes = run(end).0.saturating_sub(place);
-        Ok(Some(Edits {
+        let edits = Edits {
             memory: vec![NewMemory::Code { at: RunAddr(place), len_bytes }],
             writes: changes.into_iter().map(|c| Write { at: run(c.at), old: c.old, new: c.new }).collect(),
-        }))
+        };
+        Ok(Some((edits, homes)))
     }
 
-    /// Makes the changes in a process that stands still meanwhile.
-    fn apply(&mut self, edits: &Edits<'static>, pid: Pid) -> Result<(), RecordError> {
+    /// Makes the changes in a process that stands still meanwhile. Returns its threads as they stood.
+    fn apply(&mut self, edits: &Edits<'static>, pid: Pid) -> Result<Vec<Standing>, RecordError> {
         let halted = halt(pid)?;
         halted.move_out(&changed(edits), |_| None)?;
+        let threads = standing(&halted)?;
         halted.apply(edits)?;
         self.stops.push(halted.release()?);
-        Ok(())
+        Ok(threads)
     }
 
     /// Probes what has come since, and forgets what has gone.

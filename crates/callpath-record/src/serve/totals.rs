@@ -20,8 +20,6 @@ pub(super) struct Totals {
     overwritten: Overwritten,
     /// Processes that there was no memory for.
     without_record: u64,
-    /// Exits of probed procedures without an entry.
-    pub(super) unmatched_exits: u64,
 }
 
 impl Totals {
@@ -31,7 +29,6 @@ impl Totals {
             return;
         }
         self.without_record += u64::from(process.has_no_record());
-        self.unmatched_exits = self.unmatched_exits.saturating_add(process.unmatched_exits(shared));
         self.ledger.add(process.counted(), process.threads_ever());
         process.enter_marks(shared, &mut self.unmarkable);
         let (program, calls) = process.refused_calls(shared);
