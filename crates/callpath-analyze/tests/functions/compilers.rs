@@ -51,7 +51,8 @@ fn clones_and_parts_belong_to_their_function() {
         __attribute__((noinline)) static int scaled(int a, int b) {\n  int s = 0;\n\
           for (int i = 0; i < a; i++) s += other(i * b);\n  return s;\n}\n\
         int by_seven(int a) { return scaled(a, 7) + scaled(a + 1, 7); }\n\
-        int checked(int a) {\n  if (__builtin_expect(a < 0, 0)) return seldom(a) + other(3);\n  return other(a) + 1;\n}\n";
+        int checked(int a) {\n  if (__builtin_expect(a < 0, 0)) return seldom(a) + other(3);\n\
+          return other(a) + 1;\n}\n";
     let dir = tempfile::tempdir().unwrap();
     let module = library(dir.path(), "gcc", &["-O2"], &[("clones.c", source)]);
     let functions = read(&module);
