@@ -5,7 +5,7 @@ use std::time::Duration;
 use callpath_format::address::RunAddr;
 use callpath_target::{Edits, Halted, LoadedObject, Maps, NewMemory, SharedMemory, TargetError, Write};
 
-use crate::program::{Program, compile};
+use crate::program::{Program, compile, other_user};
 
 const FREESTANDING: &[&str] = &["-O1", "-nostdlib", "-shared", "-fPIC", "-fvisibility=hidden", "-ffreestanding"];
 
@@ -46,7 +46,7 @@ fn routines_run_on_a_thread_that_sleeps() {
     let loaded = halted.load(&object(), None).unwrap();
     call_routines(&halted, &loaded);
     halted.release().unwrap();
-    program.is_right();
+    program.ends_rightly();
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn routines_run_on_a_thread_that_computes() {
     let text = std::fs::read_to_string(format!("/proc/{}/maps", program.pid())).unwrap();
     assert!(!text.contains("rwx"), "{text}");
     halted.release().unwrap();
-    program.is_right();
+    program.ends_rightly();
 }
 
 #[test]
@@ -83,12 +83,13 @@ fn a_routine_that_does_not_return_is_given_up() {
     assert!(halted.call(loaded.symbol("forever").unwrap(), [0; 6], top).is_err());
     assert_eq!(halted.call(loaded.symbol("use").unwrap(), [0; 6], top).unwrap(), 41);
     halted.release().unwrap();
-    program.is_right();
+    program.ends_rightly();
 }
 
 #[test]
 fn memory_of_ours_is_shared_with_it() {
-    let program = Program::start("computes.c", &[]);
+    // Another user cannot open what is ours.
+    let program = Program::start_as("computes.c", &[], other_user());
     let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", program.pid())).unwrap().count();
     let before = descriptors();
     let memory = SharedMemory::create(c"callpath-test", 8192).unwrap();
@@ -106,7 +107,7 @@ fn memory_of_ours_is_shared_with_it() {
     assert_eq!(unsafe { memory.base().cast::<u64>().read_volatile() }, 7);
     assert_eq!(descriptors(), before, "a descriptor was left there");
     halted.release().unwrap();
-    program.is_right();
+    program.ends_rightly();
 }
 
 /// `jmp` from one address to another.
@@ -153,5 +154,5 @@ fn a_hot_procedure_is_patched_and_put_back() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(moved > 0, "no thread stood inside the bytes");
-    program.is_right();
+    program.ends_rightly();
 }

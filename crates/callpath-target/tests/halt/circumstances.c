@@ -100,6 +100,8 @@ static void *sends(void *unused) {
     for (int i = 1; !stop; i++) {
         while (waits != i && !stop)
             usleep(50);
+        if (stop)
+            break;
         usleep(i % 5 * 400);
         pthread_kill(waiting, SIGUSR1);
         while (handled != i && !stop)
@@ -132,8 +134,11 @@ static int waits_for_signals(void) {
     ready(NULL);
     while (!stop) {
         waits++;
-        right &= epoll_pwait(poller, &got, 1, -1, &most) == -1 && errno == EINTR;
-        right &= handled == waits;
+        int result = epoll_pwait(poller, &got, 1, -1, &most), error = errno, now = handled;
+        if (result != -1 || error != EINTR || now != waits) {
+            right = 0;
+            printf("%d, %s: %d of %d\n", result, strerror(error), now, waits);
+        }
     }
     pthread_join(sender, NULL);
     pthread_join(ender, NULL);
@@ -158,8 +163,13 @@ static int waits_interruptibly(void) {
     for (int i = 1; !stop; i++) {
         waits = i;
         // One that comes before the call is entered is not seen by it: hence the time-out.
-        while (handled < i)
-            right &= epoll_wait(poller, &got, 1, 20) == 0 || (errno == EINTR && handled == i);
+        while (handled < i && !stop) {
+            int result = epoll_wait(poller, &got, 1, 20), error = errno, now = handled;
+            if (result != 0 && (error != EINTR || now != i)) {
+                right = 0;
+                printf("%d, %s: %d of %d\n", result, strerror(error), now, i);
+            }
+        }
     }
     pthread_join(sender, NULL);
     pthread_join(ender, NULL);
