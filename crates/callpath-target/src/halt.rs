@@ -11,6 +11,7 @@ mod refusal;
 mod release;
 mod routine;
 mod sharers;
+mod signal_frames;
 mod tracer;
 mod worker;
 

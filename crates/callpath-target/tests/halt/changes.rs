@@ -5,7 +5,7 @@ use std::time::Duration;
 use callpath_format::address::RunAddr;
 use callpath_target::{Edits, Halted, LoadedObject, Maps, NewMemory, SharedMemory, TargetError, Write};
 
-use crate::program::{Program, compile};
+use crate::program::{Program, compile, other_user};
 
 const FREESTANDING: &[&str] = &["-O1", "-nostdlib", "-shared", "-fPIC", "-fvisibility=hidden", "-ffreestanding"];
 
@@ -46,7 +46,7 @@ fn routines_run_on_a_thread_that_sleeps() {
     let loaded = halted.load(&object(), None).unwrap();
     call_routines(&halted, &loaded);
     halted.release().unwrap();
-    program.is_right();
+    program.ends_rightly();
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn routines_run_on_a_thread_that_computes() {
     let text = std::fs::read_to_string(format!("/proc/{}/maps", program.pid())).unwrap();
     assert!(!text.contains("rwx"), "{text}");
     halted.release().unwrap();
-    program.is_right();
+    program.ends_rightly();
 }
 
 #[test]
@@ -83,12 +83,13 @@ fn a_routine_that_does_not_return_is_given_up() {
     assert!(halted.call(loaded.symbol("forever").unwrap(), [0; 6], top).is_err());
     assert_eq!(halted.call(loaded.symbol("use").unwrap(), [0; 6], top).unwrap(), 41);
     halted.release().unwrap();
-    program.is_right();
+    program.ends_rightly();
 }
 
 #[test]
 fn memory_of_ours_is_shared_with_it() {
-    let program = Program::start("computes.c", &[]);
+    // Another user cannot open what is ours.
+    let program = Program::start_as("computes.c", &[], other_user());
     let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", program.pid())).unwrap().count();
     let before = descriptors();
     let memory = SharedMemory::create(c"callpath-test", 8192).unwrap();
@@ -106,7 +107,7 @@ fn memory_of_ours_is_shared_with_it() {
     assert_eq!(unsafe { memory.base().cast::<u64>().read_volatile() }, 7);
     assert_eq!(descriptors(), before, "a descriptor was left there");
     halted.release().unwrap();
-    program.is_right();
+    program.ends_rightly();
 }
 
 /// `jmp` from one address to another.
@@ -153,5 +154,55 @@ fn a_hot_procedure_is_patched_and_put_back() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(moved > 0, "no thread stood inside the bytes");
-    program.is_right();
+    program.ends_rightly();
+}
+
+#[test]
+fn what_a_handler_returns_to_is_moved() {
+    /// Where the program says that a handler runs, and is told to let it return.
+    const IN_HANDLER: u64 = 4;
+    const GO_ON: u64 = 8;
+    /// The code's length.
+    const LEN: u64 = 10;
+    for name in ["spins_here", "spins_elsewhere"] {
+        let program = Program::start("circumstances.c", &[name]);
+        let (spin, flags) = (program.addresses[0], program.addresses[1]);
+        // It may not have begun yet.
+        std::thread::sleep(Duration::from_millis(20));
+        program.signal(libc::SIGUSR1);
+        let read = |halted: &Halted, at: u64, len: usize| {
+            let mut bytes = vec![0; len];
+            assert_eq!(halted.read(RunAddr(at), &mut bytes).unwrap(), len);
+            bytes
+        };
+        let halted = loop {
+            let halted = program.halt();
+            if read(&halted, flags.0 + IN_HANDLER, 4) != [0; 4] {
+                break halted;
+            }
+        };
+        let code = read(&halted, spin.0, LEN as usize);
+        assert_eq!(code.last(), Some(&0xc3), "{code:x?}");
+        let maps = Maps::read(program.pid()).unwrap();
+        let copy = RunAddr(maps.free_near(spin.0..spin.0 + LEN, 4096).unwrap());
+        let edits = Edits {
+            memory: vec![NewMemory::Code { at: copy, len_bytes: 4096 }],
+            writes: vec![
+                Write { at: copy, old: None, new: code.clone() },
+                // Traps: nothing may be executed there any more.
+                Write { at: spin, old: Some(code), new: vec![0xcc; LEN as usize] },
+            ],
+        };
+        let changing = [spin..RunAddr(spin.0 + LEN)];
+        let error = halted.move_out(&changing, |_| None).unwrap_err();
+        assert!(matches!(error, TargetError::InTheWay { .. }), "{error}");
+        assert!(error.to_string().contains("handler"), "{error}");
+        let moved = halted.move_out(&changing, |at| Some(RunAddr(at.0 - spin.0 + copy.0))).unwrap();
+        assert_eq!(moved, 1);
+        halted.apply(&edits).unwrap();
+        halted.write(RunAddr(flags.0 + GO_ON), &1_u32.to_le_bytes()).unwrap();
+        halted.release().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        program.ends_rightly();
+    }
 }

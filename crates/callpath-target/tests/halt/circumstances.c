@@ -100,6 +100,8 @@ static void *sends(void *unused) {
     for (int i = 1; !stop; i++) {
         while (waits != i && !stop)
             usleep(50);
+        if (stop)
+            break;
         usleep(i % 5 * 400);
         pthread_kill(waiting, SIGUSR1);
         while (handled != i && !stop)
@@ -132,8 +134,11 @@ static int waits_for_signals(void) {
     ready(NULL);
     while (!stop) {
         waits++;
-        right &= epoll_pwait(poller, &got, 1, -1, &most) == -1 && errno == EINTR;
-        right &= handled == waits;
+        int result = epoll_pwait(poller, &got, 1, -1, &most), error = errno, now = handled;
+        if (result != -1 || error != EINTR || now != waits) {
+            right = 0;
+            printf("%d, %s: %d of %d\n", result, strerror(error), now, waits);
+        }
     }
     pthread_join(sender, NULL);
     pthread_join(ender, NULL);
@@ -158,13 +163,63 @@ static int waits_interruptibly(void) {
     for (int i = 1; !stop; i++) {
         waits = i;
         // One that comes before the call is entered is not seen by it: hence the time-out.
-        while (handled < i)
-            right &= epoll_wait(poller, &got, 1, 20) == 0 || (errno == EINTR && handled == i);
+        while (handled < i && !stop) {
+            int result = epoll_wait(poller, &got, 1, 20), error = errno, now = handled;
+            if (result != 0 && (error != EINTR || now != i)) {
+                right = 0;
+                printf("%d, %s: %d of %d\n", result, strerror(error), now, i);
+            }
+        }
     }
     pthread_join(sender, NULL);
     pthread_join(ender, NULL);
     return right && waits > 1;
 }
+
+// Spins; the code is position-independent. A handler that interrupts it waits, on a stack of its own if so asked.
+__attribute__((naked, noinline)) void spin(volatile int *flag __attribute__((unused))) {
+    __asm__("nop\n 1: nop\n mov (%rdi), %eax\n nop\n test %eax, %eax\n je 1b\n ret\n .balign 16\n");
+}
+
+static volatile struct {
+    int spun, in_handler, go_on;
+} flags;
+
+static void on_wait(int number) {
+    flags.in_handler = number;
+    while (!flags.go_on)
+        usleep(100);
+}
+
+static void *ends_spinning(void *unused) {
+    int right = at_end();
+    flags.spun = 1;
+    return right ? unused : NULL;
+}
+
+static int spins(int on_other_stack) {
+    static char other[65536];
+    stack_t stack = {.ss_sp = other, .ss_size = sizeof other};
+    sigaltstack(&stack, NULL);
+    struct sigaction action = {.sa_handler = on_wait, .sa_flags = on_other_stack ? SA_ONSTACK : 0};
+    sigaction(SIGUSR1, &action, NULL);
+    pthread_t ender;
+    void *right;
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &one, NULL);
+    pthread_create(&ender, NULL, ends_spinning, "right");
+    pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+    printf("ready %p %p\n", (void *)spin, (void *)&flags);
+    fflush(stdout);
+    spin(&flags.spun);
+    pthread_join(ender, &right);
+    return right && flags.in_handler == SIGUSR1;
+}
+
+static int spins_here(void) { return spins(0); }
+static int spins_elsewhere(void) { return spins(1); }
 
 // One signal, and nothing else, interrupts it.
 static int waits_once(void) {
@@ -181,7 +236,7 @@ int main(int count, char **arguments) {
         const char *name;
         int (*body)(void);
     } bodies[] = {{"shares", shares},   {"without_first", without_first},         {"filtered", filtered},
-                  {"vforks", vforks}, {"waits_once", waits_once},   {"waits_for_signals", waits_for_signals}, {"waits_interruptibly", waits_interruptibly}};
+                  {"vforks", vforks}, {"waits_once", waits_once}, {"spins_here", spins_here}, {"spins_elsewhere", spins_elsewhere},   {"waits_for_signals", waits_for_signals}, {"waits_interruptibly", waits_interruptibly}};
     for (unsigned i = 0; count == 2 && i < sizeof bodies / sizeof *bodies; i++)
         if (strcmp(bodies[i].name, arguments[1]) == 0)
             return end(bodies[i].body());

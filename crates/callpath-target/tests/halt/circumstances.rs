@@ -1,12 +1,12 @@
 //! Processes that are stopped already, odd, or not to be had; and callpath killed.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use callpath_target::{Halted, Pid, TargetError};
 
-use crate::program::Program;
+use crate::program::{Program, other_user};
 
 fn odd(name: &str) -> Program {
     Program::start("circumstances.c", &[name])
@@ -29,7 +29,7 @@ fn a_stopped_program_stays_stopped() {
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(program.state(), 'T');
     program.signal(libc::SIGCONT);
-    program.is_right();
+    program.ends_rightly();
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_program_stopped_and_continued_while_halted() {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    program.is_right();
+    program.ends_rightly();
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_process_that_shares_the_memory_stands_still_too() {
     halted.read(program.addresses[0], &mut bytes).unwrap();
     assert!(u64::from_le_bytes(bytes) > before, "it runs on");
     drop(halted);
-    program.is_right();
+    program.ends_rightly();
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn the_first_thread_may_have_ended() {
     assert_eq!(halted.threads().unwrap().len(), 1);
     assert_eq!(halted.system_call(libc::SYS_getpid, [0; 6]).unwrap(), i64::from(program.pid().0));
     halted.release().unwrap();
-    program.is_right();
+    program.ends_rightly();
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn no_system_call_where_a_filter_might_kill() {
     let error = halted.system_call(libc::SYS_getpid, [0; 6]).unwrap_err();
     assert!(matches!(error, TargetError::Seccomp { .. }), "{error}");
     halted.release().unwrap();
-    program.is_right();
+    program.ends_rightly();
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_child_by_vfork_is_waited_for() {
     let halted = program.halt();
     assert_eq!(halted.threads().unwrap(), [program.pid()]);
     halted.release().unwrap();
-    program.is_right();
+    program.ends_rightly();
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn calls_are_interrupted_by_signals_and_by_nothing_else() {
             halted.release().unwrap();
             std::thread::sleep(Duration::from_micros(round % 7 * 400));
         }
-        program.is_right();
+        program.ends_rightly();
     }
 }
 
@@ -145,7 +145,7 @@ fn a_signal_that_comes_while_halted_interrupts_its_call() {
             halted.release().unwrap();
             program.await_state('S');
         }
-        program.is_right();
+        program.ends_rightly();
     }
 }
 
@@ -159,7 +159,7 @@ fn a_second_tracer_is_named() {
     assert!(error.to_string().contains(own.trim()), "{error}");
     halted.release().unwrap();
     program.halt().release().unwrap();
-    program.is_right();
+    program.ends_rightly();
 }
 
 #[test]
@@ -200,22 +200,47 @@ const TO_HALT: &str = "CALLPATH_TEST_TO_HALT";
 #[ignore = "started by the test below"]
 fn halts_and_waits_to_be_killed() {
     let Ok(pid) = std::env::var(TO_HALT) else { return };
-    let halted = Halted::halt(Pid(pid.parse().unwrap()), Duration::from_secs(10)).unwrap();
+    let halted = match Halted::halt(Pid(pid.parse().unwrap()), Duration::from_secs(10)) {
+        Ok(halted) => halted,
+        Err(error) => return println!("\n{error}"),
+    };
     halted.system_call(libc::SYS_getpid, [0; 6]).unwrap();
     println!("\nhalted");
     std::thread::sleep(Duration::from_secs(60));
     halted.release().unwrap();
 }
 
+/// A copy of this test that halts a process.
+fn halting(program: &Program, user: Option<u32>) -> (Child, BufReader<ChildStdout>) {
+    use std::os::unix::process::CommandExt;
+    let mut tracer = Command::new(std::env::current_exe().unwrap());
+    tracer.args(["--exact", "circumstances::halts_and_waits_to_be_killed", "--ignored", "--nocapture"]);
+    tracer.env(TO_HALT, program.pid().to_string()).stdout(Stdio::piped());
+    user.map(|user| tracer.uid(user));
+    let mut tracer = tracer.spawn().unwrap();
+    let output = BufReader::new(tracer.stdout.take().unwrap());
+    (tracer, output)
+}
+
+#[test]
+fn another_users_process() {
+    // Only root can become another user.
+    let Some(user) = other_user() else { return };
+    let program = Program::start("computes.c", &[]);
+    let (mut tracer, mut output) = halting(&program, Some(user));
+    let mut text = String::new();
+    output.read_to_string(&mut text).unwrap();
+    assert!(text.contains("it belongs to another user (0, callpath runs as 65534)"), "{text}");
+    assert!(text.contains("CAP_SYS_PTRACE"), "{text}");
+    tracer.wait().unwrap();
+    program.ends_rightly();
+}
+
 #[test]
 fn a_program_runs_on_when_its_tracer_is_killed() {
     let program = Program::start("busy.c", &[]);
     for _ in 0..10 {
-        let mut tracer = Command::new(std::env::current_exe().unwrap());
-        tracer.args(["--exact", "circumstances::halts_and_waits_to_be_killed", "--ignored", "--nocapture"]);
-        tracer.env(TO_HALT, program.pid().to_string()).stdout(Stdio::piped());
-        let mut tracer = tracer.spawn().unwrap();
-        let mut output = BufReader::new(tracer.stdout.take().unwrap());
+        let (mut tracer, mut output) = halting(&program, None);
         let mut line = String::new();
         while line != "halted\n" {
             line.clear();
@@ -231,5 +256,5 @@ fn a_program_runs_on_when_its_tracer_is_killed() {
             std::thread::yield_now();
         }
     }
-    program.is_right();
+    program.ends_rightly();
 }
