@@ -7,7 +7,7 @@ use callpath_format::shared::probe::Routines;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
 use callpath_x86::rewrite::{Operation, Place, Plan, THUNK_LEN_BYTES, exits, thunk};
 
-use crate::copies::{Copies, Refused, copy_all};
+use crate::copies::{Copies, Refused, copy_chosen};
 use crate::module::Module;
 
 /// What the routines are that copies call, in a process.
@@ -51,7 +51,8 @@ pub fn room(code_bytes: u64, procedures: u64) -> u64 {
     code_bytes.saturating_mul(8).saturating_add(procedures.saturating_mul(PER_PROCEDURE)).saturating_add(1 << 16)
 }
 
-/// Probes the procedures that begin at `chosen`, with new memory at `at`.
+/// Probes the procedures that begin at `chosen`, ascending, with new memory at `at`. Calls lead to the originals' entries,
+/// so that each procedure's probe can be taken out alone.
 ///
 /// ```text
 /// at        the addresses of both routines
@@ -77,9 +78,9 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
     }
     let copies_at = LinkAddr(enter_of(chosen.len()).0.next_multiple_of(16));
     let mut homes: Vec<Range<LinkAddr>> = Vec::new();
-    let mut copies = copy_all(module, copies_at, |flow: &ModuleFlow<'_>, graph: &ProcedureGraph| {
+    let copies = copy_chosen(module, copies_at, chosen, |flow: &ModuleFlow<'_>, graph: &ProcedureGraph| {
         let mut plan = Plan::new(None);
-        let Some(number) = chosen.iter().position(|entry| *entry == graph.entry) else { return plan };
+        let Ok(number) = chosen.binary_search(&graph.entry) else { return plan };
         homes.extend(graph.blocks.iter().map(|block| block.code.clone()));
         plan.insert(Place::Entry, Operation::Call(enter_of(number)));
         if is_timed {
@@ -89,9 +90,6 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
         }
         plan
     });
-    copies.made.retain(|made| chosen.contains(&made.copy.entry));
-    copies.refused.retain(|refused| chosen.contains(&refused.entry));
-    copies.link();
     for made in &copies.made {
         changes.push(Change { at: made.copy.at, old: None, new: made.copy.code.clone() });
         for patch in &made.copy.patches {

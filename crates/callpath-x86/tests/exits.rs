@@ -29,8 +29,11 @@ fn with_procedures<T>(procedures: &[&[u8]], then: impl FnOnce(&ModuleFlow<'_>, &
     then(&flow, &graphs)
 }
 
-/// Of the first procedure, as offsets in it.
-fn found(procedures: &[&[u8]]) -> (Vec<(Place, ExitKind)>, Vec<(u64, LeftOut)>) {
+/// Exits, and ways out that are none, as offsets in their procedure.
+type Found = (Vec<(Place, ExitKind)>, Vec<(u64, LeftOut)>);
+
+/// Of the first procedure.
+fn found(procedures: &[&[u8]]) -> Found {
     with_procedures(procedures, |flow, graphs| {
         let exits = exits(flow, &graphs[0]);
         let place = |place| match place {
