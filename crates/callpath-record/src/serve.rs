@@ -20,7 +20,7 @@ use callpath_target::{Ended, Launch, Pid, find_program, raise_own_limits, surviv
 
 use crate::asks::{self, Allowance};
 use crate::error::RecordError;
-use crate::events::Clock;
+use crate::events::{Clock, Probed};
 use crate::offered;
 use crate::output::Destination;
 use crate::plausible::Limits;
@@ -333,6 +333,25 @@ impl<'o> Recorder<'o> {
     /// The account of probes, from the first call on a part of the measurement.
     pub(crate) fn probes(&mut self) -> &mut ProbeAccount {
         self.session.probes.get_or_insert_default()
+    }
+
+    /// Whether activations can be timed: there is a metric for that.
+    pub(crate) fn measures_time(&self) -> bool {
+        self.options.measures(Probed::WallTime)
+    }
+
+    /// Writes the files now.
+    ///
+    /// # Errors
+    /// Why not, for the user.
+    pub(crate) fn write_now(&mut self) -> Result<(), String> {
+        self.serve();
+        self.trouble = None;
+        self.write_all();
+        match &self.trouble {
+            Some(error) => Err(format!("failed to {error}")),
+            None => Ok(()),
+        }
     }
 
     /// Notes something for the user, once.

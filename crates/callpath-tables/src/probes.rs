@@ -7,7 +7,7 @@ use callpath_format::shared::probe::Routines;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
 use callpath_x86::rewrite::{Operation, Place, Plan, THUNK_LEN_BYTES, exits, thunk};
 
-use crate::copies::{Copies, Refused, copy_chosen};
+use crate::copies::{Copies, Made, Refused, copy_chosen};
 use crate::module::Module;
 
 /// What the routines are that copies call, in a process.
@@ -32,10 +32,21 @@ pub struct Change {
     pub new: Vec<u8>,
 }
 
+/// The probe of one procedure, as data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProbedFunction {
+    /// The procedure's first instruction, at home.
+    pub entry: LinkAddr,
+    /// What is written: its copy, and the jumps that lead there.
+    pub changes: Vec<Change>,
+}
+
 /// Probes of some procedures of a module, as data.
 pub struct ProbedModule {
-    /// What is written.
+    /// What is written for all of them.
     pub changes: Vec<Change>,
+    /// What is written for each, by ascending entry.
+    pub functions: Vec<ProbedFunction>,
     /// One past the last byte of new memory.
     pub end: LinkAddr,
     /// The copies, and the procedures that cannot be copied.
@@ -90,15 +101,16 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
         }
         plan
     });
-    for made in &copies.made {
-        changes.push(Change { at: made.copy.at, old: None, new: made.copy.code.clone() });
-        for patch in &made.copy.patches {
-            changes.push(Change { at: patch.at, old: Some(patch.old.clone()), new: patch.new.clone() });
-        }
-    }
+    let function = |made: &Made| {
+        let copy = Change { at: made.copy.at, old: None, new: made.copy.code.clone() };
+        let patches = made.copy.patches.iter();
+        let patches = patches.map(|patch| Change { at: patch.at, old: Some(patch.old.clone()), new: patch.new.clone() });
+        ProbedFunction { entry: made.copy.entry, changes: [copy].into_iter().chain(patches).collect() }
+    };
+    let functions = copies.made.iter().map(function).collect();
     let end = copies.end.max(copies_at);
     homes.sort_unstable_by_key(|home| home.start);
-    ProbedModule { changes, end, copies, homes }
+    ProbedModule { changes, functions, end, copies, homes }
 }
 
 impl ProbedModule {

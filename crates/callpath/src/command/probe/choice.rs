@@ -97,6 +97,26 @@ impl Chooser for Choice {
         selection.chosen.iter().map(|function| function.entry).collect()
     }
 
+    fn add(&mut self, patterns: &[String]) -> Result<(), String> {
+        for typed in patterns {
+            let pattern = Pattern::parse(typed).map_err(|error| format!("failed to {error}"))?;
+            if !self.patterns.contains(&pattern) {
+                self.patterns.push(pattern);
+                self.is_found.push(false);
+            }
+        }
+        // All modules are looked at again.
+        self.modules.clear();
+        Ok(())
+    }
+
+    fn is_meant(&self, patterns: &[String], path: &Path, entry: LinkAddr) -> Result<bool, String> {
+        let parsed: Result<Vec<Pattern>, _> = patterns.iter().map(|typed| Pattern::parse(typed)).collect();
+        let parsed = parsed.map_err(|error| format!("failed to {error}"))?;
+        let mut of_path = self.modules.iter().filter(|functions| functions.path() == path);
+        Ok(of_path.any(|functions| functions.select(&parsed).chosen.iter().any(|function| function.entry == entry)))
+    }
+
     fn name(&self, path: &Path, entry: LinkAddr) -> String {
         let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         match self.names.get(&(path.to_owned(), entry)) {
