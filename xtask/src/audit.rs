@@ -1,4 +1,5 @@
-//! `cargo xtask audit-collect`: what the preloaded object needs, offers and contains.
+//! `cargo xtask audit-collect`: what the objects that run inside of programs need, offer and contain: the one that is
+//! preloaded, and the one that is injected.
 //! It reads the linked object that the build script left, not sources.
 //!
 //! A handler may not allocate, lock, resolve a symbol or panic. What the object does not contain, it cannot do. It is
@@ -95,36 +96,55 @@ const OLDEST_GLIBC: (u32, u32) = (2, 31);
 /// library that had it when the object was linked.
 const VERSIONS: &[&str] = &[];
 
-/// Thread-local storage that it may take of the loader's reserve, bytes.
-const LARGEST_TLS_BYTES: u64 = 64;
+/// What an object may need and offer.
+struct Rules {
+    exports: &'static [&'static str],
+    imports: &'static [(&'static str, bool)],
+    /// Thread-local storage that it may take of the loader's reserve, bytes.
+    largest_tls_bytes: u64,
+    /// The program's loader maps and binds it.
+    is_loaded: bool,
+}
+
+const PRELOADED: Rules = Rules { exports: EXPORTS, imports: IMPORTS, largest_tls_bytes: 64, is_loaded: true };
+
+/// Nothing binds it: it can need nothing.
+const INJECTED: Rules = Rules { exports: &["callpath_join"], imports: &[], largest_tls_bytes: 0, is_loaded: false };
 
 /// `cargo xtask audit-collect [--object FILE]`
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     arguments.only(&["object"])?;
-    let object = match arguments.text("object") {
-        Some(path) => path.into(),
-        None => build::release()?.preload,
+    let objects = match arguments.text("object") {
+        Some(path) => vec![path.into()],
+        None => {
+            let built = build::release()?;
+            vec![built.preload, built.inject]
+        }
     };
-    check(&object)?;
-    println!("ok: {}", object.display());
+    for object in objects {
+        check(&object)?;
+        println!("ok: {}", object.display());
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Fails with everything about the object that is not allowed.
 pub fn check(path: &Path) -> anyhow::Result<()> {
     let bytes = std::fs::read(path).with_context(|| format!("failed to read {}", path.display()))?;
-    let wrong = complaints(&bytes).with_context(|| format!("failed to read the ELF file {}", path.display()))?;
+    let is_injected = path.file_name().is_some_and(|name| name.to_string_lossy().contains("inject"));
+    let rules = if is_injected { &INJECTED } else { &PRELOADED };
+    let wrong = complaints(&bytes, rules).with_context(|| format!("failed to read the ELF file {}", path.display()))?;
     ensure!(wrong.is_empty(), "{}:\n  {}", path.display(), wrong.join("\n  "));
     Ok(())
 }
 
-fn complaints(bytes: &[u8]) -> anyhow::Result<Vec<String>> {
+fn complaints(bytes: &[u8], rules: &Rules) -> anyhow::Result<Vec<String>> {
     let mut wrong = Vec::new();
     let file = ElfFile64::<object::Endianness>::parse(bytes)?;
     let endian = file.endian();
 
     let (exports, needed) = symbols::dynamic(&file, bytes)?;
-    println!("{} functions exported, {} allowed", exports.len(), EXPORTS.len());
+    println!("{} functions exported, {} allowed", exports.len(), rules.exports.len());
     println!(
         "{} symbols needed: {}",
         needed.len(),
@@ -137,15 +157,17 @@ fn complaints(bytes: &[u8]) -> anyhow::Result<Vec<String>> {
             "GLIBC_{major}.{minor}"
         ))
     );
-    println!("{} definitions looked up when it is loaded", symbols::looked_up(&file, bytes)?.len());
-    for name in exports.iter().filter(|name| !EXPORTS.contains(&name.as_str())) {
+    if rules.is_loaded {
+        println!("{} definitions looked up when it is loaded", symbols::looked_up(&file, bytes)?.len());
+    }
+    for name in exports.iter().filter(|name| !rules.exports.contains(&name.as_str())) {
         wrong.push(format!("exports {name}, which xtask/src/audit.rs does not list"));
     }
-    for name in EXPORTS.iter().filter(|name| !exports.iter().any(|export| export == *name)) {
+    for name in rules.exports.iter().filter(|name| !exports.iter().any(|export| export == *name)) {
         wrong.push(format!("does not export {name}, which xtask/src/audit.rs lists"));
     }
     for symbol in &needed {
-        match IMPORTS.iter().find(|(name, _)| *name == symbol.name) {
+        match rules.imports.iter().find(|(name, _)| *name == symbol.name) {
             None => wrong.push(format!("needs {symbol}, which may not be called from a handler")),
             Some((_, true)) if !symbol.may_be_missing => {
                 wrong.push(format!("needs {symbol}, which glibc {OLDEST_GLIBC:?} may lack: it must be weak"));
@@ -186,8 +208,9 @@ fn complaints(bytes: &[u8]) -> anyhow::Result<Vec<String>> {
         }
         if segment.p_type(endian) == elf::PT_TLS {
             println!("thread-local storage: {} bytes, at a fixed offset", segment.p_memsz(endian));
-            if segment.p_memsz(endian) > LARGEST_TLS_BYTES {
-                wrong.push(format!("takes more than {LARGEST_TLS_BYTES} bytes of thread-local storage"));
+            if segment.p_memsz(endian) > rules.largest_tls_bytes {
+                let most = rules.largest_tls_bytes;
+                wrong.push(format!("takes more than {most} bytes of thread-local storage"));
             }
         }
         for entry in segment.dynamic(endian, bytes)?.into_iter().flatten() {
@@ -211,10 +234,10 @@ fn complaints(bytes: &[u8]) -> anyhow::Result<Vec<String>> {
             }
         }
     }
-    if !now {
+    if rules.is_loaded && !now {
         wrong.push("is not bound at once (-z now): a handler could end up in the dynamic loader".into());
     }
-    if !first {
+    if rules.is_loaded && !first {
         wrong.push("is not initialized first (-z initfirst): constructors before it would go unmeasured".into());
     }
     Ok(wrong)

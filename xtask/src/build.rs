@@ -28,8 +28,8 @@ pub fn cargo() -> Command {
     command
 }
 
-/// The manifests of crates outside the workspace that are checked nevertheless.
-pub const PRELOAD_MANIFEST: &str = "crates/callpath-preload/Cargo.toml";
+/// The manifests of crates outside the workspace that are checked nevertheless: the objects that run inside of programs.
+pub const OBJECT_MANIFESTS: [&str; 2] = ["crates/callpath-preload/Cargo.toml", "crates/callpath-inject/Cargo.toml"];
 
 /// `cargo metadata` of a manifest; `extra` are further arguments.
 pub fn metadata(manifest: &str, extra: &[&str]) -> anyhow::Result<Value> {
@@ -57,8 +57,10 @@ pub enum Profile {
 pub struct Built {
     /// The command.
     pub callpath: PathBuf,
-    /// The object that its build script made and embedded.
+    /// The object that its build script made and embedded, to be preloaded.
     pub preload: PathBuf,
+    /// The same, to be injected.
+    pub inject: PathBuf,
 }
 
 /// The command that `--callpath FILE` names (an older build to compare with, say), or a release build.
@@ -87,7 +89,7 @@ pub fn callpath(profile: Profile) -> anyhow::Result<Built> {
         .output()
         .context("failed to run cargo build")?;
     ensure!(output.status.success(), "cargo build --profile {profile} --package callpath failed");
-    let (mut callpath, mut preload) = (None, None);
+    let (mut callpath, mut preload, mut inject) = (None, None, None);
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let Ok(message) = serde_json::from_str::<Value>(line) else { continue };
         let of_callpath = message["package_id"].as_str().is_some_and(|id| id.contains("/callpath#"));
@@ -96,7 +98,9 @@ pub fn callpath(profile: Profile) -> anyhow::Result<Built> {
                 callpath = message["executable"].as_str().map(PathBuf::from).or(callpath);
             }
             Some("build-script-executed") if of_callpath => {
-                preload = variable(&message["env"], "CALLPATH_PRELOAD_OBJECT").map(PathBuf::from).or(preload);
+                let object = |name| variable(&message["env"], name).map(PathBuf::from);
+                preload = object("CALLPATH_PRELOAD_OBJECT").or(preload);
+                inject = object("CALLPATH_INJECT_OBJECT").or(inject);
             }
             _ => {}
         }
@@ -104,6 +108,7 @@ pub fn callpath(profile: Profile) -> anyhow::Result<Built> {
     Ok(Built {
         callpath: callpath.context("cargo names no executable of package callpath")?,
         preload: preload.context("the build script of callpath does not name CALLPATH_PRELOAD_OBJECT")?,
+        inject: inject.context("the build script of callpath does not name CALLPATH_INJECT_OBJECT")?,
     })
 }
 

@@ -4,7 +4,7 @@
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::build::{self, PRELOAD_MANIFEST};
+use crate::build::{self, OBJECT_MANIFESTS};
 
 /// A crate and what it may use.
 struct Layer {
@@ -28,6 +28,7 @@ const LAYERS: &[Layer] = &[
     inside("callpath-unwind", &["callpath-format"]),
     inside("callpath-collect", &["callpath-format", "callpath-unwind"]),
     inside("callpath-preload", &["callpath-collect", "callpath-format"]),
+    inside("callpath-inject", &["callpath-collect", "callpath-format"]),
     layer("callpath-image", &["callpath-format"]),
     layer("callpath-x86", &["callpath-format"]),
     layer("callpath-target", &["callpath-format"]),
@@ -103,7 +104,7 @@ const RESERVED: &[(&str, &[&str])] = &[
 /// Fails with every dependency that the table does not allow.
 pub fn check() -> anyhow::Result<()> {
     let mut wrong = Vec::new();
-    for manifest in ["Cargo.toml", PRELOAD_MANIFEST] {
+    for manifest in ["Cargo.toml"].into_iter().chain(OBJECT_MANIFESTS) {
         let metadata = build::metadata(manifest, &["--no-deps"])?;
         for package in metadata["packages"].as_array().context("cargo metadata without packages")? {
             check_package(package, &mut wrong);

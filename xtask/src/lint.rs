@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, ensure};
 
 use crate::arguments::Arguments;
-use crate::build::{self, PRELOAD_MANIFEST};
+use crate::build::{self, OBJECT_MANIFESTS};
 use crate::report::Report;
 use crate::{circles, fuzz_targets, install, layers, licences, paths, rooms};
 
@@ -22,13 +22,16 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 pub fn steps(report: &mut Report) {
     report.step("formatting", || {
         passes(build::cargo().args(["fmt", "--all", "--check"]))?;
-        passes(build::cargo().args(["fmt", "--check", "--manifest-path", PRELOAD_MANIFEST]))?;
+        for manifest in OBJECT_MANIFESTS {
+            passes(build::cargo().args(["fmt", "--check", "--manifest-path", manifest]))?;
+        }
         passes(build::cargo().args(["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"]))
     });
     report.step("clippy", || {
         passes(build::cargo().args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
-        let preload = ["clippy", "--locked", "--manifest-path", PRELOAD_MANIFEST, "--", "-D", "warnings"];
-        passes(build::cargo().args(preload))
+        OBJECT_MANIFESTS.into_iter().try_for_each(|manifest| {
+            passes(build::cargo().args(["clippy", "--locked", "--manifest-path", manifest, "--", "-D", "warnings"]))
+        })
     });
     report.step("directions of the crates' dependencies", layers::check);
     report.step("licences", licences::check_licences);

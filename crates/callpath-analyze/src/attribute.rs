@@ -23,6 +23,7 @@ use thread::{Adder, Merged};
 use crate::links::{LinkRater, Modules};
 use crate::names::ModuleNames;
 use callpath_measurement::{Measurement, MeasurementError, PackFile, ProcessFile, SampleTally};
+use callpath_schema::ProbeAccount;
 
 /// The profile of a measurement.
 pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress: Progress<'_>) -> Profile {
@@ -98,6 +99,9 @@ impl Attribution {
             found.add_process(measurement, process, Recorded { modules: &modules, columns });
         }
         describe(&mut profile, measurement);
+        // Each entry of a probed function that was counted is a sample.
+        let hits = profile.quality.taken;
+        profile.quality.probes = measurement.session.probes.clone().map(|probes| ProbeAccount { hits, ..probes });
         let notes = code_notes(&profile, measurement, &self.code);
         (profile, notes)
     }
@@ -200,6 +204,7 @@ fn add_tally(quality: &mut Quality, tally: &SampleTally) {
         links: Links::default(),
         overhead_ns: tally.handler_ns,
         handlers: Handlers { longest_ns: tally.handler_max_ns, histogram: tally.handler_histogram.clone() },
+        probes: None,
     });
 }
 

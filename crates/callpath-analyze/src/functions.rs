@@ -3,15 +3,17 @@
 //! Symbols decide where they can. DWARF is read for a source file, for what tells functions of one name apart, for the
 //! exact names of Rust's, and for the calls that the compiler inlined: of the units in question only, but for the last.
 
+mod address;
 mod closest;
 mod matching;
 mod pattern;
 mod select;
 mod source;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use callpath_format::address::LinkAddr;
 use callpath_image::code_symbols::{CodeSymbol, CodeSymbols};
@@ -107,6 +109,8 @@ pub struct Functions {
     parts: Vec<Range<LinkAddr>>,
     /// Read when first asked for.
     scopes: OnceLock<Option<Scopes>>,
+    /// What was found wrong with units of DWARF.
+    odd: Mutex<BTreeSet<String>>,
     /// For each name that several have, those.
     namesakes: OnceLock<FxHashMap<String, Vec<usize>>>,
 }
@@ -118,14 +122,14 @@ struct Listed {
     raw_name: String,
     /// Demangled.
     name: String,
-    /// Only DWARF knows all of its name.
+    /// Only DWARF knows all of its name: of Rust, mangled by the older rules.
     is_inexact: bool,
     chooses: bool,
     is_exported: bool,
 }
 
 impl Functions {
-    /// Reads the symbols of the module at `path`, and of its debug file below `debug_roots` (`/usr/lib/debug`, usually).
+    /// Reads the symbols of the module at `path`, and of its debug file below `debug_roots` (`/usr/lib/debug`, mostly).
     pub fn read(path: &Path, debug_roots: &[PathBuf]) -> Result<Functions, ImageError> {
         Ok(Functions::of(&Arc::new(Image::read(path)?), path, debug_roots))
     }
@@ -150,7 +154,7 @@ impl Functions {
                 size_bytes: procedure.len,
                 raw_name: raw_name.to_owned(),
                 name: demangle(raw_name).into_owned(),
-                is_inexact: demangle::identity(raw_name) != 0,
+                is_inexact: !raw_name.starts_with("_R") && demangle::identity(raw_name) != 0,
                 chooses: aliases.iter().any(|symbol| symbol.chooses),
                 is_exported: aliases.iter().any(|symbol| symbol.is_exported),
             });
@@ -168,6 +172,7 @@ impl Functions {
             listed,
             parts,
             scopes: OnceLock::new(),
+            odd: Mutex::default(),
             namesakes: OnceLock::new(),
         }
     }
@@ -177,9 +182,11 @@ impl Functions {
         &self.path
     }
 
-    /// Why names or DWARF are missing; none is fatal.
-    pub fn diagnostics(&self) -> impl Iterator<Item = String> {
-        self.diagnostics.iter().map(|error| format!("failed to {error}"))
+    /// Why names or DWARF are missing, as far as they were read; none is fatal.
+    pub fn diagnostics(&self) -> BTreeSet<String> {
+        let of_dwarf = self.scopes.get().and_then(Option::as_ref).map_or(&[][..], Scopes::diagnostics);
+        let errors = self.diagnostics.iter().chain(of_dwarf).map(|error| format!("failed to {error}"));
+        errors.chain(self.odd.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned()).collect()
     }
 
     /// Only the names that other modules need are left: most procedures are named by their address alone.
@@ -203,12 +210,12 @@ impl Functions {
     }
 
     fn scopes(&self) -> Option<&Scopes> {
-        let new = || {
-            let scopes =
-                || Scopes::new(Arc::clone(&self.with_dwarf), self.supplement.clone(), Some(self.image.origin()));
-            self.has_dwarf().then(scopes)
-        };
-        self.scopes.get_or_init(new).as_ref()
+        self.scopes.get_or_init(|| self.new_scopes()).as_ref()
+    }
+
+    fn new_scopes(&self) -> Option<Scopes> {
+        let new = || Scopes::new(Arc::clone(&self.with_dwarf), self.supplement.clone(), Some(self.image.origin()));
+        self.has_dwarf().then(new)
     }
 
     fn symbols_of(&self, listed: &Listed) -> &[CodeSymbol] {

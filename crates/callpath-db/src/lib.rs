@@ -30,7 +30,8 @@ mod tree;
 
 pub use asked_name::{AskedName, Way};
 pub use callpath_schema::{
-    ContextId, Expression, Formula, Metric, MetricId, MetricKind, MetricSource, MetricType, Value,
+    ContextId, Expression, Formula, Metric, MetricId, MetricKind, MetricSource, MetricType, ProbeAccount, RefusedProbe,
+    Value,
 };
 pub use code::{CodeCosts, CodeFile, CodeIdentity};
 pub use columns::ColumnError;

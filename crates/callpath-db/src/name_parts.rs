@@ -52,7 +52,7 @@ pub(crate) fn own_path(name: &str) -> Option<String> {
 pub fn without_parameters(name: &str) -> &str {
     let is_thunk = name.contains("thunk to ");
     let Some(name) = name.split(" [clone ").next().filter(|_| !is_thunk) else { return name };
-    // The last pair of brackets with nothing of the name behind it, and where the last part of the text before it begins.
+    // The last pair of brackets that no path follows, and where the last word before it begins.
     let (mut depth, mut opened, mut begins) = (0usize, 0, 0);
     let (mut parameters, mut before) = (None, 0);
     for (at, piece) in pieces(name) {

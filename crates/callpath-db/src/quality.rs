@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use callpath_schema::ProbeAccount;
+
 /// How the samples of a run, or of one process of it, were accounted for.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Quality {
@@ -21,6 +23,8 @@ pub struct Quality {
     pub overhead_ns: u64,
     /// How long the handlers of the samples took.
     pub handlers: Handlers,
+    /// Of probes, if there were any: of a whole run, not of its processes.
+    pub probes: Option<ProbeAccount>,
 }
 
 /// How long handlers took, one by one.
@@ -73,6 +77,9 @@ impl Quality {
         self.links.invalid = self.links.invalid.saturating_add(other.links.invalid);
         self.overhead_ns = self.overhead_ns.saturating_add(other.overhead_ns);
         self.handlers.add(&other.handlers);
+        if let Some(probes) = &other.probes {
+            self.probes.get_or_insert_default().add(probes);
+        }
     }
 
     /// Samples dropped for any reason.

@@ -20,7 +20,7 @@ pub struct CodeSymbol {
     pub name: String,
     /// Its version, with the signs before it: `@@GLIBC_2.14`, `@GLIBC_2.2.5` where the name alone means another symbol.
     pub version: Option<String>,
-    /// The source file of its unit, as the compiler was given it and without its directory; only local symbols have one.
+    /// The source file of its unit, as the compiler names it, without directories; only local symbols have one.
     pub file: Option<String>,
     /// Other modules can name it.
     pub is_exported: bool,

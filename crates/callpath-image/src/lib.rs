@@ -22,6 +22,7 @@ pub mod exception_table;
 pub mod exports;
 mod fde;
 #[doc(hidden)]
+pub mod fixed_code;
 pub mod fuzzing;
 pub mod go;
 mod headers;

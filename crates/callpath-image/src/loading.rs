@@ -38,6 +38,8 @@ pub struct Loading {
     pub taken: Vec<String>,
     /// Procedures that the loader calls: at the start, at the end, or to choose an implementation.
     pub called: Vec<LinkAddr>,
+    /// Of those, the ones that choose an implementation (`R_X86_64_IRELATIVE`).
+    pub resolvers: Vec<LinkAddr>,
 }
 
 impl Loading {
@@ -98,7 +100,10 @@ impl Loading {
             let symbol = (info >> 32) as u32;
             match info as u32 {
                 R_X86_64_RELATIVE => self.pointers.push((LinkAddr(slot), LinkAddr(addend))),
-                abi::R_X86_64_IRELATIVE => self.called.push(LinkAddr(addend)),
+                abi::R_X86_64_IRELATIVE => {
+                    self.called.push(LinkAddr(addend));
+                    self.resolvers.push(LinkAddr(addend));
+                }
                 abi::R_X86_64_GLOB_DAT | abi::R_X86_64_JUMP_SLOT => {
                     let name = symbols.and_then(|symbols| symbols.name(symbol));
                     self.symbols.extend(name.map(|name| (LinkAddr(slot), name.into_owned())));

@@ -105,6 +105,13 @@ impl<'a> SymbolTable<'a> {
         files.map(|(index, entry)| (index, entry.u32_at(0).and_then(|name| self.name_at(name)))).collect()
     }
 
+    /// The names of the symbols that are in this image.
+    pub(crate) fn defined_names(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let symbols = self.symbols.chunks_exact(SYMBOL_LEN);
+        let defined = symbols.filter(|entry| entry.u16_at(6).is_some_and(|section| section != abi::SHN_UNDEF));
+        defined.filter_map(|entry| self.name_at(entry.u32_at(0)?))
+    }
+
     fn name_at(&self, offset: u32) -> Option<Cow<'a, str>> {
         match &self.strings {
             Cow::Borrowed(strings) => name_in(strings, offset),

@@ -107,9 +107,14 @@ impl<'a> Activations<'a> {
         else {
             return false;
         };
-        // Those above it are on other stacks, and go on: it is taken to the top.
-        if let Some(above) = self.area.activations.get_mut(found + 1..=top) {
-            above.rotate_left(1);
+        // Those above it are on other stacks, and go on: it is taken to the top, one by one.
+        let mut at = found + 1;
+        while at < top {
+            let Some([below, above]) = self.area.activations.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) else {
+                break;
+            };
+            core::mem::swap(below, above);
+            at += 1;
         }
         self.end(now);
         true

@@ -122,6 +122,11 @@ impl<'a> Reader<'a> {
         MeasurementError::Content { path: self.path.to_owned(), offset: malformed.offset, what: malformed.what }
     }
 
+    /// Whether all has been read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.of_bytes.is_at_end()
+    }
+
     /// What `read` reads.
     pub fn read<T>(
         &mut self,

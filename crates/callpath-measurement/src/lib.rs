@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::thread::Dropped;
 use callpath_image::identity::ModuleIdentity;
-use callpath_schema::Metric;
+use callpath_schema::{Metric, ProbeAccount};
 
 pub use bytes::{Reader, Writer};
 pub use directory::{Measurement, names_file_name, newest, process_file_name, write_file};
@@ -75,6 +75,8 @@ pub struct SessionFile {
     pub recorder_cpu_ns: u64,
     /// How many processes were measured.
     pub processes: u64,
+    /// Of probes, if there were any.
+    pub probes: Option<ProbeAccount>,
 }
 
 /// How the program ended.

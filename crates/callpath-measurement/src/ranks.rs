@@ -161,6 +161,9 @@ fn session_of_all(ranks: &[RankSession]) -> Option<SessionFile> {
     all.lost_processes = sum(|session| session.lost_processes);
     all.recorder_cpu_ns = sum(|session| session.recorder_cpu_ns);
     all.processes = sum(|session| session.processes);
+    for probes in sessions().skip(1).filter_map(|session| session.probes.as_ref()) {
+        all.probes.get_or_insert_default().add(probes);
+    }
     let mut seen = std::collections::HashSet::new();
     all.notes = sessions().flat_map(|session| &session.notes).filter(|note| seen.insert(*note)).cloned().collect();
     Some(all)

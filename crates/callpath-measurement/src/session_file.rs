@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use callpath_schema::Metric;
+use callpath_schema::{Metric, ProbeAccount};
 
 use crate::bytes::{KIND_SESSION, Reader, finished, started};
 use crate::error::MeasurementError;
@@ -36,6 +36,10 @@ pub fn encode_session(session: &SessionFile) -> Vec<u8> {
     w.number(session.lost_processes);
     w.number(session.recorder_cpu_ns);
     w.number(session.processes);
+    // Measurements without probes are as they were before there were any.
+    if let Some(probes) = &session.probes {
+        probes.write(&mut w);
+    }
     finished(w)
 }
 
@@ -67,6 +71,9 @@ pub(crate) fn decode_session(bytes: &[u8], path: &Path) -> Result<SessionFile, M
     session.lost_processes = r.number()?;
     session.recorder_cpu_ns = r.number()?;
     session.processes = r.number()?;
+    if !r.is_at_end() {
+        session.probes = Some(r.read(ProbeAccount::read)?);
+    }
     r.finish()?;
     Ok(session)
 }

@@ -10,7 +10,7 @@ use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_tables::copies::{Copies, copy_all};
 use callpath_tables::module::Module as Analysed;
 use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper, Write};
-use callpath_x86::rewrite::{Cell, Operation, Place, Plan};
+use callpath_x86::rewrite::{Cell, Operation, Place, Plan, exits};
 
 use crate::error::OracleError;
 use crate::modules::{Images, Module, VDSO};
@@ -28,6 +28,10 @@ pub struct Options {
     pub overwrite: bool,
     /// Each block counts how often it runs. What two threads count at the same time may be lost.
     pub count: bool,
+    /// Each procedure counts how often it is entered, and how often it is left by each exit.
+    pub passes: bool,
+    /// Before each block, around calls, and at exits, a routine is called that overwrites flags and what is below rsp.
+    pub routine: bool,
 }
 
 /// A module with its copies.
@@ -44,8 +48,15 @@ pub struct Relocated {
 
 struct Counters {
     memory: SharedMemory,
-    /// The address of each counter's block. The word before the first is where a register's value waits.
-    blocks: Vec<LinkAddr>,
+    /// What each counts. The word before the first is where a register's value waits.
+    counted: Vec<Counted>,
+}
+
+/// What a counter counts.
+#[derive(Clone, Copy)]
+struct Counted {
+    procedure: LinkAddr,
+    place: Place,
 }
 
 /// The length of a counter, bytes.
@@ -58,6 +69,19 @@ pub struct Count {
     pub module: PathBuf,
     /// Its first instruction.
     pub block: LinkAddr,
+    /// Times.
+    pub count: u64,
+}
+
+/// How often control passed an entry or an exit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Passes {
+    /// Its module.
+    pub module: PathBuf,
+    /// The procedure's first instruction.
+    pub procedure: LinkAddr,
+    /// The entry, or the exit.
+    pub place: Place,
     /// Times.
     pub count: u64,
 }
@@ -120,26 +144,48 @@ impl Relocation {
         let code: u64 =
             loaded.mappings.iter().filter(|m| m.executable).map(|mapping| mapping.end - mapping.start).sum();
         // Short jumps grow, copies are aligned, and there is what is inserted. A block has a byte at least.
-        let room = code * if options.overwrite { 40 } else { 8 } + (1 << 20);
-        let counters_len = if options.count { (code + 1) * COUNTER_BYTES } else { 0 };
+        let room = code * if options.overwrite || options.routine { 40 } else { 8 } + (1 << 20);
+        let is_counted = options.count || options.passes || options.routine;
+        let counters_len = if is_counted { (2 * code + 2) * COUNTER_BYTES } else { 0 };
         let no_room = || OracleError::NoRoom { path: loaded.path.clone() };
         let place =
             Maps::read(pid)?.free_near(loaded.start()..loaded.end(), room + counters_len).ok_or_else(no_room)?;
         let link = |address: u64| RunAddr(address).to_link(loaded.bias);
         let run = |address: LinkAddr| RunAddr(address.0.wrapping_add(loaded.bias));
-        let mut blocks = Vec::new();
+        let mut counted: Vec<Counted> = Vec::new();
         let begun = Instant::now();
-        let mut copies = copy_all(module, link(place), |_, graph| {
-            let mut plan = Plan::new(options.count.then(|| Cell::Shared(link(place + room))));
-            for block in &graph.blocks {
-                let at = Place::Before(block.code.start);
+        // The routine counts in the first of the counters.
+        let routine = overwriting_routine(place, place + room + COUNTER_BYTES);
+        let routine = if options.routine { &routine[..] } else { &[] };
+        if options.routine {
+            counted.push(Counted { procedure: link(place), place: Place::Before(link(place)) });
+        }
+        let mut copies = copy_all(module, link(place + routine.len() as u64), |flow, graph| {
+            let mut plan = Plan::new(is_counted.then(|| Cell::Shared(link(place + room))));
+            let mut count = |plan: &mut Plan, at: Place| {
+                let cell = place + room + (counted.len() as u64 + 1) * COUNTER_BYTES;
+                plan.insert(at, Operation::Add(Cell::Shared(link(cell)), 1));
+                counted.push(Counted { procedure: graph.entry, place: at });
+            };
+            let exits = exits(flow, graph).found.into_iter().map(|exit| exit.place);
+            let passed: Vec<Place> = std::iter::once(Place::Entry).chain(exits).collect();
+            let starts = graph.blocks.iter().map(|block| Place::Before(block.code.start));
+            for at in starts.clone() {
                 if options.overwrite {
                     plan.insert(at, Operation::OverwriteDead);
                 }
                 if options.count {
-                    let cell = place + room + (blocks.len() as u64 + 1) * COUNTER_BYTES;
-                    plan.insert(at, Operation::Add(Cell::Shared(link(cell)), 1));
-                    blocks.push(block.code.start);
+                    count(&mut plan, at);
+                }
+            }
+            if options.passes {
+                passed.iter().for_each(|&at| count(&mut plan, at));
+            }
+            if options.routine {
+                let calls = graph.calls.iter().filter(|call| call.returns).map(|call| call.code.start);
+                let around = calls.flat_map(|call| [Place::Before(call), Place::AfterCall(call)]);
+                for at in around.chain(passed).chain(starts) {
+                    plan.insert(at, Operation::Call(link(place)));
                 }
             }
             plan
@@ -155,7 +201,7 @@ impl Relocation {
             is_asked(self.seen - 1)
         });
         copies.link();
-        let counters = match options.count {
+        let counters = match is_counted {
             true => Some(SharedMemory::create(c"callpath-counters", counters_len as usize)?),
             false => None,
         };
@@ -163,6 +209,9 @@ impl Relocation {
         edits.memory.push(NewMemory::Code { at: RunAddr(place), len_bytes: len });
         if let Some(memory) = &counters {
             edits.memory.push(NewMemory::Shared { at: RunAddr(place + room), memory });
+        }
+        if options.routine {
+            edits.writes.push(Write { at: RunAddr(place), old: None, new: routine.to_vec() });
         }
         for copy in copies.made.iter().map(|made| &made.copy) {
             edits.writes.push(Write { at: run(copy.at), old: None, new: copy.code.clone() });
@@ -174,7 +223,7 @@ impl Relocation {
             }
         }
         self.stepper.apply(pid, &edits)?;
-        let counters = counters.map(|memory| Counters { memory, blocks });
+        let counters = counters.map(|memory| Counters { memory, counted });
         // The distances of calls are no places.
         let patches = copies.made.iter().flat_map(|made| &made.copy.patches).filter(|patch| patch.is_springboard());
         let mut springboards: Vec<LinkAddr> = patches.map(|patch| patch.at).collect();
@@ -295,21 +344,55 @@ impl Relocation {
     /// # Errors
     /// If the counters cannot be read.
     pub fn counts(&self) -> Result<Vec<Count>, OracleError> {
-        let mut counts = Vec::new();
+        let block = |passes: Passes| match passes.place {
+            Place::Before(block) => Some(Count { module: passes.module, block, count: passes.count }),
+            _ => None,
+        };
+        Ok(self.passes()?.into_iter().filter_map(block).collect())
+    }
+
+    /// How often control passed each place that it passed at all, of those that were counted.
+    ///
+    /// # Errors
+    /// If the counters cannot be read.
+    pub fn passes(&self) -> Result<Vec<Passes>, OracleError> {
+        let mut found = Vec::new();
         for module in &self.modules {
-            let Some(Counters { memory, blocks }) = &module.counters else { continue };
+            let Some(Counters { memory, counted }) = &module.counters else { continue };
             let path = PathBuf::from(format!("/proc/self/fd/{}", memory.descriptor()));
-            let mut bytes = vec![0; (blocks.len() + 1) * COUNTER_BYTES as usize];
+            let mut bytes = vec![0; (counted.len() + 1) * COUNTER_BYTES as usize];
             let read = std::fs::File::open(&path).and_then(|mut file| file.read_exact(&mut bytes));
             read.map_err(|source| OracleError::Read { path, source })?;
             let (words, _) = bytes.as_chunks::<{ COUNTER_BYTES as usize }>();
             let words = words.iter().skip(1).map(|word| u64::from_le_bytes(*word));
-            let ran = blocks.iter().zip(words).filter(|(_, count)| *count > 0);
+            let passed = counted.iter().zip(words).filter(|(_, count)| *count > 0);
             let path = &module.loaded.path;
-            counts.extend(ran.map(|(&block, count)| Count { module: path.clone(), block, count }));
+            found.extend(passed.map(|(counted, count)| Passes {
+                module: path.clone(),
+                procedure: counted.procedure,
+                place: counted.place,
+                count,
+            }));
         }
-        Ok(counts)
+        Ok(found)
     }
+}
+
+/// A routine at `at` that preserves all registers, overwrites the flags and more than the red zone, and counts its
+/// calls in the word at `cell`.
+fn overwriting_routine(at: u64, cell: u64) -> Vec<u8> {
+    /// `push rax`
+    const PUSH: u8 = 0x50;
+    /// `lea rsp, [rsp + 0x90]; inc qword [rip + distance]; cmp rsp, 0x7fffffff; ret`
+    const BEGIN: [u8; 11] = [0x48, 0x8d, 0xa4, 0x24, 0x90, 0, 0, 0, 0x48, 0xff, 0x05];
+    const END: [u8; 8] = [0x48, 0x81, 0xfc, 0xff, 0xff, 0xff, 0x7f, 0xc3];
+    let mut code = vec![PUSH; 0x90 / 8];
+    code.extend(BEGIN);
+    let next = at + code.len() as u64 + 4;
+    code.extend((cell.wrapping_sub(next) as u32).to_le_bytes());
+    code.extend(END);
+    code.resize(code.len().next_multiple_of(16), 0xcc);
+    code
 }
 
 /// Whether a module's procedures are copied. The loader's are not: it is active when they are put in.

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use callpath_format::address::{LinkAddr, RunAddr};
-use callpath_oracle::relocation::{Options, Relocation, Stands};
+use callpath_oracle::relocation::{Options, Passes, Relocation, Stands};
 use callpath_target::{Edits, StepOptions, Stepped, Stepper, Write};
+use callpath_x86::rewrite::Place;
 
 fn compile(compiler: &str, source: &str, options: &[&str], into: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
@@ -113,6 +114,109 @@ fn blocks_count_what_single_steps_count() {
     for entry in entries {
         assert!(blocks.contains(&entry), "the procedure at {entry:#x} ran and was not counted");
     }
+}
+
+/// A step from one instruction to another, of a bare run.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Step {
+    from: u64,
+    to: u64,
+    pushes: bool,
+}
+
+/// How often each step was taken in a bare run, one instruction at a time.
+fn steps_of(arguments: &[&str]) -> HashMap<Step, u64> {
+    let mut stepper = Stepper::start(command(arguments, Path::new("/dev/null")), StepOptions::default()).unwrap();
+    let pid = stepper.pid();
+    let (mut from, mut rsp) = (0, 0);
+    stepper.run_to_entry().unwrap();
+    let mut steps: HashMap<Step, u64> = HashMap::new();
+    loop {
+        let registers = stepper.registers(pid).unwrap();
+        let pushes = registers.rsp.wrapping_add(8) == rsp;
+        *steps.entry(Step { from, to: registers.rip, pushes }).or_default() += 1;
+        (from, rsp) = (registers.rip, registers.rsp);
+        stepper.step(pid, 0).unwrap();
+        if let Stepped::Ended(_) = stepper.wait(Some(pid)).unwrap().1 {
+            return steps;
+        }
+    }
+}
+
+/// The truth comes from a bare run, one instruction at a time.
+#[test]
+fn procedures_are_left_as_often_as_they_are_entered() {
+    let directory = tempfile::tempdir().unwrap();
+    for (source, least) in [("relocation/exits.c", 12), ("relocation/steps.c", 5)] {
+        let program = compile("gcc", source, &["-O2"], directory.path());
+        let arguments = [program.to_str().unwrap()];
+        let options = Options { passes: true, module: Some(arguments[0].to_owned()), ..Options::default() };
+        let relocation = check(&arguments, &options);
+        let passes = relocation.passes().unwrap();
+        let bias = relocation.modules[0].loaded.bias;
+        let steps = steps_of(&arguments);
+        let own = own_procedures(&program);
+        let at = |address: LinkAddr| address.0 + bias;
+        let came = |to: LinkAddr, is_way: &dyn Fn(&Step) -> bool| -> u64 {
+            steps.iter().filter(|(step, _)| step.to == at(to) && is_way(step)).map(|(_, count)| count).sum()
+        };
+        let (mut entered, mut left): (HashMap<LinkAddr, u64>, HashMap<LinkAddr, u64>) = Default::default();
+        let mut edges = 0;
+        // What the linker adds has no bounds, and the program's beginning does not return.
+        for Passes { procedure, place, count, .. } in passes.iter().filter(|passes| own.contains(&passes.procedure.0)) {
+            let code = at(*procedure)..at(*procedure) + len_of(&relocation, *procedure);
+            let expected = match *place {
+                Place::Entry => came(*procedure, &|step| step.pushes || !code.contains(&step.from)),
+                Place::Before(exit) => came(exit, &|_| true),
+                Place::Edge(_, to) => came(to, &|step| code.contains(&step.from)),
+                Place::AfterCall(_) => unreachable!(),
+            };
+            assert_eq!(*count, expected, "{place:x?} of {procedure:x?}");
+            let side = if *place == Place::Entry { &mut entered } else { &mut left };
+            *side.entry(*procedure).or_default() += count;
+            edges += usize::from(matches!(place, Place::Edge(..)));
+        }
+        assert_eq!(entered, left);
+        assert!(entered.len() >= least, "{entered:x?}");
+        assert!(edges >= 2 || source != "relocation/exits.c", "{passes:x?}");
+    }
+}
+
+/// The addresses of a program's procedures, by nm, but those that the linker adds.
+fn own_procedures(program: &Path) -> Vec<u64> {
+    let output = Command::new("nm").arg(program).output().unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let symbols = lines.lines().filter_map(|line| line.split_once(" t ").or_else(|| line.split_once(" T ")));
+    let of_linker = |name: &str| name.starts_with('_') || name == "frame_dummy" || name.ends_with("_tm_clones");
+    symbols.filter(|(_, name)| !of_linker(name)).map(|(at, _)| u64::from_str_radix(at, 16).unwrap()).collect()
+}
+
+/// The length of a procedure that is in one part, bytes.
+fn len_of(relocation: &Relocation, procedure: LinkAddr) -> u64 {
+    let made = relocation.modules[0].copies.made.iter().find(|made| made.copy.entry == procedure);
+    made.map_or(0, |made| made.len_bytes)
+}
+
+/// A routine called everywhere overwrites flags and what is below rsp; the program does not notice.
+#[test]
+fn routines_that_are_called_change_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("gcc", "relocation/exits.c", &["-O2"], directory.path());
+    let options = Options { routine: true, ..Options::default() };
+    let programs: [&[&str]; 3] =
+        [&[program.to_str().unwrap()], &["/usr/bin/sha256sum", "/etc/services"], &["/bin/ls", "-la", "/usr"]];
+    for arguments in programs {
+        let relocation = check(arguments, &options);
+        let copies = relocation.modules.iter().map(|module| &module.copies);
+        let (made, refused) = copies.fold((0, 0), |(m, r), copies| (m + copies.made.len(), r + copies.refused.len()));
+        assert!(made > refused * 4, "{arguments:?}: {made} copies, {refused} refused");
+        let counts = relocation.counts().unwrap();
+        assert!(counts.iter().map(|count| count.count).sum::<u64>() > 1000, "{counts:?}");
+    }
+    // rsp is lower only inside of the copies.
+    let relocation = check(programs[0], &Options { module: Some(programs[0][0].to_owned()), ..options });
+    let lowered = relocation.modules[0].copies.made.iter().flat_map(|made| &made.copy.lowered);
+    assert!(lowered.clone().any(|lowered| lowered.1 == 128) && lowered.clone().any(|lowered| lowered.1 == 136));
 }
 
 /// The kernel's random bytes, of which the stack's guard is made, are the same in both.

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::{Duration, Instant, SystemTime};
 
+use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
+use callpath_format::shared::load_map::Published;
 use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{ArenaRef, Pause, ProcessSlot, Settings, SlotState, ThreadRecord};
 use callpath_measurement::{ProcessLog, ThreadProfile};
@@ -25,7 +27,7 @@ use crate::counters::Counted;
 use crate::generated_names::GeneratedNames;
 use crate::module::Awaited;
 use crate::plausible::{Impossible, Overwritten};
-use crate::raw::Reach;
+use crate::raw::{Reach, Standing};
 use crate::sentinel::Unmarkable;
 use crate::shared::Shared;
 use crate::sources::Sources;
@@ -108,6 +110,8 @@ pub(crate) struct Process {
     impossible: Option<Impossible>,
     /// There was no memory for a record of any of its threads.
     has_no_record: bool,
+    /// Exits of probed procedures without an entry, of threads that have ended.
+    unmatched_exits: u64,
 }
 
 impl Process {
@@ -140,6 +144,7 @@ impl Process {
             generated_keys: FxHashSet::default(),
             log: ProcessLog::default(),
             impossible: None,
+            unmatched_exits: 0,
             has_no_record: false,
         }
     }
@@ -290,6 +295,26 @@ impl Process {
         let generations = generations.map(|record| record.cache_generation.load(Acquire));
         let oldest = generations.max_by_key(|generation| now.wrapping_sub(*generation));
         self.code.reuse(&mut shared.publisher, oldest);
+    }
+
+    /// The frames of a thread of it that stands still, the innermost first.
+    pub(crate) fn frames_of(&mut self, standing: &Standing, published: Published<'_>) -> Vec<FrameKey> {
+        self.code.walk(&standing.as_raw(), published).into_keys()
+    }
+
+    /// An address as a frame.
+    pub(crate) fn frame_at(&self, at: RunAddr) -> FrameKey {
+        self.code.frame_at(at)
+    }
+
+    /// Exits of probed procedures that belong to no activation that is known.
+    pub(crate) fn unmatched_exits(&self, shared: &Shared) -> u64 {
+        let live = self.threads.iter().filter_map(|state| match state {
+            ThreadState::Live(thread) => thread.record(&shared.allocator),
+            ThreadState::Ended(_) => None,
+        });
+        let live = live.map(|record| record.unmatched_exits.load(Relaxed));
+        live.fold(self.unmatched_exits, u64::saturating_add)
     }
 
     /// Whether the process has ended.

@@ -343,6 +343,33 @@ pub(crate) struct RetainedRaw {
     pub(crate) owner: ArenaRef,
 }
 
+/// A thread that stands still, as a raw sample would find it.
+pub(crate) struct Standing {
+    sample: RawSample,
+    start: u64,
+    words: Vec<AtomicU64>,
+}
+
+impl Standing {
+    /// Its registers in DWARF order, then rip, and its stack: the address of the first word, and the words.
+    pub(crate) fn new(registers: [u64; 17], start: u64, words: &[u64]) -> Standing {
+        let sample = RawSample { registers: registers.map(AtomicU64::new), ..RawSample::default() };
+        Standing { sample, start, words: words.iter().copied().map(AtomicU64::new).collect() }
+    }
+
+    pub(crate) fn as_raw(&self) -> Raw<'_> {
+        let stack = vec![StackPart { start: self.start, words: &self.words }];
+        Raw { sample: &self.sample, values: &[], stack, code: &[], owner: ArenaRef::NONE }
+    }
+}
+
+impl Walked {
+    /// What is at each frame, the innermost first.
+    pub(crate) fn into_keys(self) -> Vec<FrameKey> {
+        self.keys
+    }
+}
+
 impl RetainedRaw {
     pub(crate) fn as_raw(&self) -> Raw<'_> {
         let stack = self.stack.iter().map(|page| StackPart { start: page.start, words: &page.words }).collect();

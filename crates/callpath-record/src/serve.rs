@@ -9,20 +9,24 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
+use callpath_format::address::RunAddr;
+use callpath_format::frame::FrameKey;
 use callpath_format::shared::{PROCESS_SLOTS, Session, SlotState, Source};
 use callpath_measurement::{
     Measurement, MeasurementError, SessionEnd, SessionFile, Together, encode_session, write_file,
 };
+use callpath_schema::ProbeAccount;
 use callpath_target::{Ended, Launch, Pid, find_program, raise_own_limits, survive_long_files};
 
 use crate::asks::{self, Allowance};
 use crate::error::RecordError;
-use crate::events::Clock;
+use crate::events::{Clock, Probed};
 use crate::offered;
 use crate::output::Destination;
 use crate::plausible::Limits;
 use crate::process::{self, Process};
 use crate::program::{Preload, Waiter, kill};
+use crate::raw::Standing;
 use crate::settings::{RecordOptions, frames_left_out};
 use crate::shared::Shared;
 use crate::signals::{self, HandedOn, Signals};
@@ -152,6 +156,8 @@ pub(crate) struct Recorder<'o> {
     lasted: Option<Duration>,
     notes: Vec<String>,
     totals: Totals,
+    /// Exits of probed procedures without an entry, of processes that have ended.
+    unmatched_exits: u64,
     allowance: Allowance,
     /// What could not be written and is lost, and what can still be written the next time.
     loss: Option<MeasurementError>,
@@ -189,6 +195,7 @@ impl<'o> Recorder<'o> {
             lasted: None,
             notes,
             totals: Totals::default(),
+            unmatched_exits: 0,
             allowance: Allowance::new(),
             loss: None,
             trouble: None,
@@ -306,9 +313,45 @@ impl<'o> Recorder<'o> {
         false
     }
 
+    /// The frames of a thread that stands still: what is at each, the innermost first. `None`: its process is not known.
+    pub(crate) fn frames_of(&mut self, pid: Pid, standing: &Standing) -> Option<Vec<FrameKey>> {
+        let published = self.shared.publisher.published();
+        let process = self.processes.iter_mut().find(|process| process.pid() == pid)?;
+        Some(process.frames_of(standing, published))
+    }
+
+    /// An address of a process as a frame.
+    pub(crate) fn frame_at(&self, pid: Pid, at: RunAddr) -> Option<FrameKey> {
+        Some(self.processes.iter().find(|process| process.pid() == pid)?.frame_at(at))
+    }
+
     /// The processes that are measured now.
     pub(crate) fn pids(&self) -> Vec<Pid> {
         self.known().map(Process::pid).collect()
+    }
+
+    /// The account of probes, from the first call on a part of the measurement.
+    pub(crate) fn probes(&mut self) -> &mut ProbeAccount {
+        self.session.probes.get_or_insert_default()
+    }
+
+    /// Whether activations can be timed: there is a metric for that.
+    pub(crate) fn measures_time(&self) -> bool {
+        self.options.measures(Probed::WallTime)
+    }
+
+    /// Writes the files now.
+    ///
+    /// # Errors
+    /// Why not, for the user.
+    pub(crate) fn write_now(&mut self) -> Result<(), String> {
+        self.serve();
+        self.trouble = None;
+        self.write_all();
+        match &self.trouble {
+            Some(error) => Err(format!("failed to {error}")),
+            None => Ok(()),
+        }
     }
 
     /// Notes something for the user, once.
@@ -401,6 +444,7 @@ impl<'o> Recorder<'o> {
         if let Err(error) = process.write(&mut self.shared, Some(ended_ns)) {
             self.loss.get_or_insert(error);
         }
+        self.unmatched_exits = self.unmatched_exits.saturating_add(process.unmatched_exits(&self.shared));
         self.totals.add(&process, &self.shared);
         process.release(&mut self.shared);
     }
@@ -424,6 +468,11 @@ impl<'o> Recorder<'o> {
         // A program that overwrites one of them will hardly leave the others as they were.
         let are_true = limits.allows_starts(lost_processes.max(lost_timers).max(unmeasured_others));
         session.lost_processes = if are_true { lost_processes } else { 0 };
+        if let Some(probes) = &mut session.probes {
+            let known = self.processes.iter().chain(self.leaving.iter().map(|(process, _)| process));
+            let unmatched = known.map(|process| process.unmatched_exits(&self.shared));
+            probes.unmatched_exits = unmatched.fold(self.unmatched_exits, u64::saturating_add);
+        }
         session.recorder_cpu_ns = own_cpu_ns();
         session.processes = self.sequence.into();
         session.notes = self.notes.clone();

@@ -370,7 +370,14 @@ mod tests {
     const CLOCK: [u32; METRICS] = [Settings::CPU_TIME, Settings::COUNTED];
 
     fn follow(copy: &mut TreeCopy, writer: &Writer, tree: &mut PathTree, is_last: bool) {
-        Update { copy, allocator: &writer.allocator, record: writer.record, tree, tick: TickLength { ns_per_tick: 1.0 } }.run(is_last);
+        Update {
+            copy,
+            allocator: &writer.allocator,
+            record: writer.record,
+            tree,
+            tick: TickLength { ns_per_tick: 1.0 },
+        }
+        .run(is_last);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
+use callpath_image::fixed_code::FixedCode;
 use callpath_image::plt;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph, merged};
 use callpath_x86::liveness::{Convention, Liveness};
-use callpath_x86::rewrite::{Plan, Refusal, Rewriter, Rewritten};
+use callpath_x86::rewrite::{Fixed, Plan, Reason, Refusal, Rewriter, Rewritten};
 use rustc_hash::FxHashMap;
 
 use crate::graphs::with_flow;
@@ -37,61 +38,198 @@ pub struct Made {
 }
 
 /// A procedure that cannot be copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused {
-    /// Its first instruction.
+    /// Its first instruction; for an address that was chosen and is not one, that address.
     pub entry: LinkAddr,
-    /// The length of its code, bytes.
+    /// The length of its code, bytes; 0 if the address is not an entry.
     pub len_bytes: u64,
     /// Why.
     pub refusal: Refusal,
 }
 
+/// A procedure that might be copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Copyable {
+    /// Its first instruction.
+    pub entry: LinkAddr,
+    /// The length of its code, bytes.
+    pub len_bytes: u64,
+    /// Why it cannot be copied even with nothing inserted.
+    pub refusal: Option<Refusal>,
+}
+
 impl Copies {
-    /// Lets calls lead to the copies of what they call, past the jump at its entry.
+    /// Lets calls and tail calls lead to the copies of what they call, past the jump at its entry.
     pub fn link(&mut self) {
         let entered_at: FxHashMap<LinkAddr, LinkAddr> =
             self.made.iter().map(|made| (made.copy.entry, made.copy.entered_at)).collect();
         for Made { copy, .. } in &mut self.made {
             let linked = copy.direct_calls.iter().filter_map(|call| call.redirected(*entered_at.get(&call.target)?));
             copy.patches.extend(linked);
+            copy.link_jumps(|target| entered_at.get(&target).copied());
             copy.patches.sort_by_key(|patch| patch.at);
         }
     }
 
     /// The instruction at home whose copy, or what is inserted before it, is at an address.
     pub fn origin_of(&self, address: LinkAddr) -> Option<LinkAddr> {
+        self.copy_at(address)?.origin_of(address)
+    }
+
+    /// The copy that an address may be in.
+    pub fn copy_at(&self, address: LinkAddr) -> Option<&Rewritten> {
         let after = self.made.partition_point(|made| made.copy.at <= address);
-        self.made.get(after.checked_sub(1)?)?.copy.origin_of(address)
+        self.made.get(after.checked_sub(1)?).map(|made| &made.copy)
+    }
+
+    /// Copies a procedure behind the others, or refuses it.
+    fn add(&mut self, procedure: &Procedure<'_>, copy: impl FnOnce(LinkAddr) -> Result<Rewritten, Refusal>) {
+        let len_bytes = procedure.len_bytes();
+        match procedure.refusal.map_or_else(|| copy(self.end), Err) {
+            Ok(copy) => {
+                let end = self.end.0.saturating_add(copy.code.len() as u64);
+                self.end = LinkAddr(end.next_multiple_of(ALIGNMENT));
+                self.made.push(Made { copy, len_bytes });
+            }
+            Err(refusal) => self.refused.push(Refused { entry: procedure.graph.entry, len_bytes, refusal }),
+        }
+    }
+}
+
+/// A procedure of a module.
+struct Procedure<'g> {
+    number: usize,
+    graph: &'g ProcedureGraph,
+    /// Why it is refused, whatever its code is.
+    refusal: Option<Refusal>,
+}
+
+impl Procedure<'_> {
+    fn len_bytes(&self) -> u64 {
+        self.graph.blocks.iter().map(|block| block.code.end.0.saturating_sub(block.code.start.0)).sum()
+    }
+}
+
+/// A module's procedures, stubs of the procedure linkage table apart.
+struct Procedures<'m, 'a> {
+    flow: &'m ModuleFlow<'a>,
+    graphs: &'m [ProcedureGraph],
+    stubs: Vec<Range<LinkAddr>>,
+    fixed: FixedCode,
+}
+
+impl<'m, 'a> Procedures<'m, 'a> {
+    fn with<T>(module: &Module, then: impl FnOnce(&Procedures<'_, '_>) -> T) -> T {
+        let stubs = plt::sections(module.image()).into_iter().map(|section| section.code).collect();
+        let fixed = FixedCode::of(module.file());
+        with_flow(module, |flow, _| {
+            let graphs = merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect());
+            then(&Procedures { flow, graphs: &graphs, stubs, fixed })
+        })
+    }
+
+    /// By ascending entry.
+    fn all(&self) -> impl Iterator<Item = Procedure<'m>> + '_ {
+        let numbered = self.graphs.iter().enumerate();
+        let own = numbered.filter(|(_, graph)| !graph.blocks.is_empty() && !self.is_stub(graph.entry));
+        own.map(|(number, graph)| Procedure { number, graph, refusal: self.refusal(graph.entry) })
+    }
+
+    fn is_stub(&self, at: LinkAddr) -> bool {
+        self.stubs.iter().any(|stub| stub.contains(&at))
+    }
+
+    fn refusal(&self, entry: LinkAddr) -> Option<Refusal> {
+        self.fixed.is_loader.then_some(Refusal { at: entry, reason: Reason::Loader })
+    }
+
+    /// What cannot be copied, by what the image says of it.
+    fn fixed(&self) -> Fixed {
+        let first = |at: &LinkAddr| *at..LinkAddr(at.0.saturating_add(1));
+        let named = |entries: &[LinkAddr], reason| entries.iter().map(|at| (first(at), reason)).collect::<Vec<_>>();
+        let mut ranges = named(&self.fixed.resolvers, Reason::Resolver);
+        ranges.extend(named(&self.fixed.preserving, Reason::KeepsRegisters));
+        ranges.extend(self.fixed.restartable.iter().map(|code| (code.clone(), Reason::Restartable)));
+        ranges.sort_unstable_by_key(|(code, _)| code.start);
+        Fixed { ranges, vforks: self.fixed.vforks.clone() }
+    }
+
+    /// Copies of some, one behind the other.
+    fn copies(
+        &self,
+        at: LinkAddr,
+        these: impl Iterator<Item = Result<Procedure<'m>, Refused>>,
+        mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
+    ) -> Copies {
+        let liveness = Liveness::new(self.flow, self.graphs, Convention::SystemV);
+        let rewriter = Rewriter::new(self.flow, self.graphs, &liveness).with_fixed(self.fixed());
+        let mut copies = Copies { start: at, end: at, ..Copies::default() };
+        for procedure in these {
+            match procedure {
+                Ok(procedure) => {
+                    let plan = plan(self.flow, procedure.graph);
+                    copies.add(&procedure, |at| rewriter.copy(procedure.number, at, &plan));
+                }
+                Err(refused) => copies.refused.push(refused),
+            }
+        }
+        copies
+    }
+
+    /// The procedure that begins at an address.
+    fn at(&self, entry: LinkAddr) -> Result<Procedure<'m>, Refusal> {
+        let found = self.graphs.iter().enumerate().find(|(_, graph)| graph.entry == entry && !graph.blocks.is_empty());
+        if self.is_stub(entry) {
+            return Err(Refusal { at: entry, reason: Reason::LinkageStub });
+        }
+        let Some((number, graph)) = found else {
+            let contains = |graph: &&ProcedureGraph| graph.block_at(entry).is_some();
+            let around = self.graphs.iter().find(contains);
+            return Err(match around {
+                Some(graph) => Refusal { at: graph.entry, reason: Reason::NotAtEntry },
+                None => Refusal { at: entry, reason: Reason::NoCode },
+            });
+        };
+        Ok(Procedure { number, graph, refusal: self.refusal(entry) })
     }
 }
 
 /// Copies each procedure of a module, stubs of the procedure linkage table apart, to `at` and behind. `plan`: what is
 /// inserted into each.
-pub fn copy_all(
+pub fn copy_all(module: &Module, at: LinkAddr, plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan) -> Copies {
+    Procedures::with(module, |procedures| procedures.copies(at, procedures.all().map(Ok), plan))
+}
+
+/// As [`copy_all`], of the procedures that begin at `chosen` addresses. An address inside of a procedure, or of its
+/// cold part, is refused with the procedure's first instruction.
+pub fn copy_chosen(
     module: &Module,
     at: LinkAddr,
-    mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
+    chosen: &[LinkAddr],
+    plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
 ) -> Copies {
-    let stubs: Vec<Range<LinkAddr>> = plt::sections(module.image()).into_iter().map(|section| section.code).collect();
-    with_flow(module, |flow, _| {
-        let graphs: Vec<ProcedureGraph> = merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect());
-        let liveness = Liveness::new(flow, &graphs, Convention::SystemV);
-        let rewriter = Rewriter::new(flow, &graphs, &liveness);
-        let mut made = Copies { start: at, end: at, ..Copies::default() };
-        for (number, graph) in graphs.iter().enumerate() {
-            if graph.blocks.is_empty() || stubs.iter().any(|stub| stub.contains(&graph.entry)) {
-                continue;
-            }
-            let len_bytes = graph.blocks.iter().map(|block| block.code.end.0.saturating_sub(block.code.start.0)).sum();
-            match rewriter.copy(number, made.end, &plan(flow, graph)) {
-                Ok(copy) => {
-                    let end = made.end.0.saturating_add(copy.code.len() as u64);
-                    made.end = LinkAddr(end.next_multiple_of(ALIGNMENT));
-                    made.made.push(Made { copy, len_bytes });
-                }
-                Err(refusal) => made.refused.push(Refused { entry: graph.entry, len_bytes, refusal }),
-            }
-        }
-        made
+    let mut chosen = chosen.to_vec();
+    chosen.sort_unstable();
+    chosen.dedup();
+    Procedures::with(module, |procedures| {
+        let refused = |entry: &LinkAddr| {
+            let refused = |refusal| Refused { entry: *entry, len_bytes: 0, refusal };
+            procedures.at(*entry).map_err(refused)
+        };
+        procedures.copies(at, chosen.iter().map(refused), plan)
+    })
+}
+
+/// The procedures of a module that [`copy_all`] would copy, or refuse with nothing inserted, by ascending entry; without
+/// copies.
+pub fn copyable(module: &Module) -> Vec<Copyable> {
+    Procedures::with(module, |procedures| {
+        let rewriter = Rewriter::without_liveness(procedures.flow, procedures.graphs).with_fixed(procedures.fixed());
+        let check = |procedure: Procedure<'_>| {
+            let refusal = procedure.refusal.or_else(|| rewriter.check(procedure.number).err());
+            Copyable { entry: procedure.graph.entry, len_bytes: procedure.len_bytes(), refusal }
+        };
+        procedures.all().map(check).collect()
     })
 }

@@ -1,11 +1,13 @@
 //! Copies of a module's procedures that call a routine where they are entered, and where they are left.
 
+use std::ops::Range;
+
 use callpath_format::address::LinkAddr;
 use callpath_format::shared::probe::Routines;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
 use callpath_x86::rewrite::{Operation, Place, Plan, THUNK_LEN_BYTES, exits, thunk};
 
-use crate::copies::{Copies, Refused, copy_all};
+use crate::copies::{Copies, Made, Refused, copy_chosen};
 use crate::module::Module;
 
 /// What the routines are that copies call, in a process.
@@ -30,14 +32,27 @@ pub struct Change {
     pub new: Vec<u8>,
 }
 
+/// The probe of one procedure, as data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProbedFunction {
+    /// The procedure's first instruction, at home.
+    pub entry: LinkAddr,
+    /// What is written: its copy, and the jumps that lead there.
+    pub changes: Vec<Change>,
+}
+
 /// Probes of some procedures of a module, as data.
 pub struct ProbedModule {
-    /// What is written.
+    /// What is written for all of them.
     pub changes: Vec<Change>,
+    /// What is written for each, by ascending entry.
+    pub functions: Vec<ProbedFunction>,
     /// One past the last byte of new memory.
     pub end: LinkAddr,
     /// The copies, and the procedures that cannot be copied.
     pub copies: Copies,
+    /// The code of the procedures at home, ascending: who is in it was there before.
+    pub homes: Vec<Range<LinkAddr>>,
 }
 
 /// How much new memory [`probed`] takes at most for a module of `code_bytes` bytes of code, bytes.
@@ -47,7 +62,8 @@ pub fn room(code_bytes: u64, procedures: u64) -> u64 {
     code_bytes.saturating_mul(8).saturating_add(procedures.saturating_mul(PER_PROCEDURE)).saturating_add(1 << 16)
 }
 
-/// Probes the procedures that begin at `chosen`, with new memory at `at`.
+/// Probes the procedures that begin at `chosen`, ascending, with new memory at `at`. Calls lead to the originals' entries,
+/// so that each procedure's probe can be taken out alone.
 ///
 /// ```text
 /// at        the addresses of both routines
@@ -72,9 +88,11 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
         put(enter_of(number), thunk(enter_of(number), Some(run), entering));
     }
     let copies_at = LinkAddr(enter_of(chosen.len()).0.next_multiple_of(16));
-    let mut copies = copy_all(module, copies_at, |flow: &ModuleFlow<'_>, graph: &ProcedureGraph| {
+    let mut homes: Vec<Range<LinkAddr>> = Vec::new();
+    let copies = copy_chosen(module, copies_at, chosen, |flow: &ModuleFlow<'_>, graph: &ProcedureGraph| {
         let mut plan = Plan::new(None);
-        let Some(number) = chosen.iter().position(|entry| *entry == graph.entry) else { return plan };
+        let Ok(number) = chosen.binary_search(&graph.entry) else { return plan };
+        homes.extend(graph.blocks.iter().map(|block| block.code.clone()));
         plan.insert(Place::Entry, Operation::Call(enter_of(number)));
         if is_timed {
             for exit in exits(flow, graph).found {
@@ -83,17 +101,16 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
         }
         plan
     });
-    copies.made.retain(|made| chosen.contains(&made.copy.entry));
-    copies.refused.retain(|refused| chosen.contains(&refused.entry));
-    copies.link();
-    for made in &copies.made {
-        changes.push(Change { at: made.copy.at, old: None, new: made.copy.code.clone() });
-        for patch in &made.copy.patches {
-            changes.push(Change { at: patch.at, old: Some(patch.old.clone()), new: patch.new.clone() });
-        }
-    }
+    let function = |made: &Made| {
+        let copy = Change { at: made.copy.at, old: None, new: made.copy.code.clone() };
+        let patches = made.copy.patches.iter();
+        let patches = patches.map(|patch| Change { at: patch.at, old: Some(patch.old.clone()), new: patch.new.clone() });
+        ProbedFunction { entry: made.copy.entry, changes: [copy].into_iter().chain(patches).collect() }
+    };
+    let functions = copies.made.iter().map(function).collect();
     let end = copies.end.max(copies_at);
-    ProbedModule { changes, end, copies }
+    homes.sort_unstable_by_key(|home| home.start);
+    ProbedModule { changes, functions, end, copies, homes }
 }
 
 impl ProbedModule {

@@ -4,12 +4,14 @@
 //! threads run on, with the changes that are complete.
 
 mod gather;
+mod interrupted;
 mod load;
 mod move_out;
 mod refusal;
 mod release;
 mod routine;
 mod sharers;
+mod signal_frames;
 mod tracer;
 mod worker;
 
@@ -74,8 +76,8 @@ impl Halted {
         self.worker.with(|tracer| Ok(tracer.threads.iter().map(|thread| thread.tid).collect()))
     }
 
-    /// The registers of one of its threads. Of one in a system call that will be made anew, `rip` is behind the
-    /// instruction, and the kernel goes back.
+    /// The registers of one of its threads. Of one in a system call that the kernel restarts, `rip` is behind the
+    /// instruction, and the kernel goes back to it.
     ///
     /// # Errors
     /// If the thread has ended.

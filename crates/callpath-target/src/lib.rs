@@ -5,6 +5,7 @@ mod clock_event;
 mod edits;
 mod entry;
 mod error;
+mod give;
 mod halt;
 mod launch;
 pub mod machine;

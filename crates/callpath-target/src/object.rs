@@ -266,3 +266,89 @@ fn word(bytes: &[u8], at: u64) -> Result<u64, String> {
 fn half(bytes: &[u8], at: u64) -> Result<u32, String> {
     chunk(bytes, at).map(u32::from_le_bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An object by the C compiler.
+    fn compiled(source: &str, options: &[&str]) -> Vec<u8> {
+        let place = tempfile::tempdir().unwrap();
+        let (code, object) = (place.path().join("object.c"), place.path().join("object.so"));
+        std::fs::write(&code, source).unwrap();
+        let mut compiler = std::process::Command::new("gcc");
+        compiler.args(["-O1", "-nostdlib", "-shared", "-fPIC"]).args(options).arg(&code).arg("-o").arg(&object);
+        assert!(compiler.status().unwrap().success());
+        std::fs::read(object).unwrap()
+    }
+
+    const PLAIN: &str = "static int there = 5; int *const table[] = {&there}; int add(int a) { return a + *table[0]; }";
+
+    #[test]
+    fn symbols_and_relocations() {
+        for hash in ["-Wl,--hash-style=gnu", "-Wl,--hash-style=sysv"] {
+            let object = FreestandingObject::parse(&compiled(PLAIN, &[hash, "-fvisibility=protected"])).unwrap();
+            let names: Vec<&str> = object.symbols.iter().map(|(name, _)| name.as_str()).collect();
+            assert!(names.contains(&"add") && names.contains(&"table") && !names.contains(&"there"), "{names:?}");
+            assert_eq!(object.relocations.len(), 1);
+            let table = object.symbols.iter().find(|(name, _)| name == "table").unwrap().1;
+            let image = object.image_at(0x7000_0000);
+            let there = word(&image, table).unwrap() - 0x7000_0000;
+            assert_eq!(half(&image, there), Ok(5));
+            let executable = |segment: &&Segment| segment.protection & libc::PROT_EXEC != 0;
+            assert_eq!(object.segments.iter().filter(executable).count(), 1);
+        }
+    }
+
+    #[test]
+    fn what_it_may_not_need_is_named() {
+        let refused =
+            |source, options: &[&str]| FreestandingObject::parse(&compiled(source, options)).map(drop).unwrap_err();
+        assert!(refused("int f(void); int g(void) { return f(); }", &[]).contains("symbols of other objects"));
+        assert!(refused("extern int there; int g(void) { return there; }", &[]).contains("depends on a symbol"));
+        assert!(
+            refused("static _Thread_local int there; int *g(void) { return &there; }", &[]).contains("thread-local")
+        );
+        assert!(refused("__attribute__((constructor)) void f(void) {}", &[]).contains("constructors"));
+        assert!(refused(PLAIN, &["-Wl,--no-as-needed", "-lc"]).contains("needs other objects"));
+        assert!(refused(PLAIN, &["-Wl,-N"]).contains("segment"));
+        assert!(FreestandingObject::parse(b"").is_err());
+        let own = std::fs::read("/proc/self/exe").unwrap();
+        assert!(FreestandingObject::parse(&own).is_err());
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused() {
+        let original = compiled(PLAIN, &[]);
+        let mut state = 1_u64;
+        let mut random = move |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        // The first page holds the headers, the symbols and the relocations.
+        let (mut read, mut refused) = (0, 0);
+        for round in 0..20_000 {
+            let mut object = original.clone();
+            for _ in 0..1 + round % 4 {
+                let near = if random(4) == 0 { object.len() } else { 4096.min(object.len()) };
+                let at = random(near);
+                object[at] = [0, 1, 0x7f, 0x80, 0xff, random(256) as u8][random(6)];
+            }
+            if random(8) == 0 {
+                object.truncate(random(original.len()));
+            }
+            match FreestandingObject::parse(&object) {
+                Ok(object) => {
+                    read += 1;
+                    assert_eq!(object.image_at(4096).len(), object.image.len());
+                    assert!(object.len_bytes() <= MOST_BYTES);
+                }
+                Err(why) => {
+                    refused += 1;
+                    assert!(why.len() < 8192);
+                }
+            }
+        }
+        assert!(read > 100 && refused > 100, "{read} {refused}");
+    }
+}

@@ -4,6 +4,7 @@ use callpath_format::address::RunAddr;
 
 use crate::edits::NewMemory;
 use crate::error::TargetError;
+use crate::give::give;
 use crate::memory::SharedMemory;
 use crate::pid::Pid;
 use crate::remote_call::system_call;
@@ -70,27 +71,11 @@ pub(crate) fn map_shared(
     memory: &SharedMemory,
     (at, protection): (Option<RunAddr>, i32),
 ) -> Result<RunAddr, TargetError> {
-    let descriptor = open_there(traced, thread, memory)?;
+    let descriptor = give(traced, thread, memory.descriptor())?;
     let mapping = Mapping { at, len_bytes: memory.len_bytes() as u64, protection, descriptor: Some(descriptor) };
     let mapped = mapping.map(traced, thread);
     system_call(traced, thread, libc::SYS_close, [descriptor as u64, 0, 0, 0, 0, 0])?;
     mapped
-}
-
-/// Opens memory of ours in the program: a descriptor there.
-fn open_there(traced: &mut impl Traced, thread: Pid, memory: &SharedMemory) -> Result<i32, TargetError> {
-    let path = format!("/proc/{}/fd/{}\0", std::process::id(), memory.descriptor());
-    let page =
-        Mapping { at: None, len_bytes: PAGE_BYTES, protection: libc::PROT_READ | libc::PROT_WRITE, descriptor: None };
-    let at = page.map(traced, thread)?;
-    let flags = libc::O_RDWR | libc::O_CLOEXEC;
-    let arguments = [libc::AT_FDCWD as u64, at.0, flags as u64, 0, 0, 0];
-    let opened = traced
-        .memory()
-        .write(at.0, path.as_bytes())
-        .and_then(|()| system_call(traced, thread, libc::SYS_openat, arguments));
-    unmap(traced, thread, (at, PAGE_BYTES))?;
-    Ok(checked(traced, "opening memory of ours", opened?)? as i32)
 }
 
 /// The result of a system call that the program made for us, or its error.

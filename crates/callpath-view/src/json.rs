@@ -10,7 +10,8 @@ use std::io::{self, Write};
 use crate::ranks_json;
 use crate::text::acts_on_terminals;
 use callpath_db::{
-    CpuTime, Formula, Metric, MetricKind, MetricType, Name, Profile, Quality, Row, ScopeKind, Value, View,
+    CpuTime, Formula, Metric, MetricKind, MetricType, Name, ProbeAccount, Profile, Quality, RefusedProbe, Row,
+    ScopeKind, Value, View,
 };
 
 /// The number that a reader checks before all else.
@@ -110,7 +111,21 @@ fn write_quality(json: &mut Vec<u8>, quality: &Quality) -> io::Result<()> {
     write!(json, ",\"overhead_ns\":{}", quality.overhead_ns)?;
     write!(json, ",\"handlers\":{{\"longest_ns\":{}", quality.handlers.longest_ns)?;
     integers(json, b",\"histogram\":[", &quality.handlers.histogram);
-    json.extend_from_slice(b"}}");
+    json.extend_from_slice(b"}");
+    if let Some(probes) = &quality.probes {
+        let ProbeAccount { hits, unmatched_exits, inside_when_set, refused } = probes;
+        write!(json, ",\"probes\":{{\"hits\":{hits},\"unmatched_exits\":{unmatched_exits}")?;
+        write!(json, ",\"inside_when_set\":{inside_when_set},\"refused\":[")?;
+        for (number, RefusedProbe { function, reason }) in refused.iter().enumerate() {
+            json.extend_from_slice(if number == 0 { b"{\"function\":" } else { b",{\"function\":" });
+            string(json, function)?;
+            json.extend_from_slice(b",\"reason\":");
+            string(json, reason)?;
+            json.push(b'}');
+        }
+        json.extend_from_slice(b"]}");
+    }
+    json.push(b'}');
     Ok(())
 }
 

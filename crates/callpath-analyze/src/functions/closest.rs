@@ -7,9 +7,9 @@ use callpath_db::nearest;
 
 use super::{Functions, NotEntry, Pattern};
 
-/// The texts that somebody may have meant by a pattern that names nothing in any of `modules`, the nearest first; five at
-/// most. They are names of functions, with the module before them where the pattern has one; names of modules where no
-/// module has that name.
+/// The texts that somebody may have meant by a pattern that names nothing in any of `modules`: five at most, the
+/// nearest first. Names of functions have the module before them where the pattern has one; where no module has its
+/// name, names of modules are given.
 pub fn closest(pattern: &Pattern, modules: &[&Functions]) -> Vec<String> {
     let Some((of_module, module)) = meant(pattern, modules) else {
         let names = modules.iter().map(|functions| &*functions.module);

@@ -21,7 +21,7 @@ pub(super) struct Wanted<'a> {
     linkers: Option<AskedName>,
     is_glob: bool,
     /// Identifiers that stand in each demangled name that is meant.
-    identifiers: Vec<&'a str>,
+    identifiers: Vec<String>,
     /// Stands in each symbol's name that is meant, mangled or not, unless that is the text itself.
     in_symbol: Option<String>,
 }
@@ -33,11 +33,17 @@ impl<'a> Wanted<'a> {
         let linkers = AskedName::new(text).as_linkers_call_it();
         let in_symbol = if is_glob { None } else { last_part(linkers.as_ref().map_or(text, AskedName::text)) };
         let is_break = |c: char| !(c.is_alphanumeric() || c == '_');
-        let identifiers = text.split(is_break).filter(|identifier| !identifier.is_empty());
+        let identifiers: Vec<String> = linkers
+            .as_ref()
+            .map_or(text, AskedName::text)
+            .split(is_break)
+            .filter(|identifier| !identifier.is_empty())
+            .map(str::to_owned)
+            .collect();
         Wanted {
             text,
             versioned: text.contains('@').then(|| text.replace("@@", "@")),
-            identifiers: if linkers.is_none() { identifiers.collect() } else { Vec::new() },
+            identifiers,
             linkers,
             is_glob,
             in_symbol,
@@ -61,10 +67,12 @@ impl<'a> Wanted<'a> {
         if name == self.text || without_clone(name) == self.text {
             return true;
         }
-        if self.in_symbol.as_ref().is_some_and(|part| !name.contains(part)) {
-            return false;
-        }
-        symbol.demangled().is_some_and(|demangled| self.is_demangled(&demangled))
+        self.may_be_symbol(name) && symbol.demangled().is_some_and(|demangled| self.is_demangled(&demangled))
+    }
+
+    /// Tells most symbols' names, mangled or not, from what is meant, and quickly.
+    pub(super) fn may_be_symbol(&self, name: &str) -> bool {
+        self.in_symbol.as_ref().is_none_or(|part| name.contains(part)) || name == self.text
     }
 
     /// It is a demangled name: whole, without what says that it is a clone, without parameters, without arguments.
@@ -80,7 +88,12 @@ impl<'a> Wanted<'a> {
 
     /// Tells most names from what is meant, and quickly.
     fn may_be(&self, name: &str) -> bool {
-        self.identifiers.iter().all(|identifier| name.contains(identifier))
+        self.identifiers.iter().all(|identifier| name.contains(&**identifier))
+    }
+
+    /// A linker's name was typed: this one.
+    pub(super) fn is_raw(&self, name: &str) -> bool {
+        self.text == name
     }
 
     /// It says more of a Rust function than its symbol does.
@@ -91,7 +104,8 @@ impl<'a> Wanted<'a> {
     /// The same for a name that DWARF gives a Rust function, which says more than its symbol. `false` only if it says
     /// that another one of the same symbol's name is meant.
     pub(super) fn may_be_exact(&self, name: &str) -> bool {
-        self.linkers.is_none() || name == self.text || without_parameters(name) == self.text
+        let is_instance = || name.strip_prefix(self.text).is_some_and(|rest| rest.starts_with("::<"));
+        self.linkers.is_none() || name == self.text || without_parameters(name) == self.text || is_instance()
     }
 
     /// A symbol's name is one that the glob describes.

@@ -4,10 +4,11 @@ use callpath_format::address::LinkAddr;
 use callpath_image::lines::SourceLine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::address::Begun;
 use super::matching::{Symbol, Wanted, without_clone};
 use super::pattern::{What, is_end_of_path};
 use super::source::Declared;
-use super::{Function, Functions, Ifunc, Listed, NotEntry, Pattern, Selection};
+use super::{Function, Functions, Ifunc, Listed, Pattern, Selection};
 
 /// What DWARF says of functions, by their entry.
 type DeclaredAt = FxHashMap<LinkAddr, Declared>;
@@ -22,13 +23,14 @@ impl Functions {
         // By index in `listed`: the first pattern that names it.
         let mut chosen: FxHashMap<usize, usize> = FxHashMap::default();
         let mut declared = DeclaredAt::default();
+        let wholes = self.wholes(patterns);
         for (number, pattern) in patterns.iter().enumerate() {
             if !pattern.is_of(&self.path) {
                 selection.unmatched.push(number);
                 continue;
             }
             match &pattern.what {
-                What::At(address) => match self.at(*address, number) {
+                What::At(address) => match self.at(*address, number, &wholes) {
                     Ok(Begun::Listed(index)) => {
                         chosen.entry(index).or_insert(number);
                     }
@@ -135,11 +137,13 @@ impl Functions {
         place.is_some_and(|place| is_end_of_path(file, &place.file)) || is_units()
     }
 
-    /// DWARF does not say that a Rust function of the symbol's name is another one.
+    /// Its exact name, as far as that is known, does not say that a Rust function of the name is another one.
     fn may_be_exact(&self, index: usize, wanted: &Wanted<'_>, declared: &DeclaredAt) -> bool {
-        let Some(listed) = self.listed.get(index).filter(|listed| listed.is_inexact) else { return true };
-        let exact = declared.get(&listed.entry).and_then(|declared| declared.name.as_deref());
-        exact.is_none_or(|exact| wanted.may_be_exact(exact))
+        let Some(listed) = self.listed.get(index) else { return false };
+        let is_known = || listed.raw_name.starts_with("_R") || declared.contains_key(&listed.entry);
+        // A linker's name was typed, which is exact.
+        let is_raw = wanted.is_raw(&listed.raw_name);
+        is_raw || !is_known() || wanted.may_be_exact(Functions::exact_name(listed, declared))
     }
 
     /// The name with what DWARF says more of it.
@@ -220,56 +224,4 @@ impl Functions {
         let found = self.listed.iter().enumerate().filter(|(_, listed)| is_one(listed));
         found.map(|(index, _)| index).collect()
     }
-
-    /// What begins at an address, or where that lies.
-    fn at(&self, address: LinkAddr, pattern: usize) -> Result<Begun, NotEntry> {
-        let not_entry = |within: Option<String>, entry| NotEntry { pattern, address, within, entry };
-        if let Ok(index) = self.listed.binary_search_by_key(&address, |listed| listed.entry) {
-            return Ok(Begun::Listed(index));
-        }
-        let procedure = self.procedures.procedure_at(address);
-        let procedure = procedure.filter(|found| found.name.is_some() || self.procedures.is_described(address));
-        let Some(procedure) = procedure else { return Err(not_entry(None, None)) };
-        let Some(name) = procedure.name else {
-            if procedure.start != address {
-                return Err(not_entry(Some(self.address_text(procedure.start)), Some(procedure.start)));
-            }
-            return Ok(Begun::Nameless(Function {
-                entry: address,
-                size_bytes: procedure.len,
-                name: self.address_text(address),
-                raw_name: String::new(),
-                place: None,
-                unit_file: None,
-                is_exported: false,
-                distinguishing: None,
-                pattern,
-            }));
-        };
-        let within = Some(callpath_image::demangle::demangle(name).into_owned());
-        let is_listed = self.listed.binary_search_by_key(&procedure.start, |listed| listed.entry).is_ok();
-        let entry = if is_listed { Some(procedure.start) } else { self.whole_of(procedure.start, name) };
-        Err(not_entry(within, entry))
-    }
-
-    /// Where the procedure begins that a part (`f.cold`) belongs to: the nearest of several of its name.
-    fn whole_of(&self, part: LinkAddr, name: &str) -> Option<LinkAddr> {
-        let (whole, _) = name.rsplit_once(".cold")?;
-        if !self.parts.iter().any(|code| code.start == part) {
-            return None;
-        }
-        let file = |at| self.symbols.at(at).iter().find_map(|symbol| symbol.file.as_deref());
-        let named = self.listed.iter().filter(|listed| listed.raw_name == whole);
-        let of_file = named
-            .filter(|listed| file(part).is_none_or(|file| self.unit_file_of(listed).is_none_or(|own| own == file)));
-        of_file.map(|listed| listed.entry).min_by_key(|entry| entry.0.abs_diff(part.0))
-    }
-}
-
-/// What begins at an address.
-enum Begun {
-    /// A function with a name, by index.
-    Listed(usize),
-    /// One without.
-    Nameless(Function),
 }

@@ -7,7 +7,7 @@ use std::thread::{Builder, Scope as Threads};
 use callpath_format::address::LinkAddr;
 use callpath_image::lines::SourceLine;
 use callpath_image::scopes::{FileId, Origin, Scope, ScopeKind, Scopes, UnitId, UnitScopes};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::matching::{Symbol, Wanted};
 use super::pattern::{What, is_end_of_path};
@@ -57,7 +57,7 @@ impl Functions {
             }
         }
         let units: Vec<UnitId> = by_unit.keys().copied().collect();
-        let found = each_unit(scopes, &units, |unit| {
+        let found = self.each_unit(scopes, &units, |unit| {
             let mut files = Files::of(unit);
             let of = |entry: &LinkAddr, files: &mut Files<'_>| {
                 let origin = unit.procedure_at(*entry)?.origin?;
@@ -74,9 +74,10 @@ impl Functions {
     /// are known without it ([`Functions::has_dwarf`]). An address names no source function: it has none.
     pub fn inlined(&self, patterns: &[Pattern]) -> Vec<Inlined> {
         let wanted = self.wanted_names(patterns);
-        let Some(scopes) = self.scopes().filter(|_| !wanted.is_empty()) else { return Vec::new() };
+        // Others than are kept: these bound how much is read of all units together.
+        let Some(scopes) = self.new_scopes().filter(|_| !wanted.is_empty()) else { return Vec::new() };
         let units: Vec<UnitId> = scopes.units().collect();
-        let copies = each_unit(scopes, &units, |unit| copies_of(unit, &wanted));
+        let copies = self.each_unit(&scopes, &units, |unit| copies_of(unit, &wanted));
         let mut functions: FxHashMap<(usize, Arc<str>, Option<SourceLine>), Vec<InlinedAt>> = FxHashMap::default();
         for copy in copies {
             functions.entry((copy.pattern, copy.name, copy.place)).or_default().push(copy.at);
@@ -121,6 +122,9 @@ struct WantedOrigin<'a> {
 impl WantedOrigin<'_> {
     fn is(&self, origin: &Origin<'_>, path: &str) -> bool {
         if !self.file.is_none_or(|file| is_end_of_path(file, path)) {
+            return false;
+        }
+        if origin.name().is_none_or(|name| !self.name.may_be_symbol(name)) {
             return false;
         }
         let display = origin.display_name();
@@ -217,41 +221,54 @@ fn place_key(place: &Option<SourceLine>) -> Option<(&str, u32)> {
     place.as_ref().map(|place| (&*place.file, place.line))
 }
 
-/// Reads units, with other threads as far as there are processors, and gives what `of` finds in them, in no order.
-/// Units that cannot be read are left out.
-fn each_unit<T: Send>(scopes: &Scopes, units: &[UnitId], of: impl Fn(&UnitScopes) -> Vec<T> + Sync) -> Vec<T> {
-    struct Work<'a, T, F> {
-        scopes: &'a Scopes,
-        units: &'a [UnitId],
-        of: F,
-        next: AtomicUsize,
-        found: Mutex<Vec<T>>,
-    }
-    impl<T: Send, F: Fn(&UnitScopes) -> Vec<T> + Sync> Work<'_, T, F> {
-        fn run<'s>(&'s self, threads: &'s Threads<'s, '_>) {
-            while let Some(unit) = self.units.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-                let is_last = self.next.load(Ordering::Relaxed) >= self.units.len();
-                if let Some(permit) = if is_last { None } else { Permit::take() } {
-                    let help = move || {
-                        permit.begin();
-                        self.run(threads);
-                        drop(permit);
-                    };
-                    // Without it this one does all: where no thread can be begun, none is lost.
-                    drop(Builder::new().spawn_scoped(threads, help));
-                }
-                let Ok(unit) = self.scopes.read(*unit) else { continue };
-                let mut found = (self.of)(&unit);
-                self.found.lock().unwrap_or_else(PoisonError::into_inner).append(&mut found);
+/// Units to be read, and what was found in them.
+struct Work<'a, T, F> {
+    scopes: &'a Scopes,
+    units: &'a [UnitId],
+    of: F,
+    next: AtomicUsize,
+    found: Mutex<(Vec<T>, Vec<String>)>,
+}
+
+impl<T: Send, F: Fn(&UnitScopes) -> Vec<T> + Sync> Work<'_, T, F> {
+    /// Takes units until none is left. Whenever a processor is free, another thread helps.
+    fn run<'s>(&'s self, threads: &'s Threads<'s, '_>) {
+        while let Some(unit) = self.units.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            let is_last = self.next.load(Ordering::Relaxed) >= self.units.len();
+            if let Some(permit) = if is_last { None } else { Permit::take() } {
+                let help = move || {
+                    permit.begin();
+                    self.run(threads);
+                    drop(permit);
+                };
+                // Without it this one does all: where no thread can be begun, none is lost.
+                drop(Builder::new().spawn_scoped(threads, help));
             }
+            let (mut found, odd) = match self.scopes.read(*unit) {
+                Ok(unit) => ((self.of)(&unit), unit.diagnostics().iter().map(ToString::to_string).collect()),
+                Err(error) => (Vec::new(), vec![error.to_string()]),
+            };
+            let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+            all.0.append(&mut found);
+            all.1.extend(odd.into_iter().map(|error| format!("failed to {error}")));
         }
     }
-    let distinct: FxHashSet<UnitId> = units.iter().copied().collect();
-    let mut units: Vec<UnitId> = distinct.into_iter().collect();
-    units.sort_unstable();
-    let work = Work { scopes, units: &units, of, next: AtomicUsize::new(0), found: Mutex::default() };
-    let permit = Permit::of_caller();
-    std::thread::scope(|threads| work.run(threads));
-    drop(permit);
-    work.found.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Functions {
+    /// What `of` finds in units, in no order; other threads help as far as there are processors.
+    fn each_unit<T: Send>(
+        &self,
+        scopes: &Scopes,
+        units: &[UnitId],
+        of: impl Fn(&UnitScopes) -> Vec<T> + Sync,
+    ) -> Vec<T> {
+        let work = Work { scopes, units, of, next: AtomicUsize::new(0), found: Mutex::default() };
+        let permit = Permit::of_caller();
+        std::thread::scope(|threads| work.run(threads));
+        drop(permit);
+        let (found, odd) = work.found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.odd.lock().unwrap_or_else(PoisonError::into_inner).extend(odd);
+        found
+    }
 }

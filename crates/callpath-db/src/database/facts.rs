@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use callpath_schema::Metric;
 use callpath_schema::encoding::{Malformed, Reader, Writer};
+use callpath_schema::{Metric, ProbeAccount};
 
 use crate::{CpuTime, Handlers, JobInfo, Links, ProcessInfo, Quality, RankInfo, RunInfo};
 
@@ -102,6 +102,13 @@ impl Facts {
             w.number(profile.len_bytes);
             w.bytes.extend(profile.checksum.to_le_bytes());
         }
+        // Of runs without probes nothing: so were all before there were any.
+        for (number, run) in self.runs.iter().enumerate() {
+            if let Some(probes) = &run.quality.probes {
+                w.number(number as u64);
+                probes.write(&mut w);
+            }
+        }
         w.bytes
     }
 
@@ -141,7 +148,15 @@ impl Facts {
             let checksum = (0..8).try_fold(0u64, |sum, at| Ok(sum | u64::from(r.byte()?) << (8 * at)))?;
             facts.profiles.push(ProfileEntry { member, columns, offset, len_bytes, checksum });
         }
-        if r.is_at_end() { Ok(facts) } else { Err(r.malformed("bytes behind the profiles")) }
+        let mut last = None;
+        while !r.is_at_end() {
+            let number = r.small("number of a run with probes")?;
+            let run = facts.runs.get_mut(number as usize).filter(|_| last.is_none_or(|last| last < number));
+            let run = run.ok_or_else(|| r.malformed("number of a run with probes"))?;
+            run.quality.probes = Some(ProbeAccount::read(r)?);
+            last = Some(number);
+        }
+        Ok(facts)
     }
 }
 
@@ -283,5 +298,5 @@ fn read_quality(r: &mut Reader<'_>) -> Result<Quality, Malformed> {
     let longest_ns = r.number()?;
     let histogram = (0..r.count(1)?).map(|_| r.number()).collect::<Result<_, _>>()?;
     let (links, handlers) = (Links { valid, likely, invalid }, Handlers { longest_ns, histogram });
-    Ok(Quality { taken, full, partial, raw_kept, dropped, links, overhead_ns, handlers })
+    Ok(Quality { taken, full, partial, raw_kept, dropped, links, overhead_ns, handlers, probes: None })
 }

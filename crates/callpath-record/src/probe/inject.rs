@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use callpath_format::shared::probe::{Admission, Admitted, JOIN, Routines};
 use callpath_format::address::RunAddr;
+use callpath_format::shared::probe::{Admission, Admitted, JOIN, Routines};
 use callpath_target::{Halted, Maps, Pid, StepOptions, Stepper};
 
 use crate::error::RecordError;

@@ -5,7 +5,9 @@
 //! injected, and when the copies that call them are put in. What is written has been planned before. Between the two,
 //! and from then on, it is served as any process that is recorded.
 
+mod control;
 mod inject;
+mod inside;
 mod modules;
 mod patches;
 mod subject;
@@ -16,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
+use callpath_schema::RefusedProbe;
 use callpath_target::{Halted, Pid, ProcessHandle, raise_own_limits, survive_long_files};
 
 use crate::error::RecordError;
@@ -23,6 +26,8 @@ use crate::output::Destination;
 use crate::serve::{Prepared, Recorded, Recorder};
 use crate::settings::RecordOptions;
 use crate::signals;
+pub use control::{CONTROL_SOCKET, ListedProbe, ask};
+use control::Control;
 use inject::Injected;
 pub(crate) use patches::Probes;
 use subject::Watched;
@@ -36,6 +41,21 @@ const TABLES_AT_MOST: Duration = Duration::from_secs(30);
 pub trait Chooser {
     /// The first instructions of those of a module. Asked once for each, and for each that comes.
     fn choose(&mut self, image: &Arc<Image>, path: &Path) -> Vec<LinkAddr>;
+
+    /// Has more chosen from now on, by what somebody types.
+    ///
+    /// # Errors
+    /// What is wrong with that.
+    fn add(&mut self, patterns: &[String]) -> Result<(), String>;
+
+    /// Whether a procedure that was chosen is meant by what somebody types.
+    ///
+    /// # Errors
+    /// What is wrong with that.
+    fn is_meant(&self, patterns: &[String], path: &Path, entry: LinkAddr) -> Result<bool, String>;
+
+    /// What one of them is called, with its module.
+    fn name(&self, path: &Path, entry: LinkAddr) -> String;
 
     /// Whether what was chosen in the modules that are there is worth to go on.
     ///
@@ -58,17 +78,6 @@ pub struct ProbeOptions<'o> {
     pub chooser: &'o mut dyn Chooser,
 }
 
-/// A procedure that cannot be probed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RefusedFunction {
-    /// Its module.
-    pub module: PathBuf,
-    /// Its first instruction.
-    pub entry: LinkAddr,
-    /// Why.
-    pub reason: String,
-}
-
 /// The result.
 #[derive(Debug)]
 pub struct ProbedProcess {
@@ -77,7 +86,7 @@ pub struct ProbedProcess {
     /// How many procedures were probed.
     pub probed: usize,
     /// Those that could not be.
-    pub refused: Vec<RefusedFunction>,
+    pub refused: Vec<RefusedProbe>,
     /// How long the process stood still, each time.
     pub stops: Vec<Duration>,
 }
@@ -120,7 +129,8 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     let is_child = started.is_child();
     started.go_on()?;
     let until = options.duration.map(|duration| Instant::now() + duration);
-    let mut watched = Watched { handle, probes, injected, is_child, until, looked: Instant::now() };
+    let control = Control::open(&recorder.shared.directory).map_err(|why| recorder.note(&why)).ok();
+    let mut watched = Watched { handle, probes, injected, control, is_child, until, looked: Instant::now() };
     let recorded = recorder.run(&mut watched)?;
     let Probes { probed, refused, stops, .. } = watched.probes;
     Ok(ProbedProcess { recorded, probed, refused, stops })

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use callpath_format::address::RunAddr;
 use callpath_image::elf::Image;
 use callpath_target::{FileId, MapEntry, Maps, Pid};
 
@@ -80,10 +79,5 @@ impl Loaded {
     /// What it is called.
     pub(super) fn name(&self) -> &Path {
         &self.path
-    }
-
-    /// Where its code begins.
-    pub(super) fn code_start(&self) -> RunAddr {
-        self.code.start
     }
 }

@@ -6,22 +6,34 @@ use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_image::elf::Image;
+use callpath_schema::RefusedProbe;
 use callpath_tables::module::Module;
-use callpath_tables::probes::{Probe, ProbedModule, probed, room};
+use callpath_tables::probes::{Change, Probe, ProbedModule, probed, room};
 use callpath_target::{Edits, Maps, NewMemory, Pid, Write, read_memory};
 
 use crate::error::RecordError;
 use crate::events::Probed;
 use crate::probe::inject::Injected;
+use crate::probe::inside::{inside, standing};
 use crate::probe::modules::Loaded;
-use crate::probe::{Chooser, RefusedFunction, halt};
+use crate::probe::{Chooser, halt};
+use crate::raw::Standing;
 use crate::serve::Recorder;
 use crate::settings::RecordOptions;
 
-/// The probes in one module.
-struct InModule {
-    loaded: Loaded,
-    edits: Edits<'static>,
+/// The probe of a procedure.
+pub(super) struct InFunction {
+    pub(super) entry: LinkAddr,
+    /// Jumps that lead to its copy.
+    jumps: Vec<Write>,
+    /// They are written.
+    pub(super) is_in: bool,
+}
+
+/// Probes in one module that were put in at once. Their memory stays when they are taken out: threads may be in it.
+pub(super) struct InModule {
+    pub(super) loaded: Loaded,
+    pub(super) functions: Vec<InFunction>,
 }
 
 /// A module in which some procedures were chosen.
@@ -33,16 +45,26 @@ struct Found {
     chosen: Vec<LinkAddr>,
 }
 
+/// What is to be changed in a module.
+struct Planned {
+    memory: NewMemory<'static>,
+    /// What is written into new memory.
+    code: Vec<Write>,
+    functions: Vec<InFunction>,
+    /// The code at home of what is probed, ascending.
+    homes: Vec<Range<LinkAddr>>,
+}
+
 /// The probes of a process, and of those that it forks.
 pub(crate) struct Probes<'o> {
-    is_timed: bool,
-    chooser: &'o mut dyn Chooser,
+    pub(super) is_timed: bool,
+    pub(super) chooser: &'o mut dyn Chooser,
     found: Vec<Found>,
-    modules: Vec<InModule>,
+    pub(super) modules: Vec<InModule>,
     /// Modules of which nothing is probed.
     others: Vec<Loaded>,
     pub(super) probed: usize,
-    pub(super) refused: Vec<RefusedFunction>,
+    pub(super) refused: Vec<RefusedProbe>,
     pub(super) stops: Vec<Duration>,
 }
 
@@ -65,23 +87,37 @@ impl<'o> Probes<'o> {
         for loaded in Loaded::all(&Maps::read(pid)?) {
             let found = self.found.iter().map(|found| &found.loaded);
             let probed = self.modules.iter().map(|module| &module.loaded);
-            if loaded.is_left_alone() || found.chain(probed).chain(&self.others).any(|known| *known == loaded) {
-                continue;
-            }
-            let Some((image, bias)) = loaded.image(pid) else {
-                self.others.push(loaded);
-                continue;
-            };
-            let image = Arc::new(image);
-            let mut chosen = self.chooser.choose(&image, loaded.name());
-            chosen.sort_unstable();
-            chosen.dedup();
-            match chosen.is_empty() {
-                true => self.others.push(loaded),
-                false => self.found.push(Found { loaded, image, bias, chosen }),
+            if !found.chain(probed).chain(&self.others).any(|known| *known == loaded) {
+                self.find_in(loaded, pid);
             }
         }
         Ok(())
+    }
+
+    /// The same in all modules anew: other procedures may be meant by now. Those that are probed stay so.
+    pub(super) fn find_again(&mut self, pid: Pid) -> Result<(), RecordError> {
+        for loaded in Loaded::all(&Maps::read(pid)?) {
+            self.others.retain(|other| *other != loaded);
+            self.find_in(loaded, pid);
+        }
+        Ok(())
+    }
+
+    fn find_in(&mut self, loaded: Loaded, pid: Pid) {
+        let image = (!loaded.is_left_alone()).then(|| loaded.image(pid)).flatten();
+        let Some((image, bias)) = image else { return self.others.push(loaded) };
+        let image = Arc::new(image);
+        let mut chosen = self.chooser.choose(&image, loaded.name());
+        chosen.sort_unstable();
+        chosen.dedup();
+        let of_module = self.modules.iter().filter(|module| module.loaded == loaded);
+        let known: Vec<LinkAddr> =
+            of_module.flat_map(|module| &module.functions).filter(|f| f.is_in).map(|f| f.entry).collect();
+        chosen.retain(|entry| !known.contains(entry));
+        match chosen.is_empty() {
+            true => self.others.push(loaded),
+            false => self.found.push(Found { loaded, image, bias, chosen }),
+        }
     }
 
     /// Whether what was found is worth to go on.
@@ -92,29 +128,39 @@ impl<'o> Probes<'o> {
         self.chooser.check().map_err(|reason| RecordError::NotChosen { reason })
     }
 
-    /// Puts probes where procedures were chosen.
+    /// Puts probes where procedures were chosen. Returns how many.
     pub(super) fn put_in(
         &mut self,
         recorder: &mut Recorder<'_>,
         pid: Pid,
         injected: Injected,
-    ) -> Result<(), RecordError> {
+    ) -> Result<usize, RecordError> {
+        let mut count = 0;
         for found in std::mem::take(&mut self.found) {
             let planned = self.plan(&found, pid, injected)?;
             recorder.serve();
-            match planned {
-                Some(edits) => {
-                    self.apply(&edits, pid)?;
-                    self.modules.push(InModule { loaded: found.loaded, edits });
-                }
-                None => self.others.push(found.loaded),
-            }
+            let Some(planned) = planned else {
+                self.others.push(found.loaded);
+                continue;
+            };
+            let Planned { memory, code, mut functions, homes } = planned;
+            let jumps = functions.iter().flat_map(|function| function.jumps.iter().cloned());
+            let edits = Edits { memory: vec![memory], writes: code.into_iter().chain(jumps).collect() };
+            let threads = self.apply(&edits, pid)?;
+            functions.iter_mut().for_each(|function| function.is_in = true);
+            let inside = inside(recorder, pid, &threads, (&homes, found.bias));
+            let account = recorder.probes();
+            account.inside_when_set = account.inside_when_set.saturating_add(inside);
+            count += functions.len();
+            self.modules.push(InModule { loaded: found.loaded, functions });
         }
-        Ok(())
+        self.probed += count;
+        recorder.probes().refused.clone_from(&self.refused);
+        Ok(count)
     }
 
     /// What is to be changed for a module's probes.
-    fn plan(&mut self, found: &Found, pid: Pid, injected: Injected) -> Result<Option<Edits<'static>>, RecordError> {
+    fn plan(&mut self, found: &Found, pid: Pid, injected: Injected) -> Result<Option<Planned>, RecordError> {
         let Found { loaded, image, bias, chosen } = found;
         let module = Module::new(Arc::clone(image));
         let code_bytes: u64 = module.file().code().iter().map(|code| code.end.0.saturating_sub(code.start.0)).sum();
@@ -123,30 +169,67 @@ impl<'o> Probes<'o> {
             return Err(RecordError::NoRoom { module: loaded.name().to_owned() });
         };
         let probe = Probe { bias: *bias, routines: injected.routines, is_timed: self.is_timed };
-        let ProbedModule { changes, end, copies } = probed(&module, RunAddr(place).to_link(*bias), chosen, &probe);
-        self.probed += copies.made.len();
-        self.refused.extend(copies.refused.iter().map(|refused| RefusedFunction {
-            module: loaded.name().to_owned(),
-            entry: refused.entry,
-            reason: refused.refusal.to_string(),
-        }));
-        if copies.made.is_empty() {
+        let planned = probed(&module, RunAddr(place).to_link(*bias), chosen, &probe);
+        for refused in planned.refused() {
+            let function = self.chooser.name(loaded.name(), refused.entry);
+            let refused = RefusedProbe { function, reason: refused.refusal.to_string() };
+            if !self.refused.contains(&refused) {
+                self.refused.push(refused);
+            }
+        }
+        let ProbedModule { changes, functions, end, homes, .. } = planned;
+        if functions.is_empty() {
             return Ok(None);
         }
         let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(*bias));
-        let len_bytes = run(end).0.saturating_sub(place);
-        Ok(Some(Edits {
-            memory: vec![NewMemory::Code { at: RunAddr(place), len_bytes }],
-            writes: changes.into_iter().map(|c| Write { at: run(c.at), old: c.old, new: c.new }).collect(),
-        }))
+        let write = |change: Change| Write { at: run(change.at), old: change.old, new: change.new };
+        let mut code: Vec<Write> = changes.into_iter().map(write).collect();
+        let functions = functions.into_iter().map(|function| {
+            let writes = function.changes.into_iter().map(write);
+            let (jumps, copy): (Vec<Write>, Vec<Write>) = writes.partition(|write| write.old.is_some());
+            code.extend(copy);
+            InFunction { entry: function.entry, jumps, is_in: false }
+        });
+        let functions = functions.collect();
+        let memory = NewMemory::Code { at: RunAddr(place), len_bytes: run(end).0.saturating_sub(place) };
+        Ok(Some(Planned { memory, code, functions, homes }))
     }
 
-    /// Makes the changes in a process that stands still meanwhile.
-    fn apply(&mut self, edits: &Edits<'static>, pid: Pid) -> Result<(), RecordError> {
+    /// Makes the changes in a process that stands still meanwhile. Returns its threads as they stood.
+    fn apply(&mut self, edits: &Edits<'static>, pid: Pid) -> Result<Vec<Standing>, RecordError> {
         let halted = halt(pid)?;
         halted.move_out(&changed(edits), |_| None)?;
+        let threads = standing(&halted)?;
         halted.apply(edits)?;
         self.stops.push(halted.release()?);
+        Ok(threads)
+    }
+
+    /// Has activations timed from now on, or no more.
+    pub(super) fn retime(
+        &mut self,
+        timed: bool,
+        recorder: &mut Recorder<'_>,
+        (pid, injected): (Pid, Injected),
+    ) -> Result<(), RecordError> {
+        let probed: Vec<(Loaded, Vec<LinkAddr>)> = self
+            .modules
+            .iter()
+            .map(|module| {
+                let entries = module.functions.iter().filter(|function| function.is_in).map(|f| f.entry);
+                (module.loaded.clone(), entries.collect())
+            })
+            .collect();
+        let before = self.probed;
+        self.take_out(recorder, |_, _| true);
+        self.is_timed = timed;
+        for (loaded, mut chosen) in probed {
+            let Some((image, bias)) = loaded.image(pid).filter(|_| !chosen.is_empty()) else { continue };
+            chosen.sort_unstable();
+            self.found.push(Found { loaded, image: Arc::new(image), bias, chosen });
+        }
+        self.put_in(recorder, pid, injected)?;
+        self.probed = before;
         Ok(())
     }
 
@@ -168,35 +251,71 @@ impl<'o> Probes<'o> {
         }
     }
 
-    /// Takes the probes out of all processes that have them. The copies stay: threads may be in them.
-    pub(super) fn take_out(&mut self, recorder: &mut Recorder<'_>) {
-        for pid in recorder.pids() {
-            let Ok(maps) = Maps::read(pid) else { continue };
-            if !recorder.shared.allocator.is_mapped_in(&maps) {
+    /// Takes probes out of all processes that have them: those of the procedures that `is_meant` says, by the module's
+    /// number here and the procedure's entry. The copies stay: threads may be in them. Returns how many.
+    pub(super) fn take_out(
+        &mut self,
+        recorder: &mut Recorder<'_>,
+        is_meant: impl Fn(&Loaded, LinkAddr) -> bool,
+    ) -> usize {
+        let mut count = 0;
+        let pids = recorder.pids();
+        for number in 0..self.modules.len() {
+            let Some(module) = self.modules.get_mut(number) else { continue };
+            let InModule { loaded, functions } = module;
+            let meant = functions.iter_mut().filter(|function| function.is_in && is_meant(loaded, function.entry));
+            let mut writes = Vec::new();
+            for function in meant {
+                writes.extend(function.jumps.iter().cloned());
+                function.is_in = false;
+                count += 1;
+            }
+            if writes.is_empty() {
                 continue;
             }
-            for module in self.modules.iter().filter(|module| module.loaded.is_in(&maps) && module.is_in_force(pid)) {
-                let undone = halt(pid).and_then(|halted| {
-                    halted.move_out(&changed(&module.edits), |_| None)?;
-                    halted.undo(&module.edits)?;
-                    Ok(halted.release()?)
-                });
-                match undone {
-                    Ok(stopped) => self.stops.push(stopped),
+            let edits = Edits { memory: Vec::new(), writes };
+            let loaded = loaded.clone();
+            for &pid in &pids {
+                match undo(recorder, pid, &loaded, &edits) {
+                    Ok(stop) => self.stops.extend(stop),
                     Err(error) => recorder.note(&format!("failed to take probes out of process {pid}: {error}")),
                 }
             }
         }
+        count
     }
+}
+
+/// Puts back what stood in a module, if it is there. Returns how long the process stood still.
+fn undo(
+    recorder: &Recorder<'_>,
+    pid: Pid,
+    loaded: &Loaded,
+    edits: &Edits<'static>,
+) -> Result<Option<Duration>, RecordError> {
+    let Ok(maps) = Maps::read(pid) else { return Ok(None) };
+    let is_there = recorder.shared.allocator.is_mapped_in(&maps) && loaded.is_in(&maps);
+    if !is_there || !edits.writes.first().is_some_and(|write| stands(pid, write)) {
+        return Ok(None);
+    }
+    let halted = halt(pid)?;
+    halted.move_out(&changed(edits), |_| None)?;
+    halted.undo(edits)?;
+    Ok(Some(halted.release()?))
 }
 
 impl InModule {
     /// Whether what was written is still there.
     fn is_in_force(&self, pid: Pid) -> bool {
-        let Some(write) = self.edits.writes.iter().find(|write| write.old.is_some()) else { return false };
-        let mut there = vec![0; write.new.len()];
-        read_memory(pid, write.at.0, &mut there) == there.len() && there == write.new
+        let mut written = self.functions.iter().filter(|function| function.is_in).flat_map(|function| &function.jumps);
+        written.next().is_none_or(|write| stands(pid, write))
     }
+}
+
+/// Whether bytes that were written are there.
+fn stands(pid: Pid, write: &Write) -> bool {
+    let mut there = vec![0; write.new.len()];
+    read_memory(pid, write.at.0, &mut there) == there.len() && there == write.new
 }
 
 /// Where bytes of the program's own code change.

@@ -6,6 +6,7 @@ use callpath_target::{Ended, Pid, ProcessHandle};
 
 use crate::error::RecordError;
 use crate::probe::Probes;
+use crate::probe::control::{Control, Demand};
 use crate::probe::inject::Injected;
 use crate::serve::{Recorder, Subject};
 use crate::signals;
@@ -18,6 +19,8 @@ pub(super) struct Watched<'o> {
     pub(super) handle: ProcessHandle,
     pub(super) probes: Probes<'o>,
     pub(super) injected: Injected,
+    /// Where requests come from.
+    pub(super) control: Option<Control>,
     /// callpath has started it.
     pub(super) is_child: bool,
     pub(super) until: Option<Instant>,
@@ -29,9 +32,11 @@ impl Subject for Watched<'_> {
         if let Some(ended) = self.end() {
             return Some(Ok(ended));
         }
-        let is_over = self.until.is_some_and(|until| Instant::now() >= until);
+        let from = (self.handle.pid(), self.injected);
+        let demand = self.control.as_ref().and_then(|control| control.serve(&mut self.probes, recorder, from));
+        let is_over = demand == Some(Demand::Stop) || self.until.is_some_and(|until| Instant::now() >= until);
         if is_over || signals::shall_stop() {
-            self.probes.take_out(recorder);
+            self.probes.take_out(recorder, |_, _| true);
             return Some(Ok(Ended { status: 0, signal: None, user: Duration::ZERO, kernel: Duration::ZERO }));
         }
         if self.looked.elapsed() >= LOOK_EVERY {

@@ -146,6 +146,8 @@ impl Process {
     fn take_leave(&mut self, index: usize, shared: &mut Shared) {
         let ThreadState::Live(thread) = &mut self.threads[index] else { return };
         // Out of the list first: its place is a new thread's as soon as its chunk has been given back.
+        let unmatched = thread.record(&shared.allocator).map_or(0, |record| record.unmatched_exits.load(Relaxed));
+        self.unmatched_exits = self.unmatched_exits.saturating_add(unmatched);
         thread::unlink(&shared.allocator, self.slot, thread.record);
         thread.release(&mut shared.allocator);
         self.records.remove(&thread.record);

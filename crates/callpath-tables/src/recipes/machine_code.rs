@@ -228,7 +228,7 @@ fn recipes_of<'a>(frames: &'a CallFrames, range: &FrameRange) -> impl Iterator<I
 pub(crate) fn identify(module: &Module, local: bool, hash: &mut Xxh3) {
     let image = module.image();
     let mut numbers = Vec::new();
-    let Loading { pointers, symbols, called, taken: _ } = module.file().loading();
+    let Loading { pointers, symbols, called, .. } = module.file().loading();
     for (slot, to) in pointers {
         numbers.extend([slot.0, to.0]);
     }

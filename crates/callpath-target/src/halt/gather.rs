@@ -15,7 +15,6 @@ use crate::task_status::TaskStatus;
 struct Gathering {
     pid: Pid,
     threads: Vec<Thread>,
-    /// Those that ended while they were traced: a number that comes again is another thread's.
     started: Instant,
     at_most: Duration,
     /// When the first stopped.
@@ -86,7 +85,15 @@ impl Gathering {
                 Some(status) => Err(refusal::explain(self.pid, &status, &error)),
             };
         }
-        let thread = Thread { tid, process, stopped: false, signal: None, postponed: VecDeque::new() };
+        let thread = Thread {
+            tid,
+            process,
+            stopped: false,
+            signal: None,
+            call: None,
+            is_anew: false,
+            postponed: VecDeque::new(),
+        };
         self.threads.push(thread);
         match ptrace::interrupt(tid) {
             Ok(()) => {}
@@ -110,6 +117,7 @@ impl Gathering {
                 }
                 if thread.stopped {
                     self.since.get_or_insert_with(Instant::now);
+                    thread.note_call()?;
                 }
             }
             self.threads.retain(|thread| !ended.contains(&thread.tid));

@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use callpath_format::address::RunAddr;
 
+use super::signal_frames::{Interrupted, SignalFrames};
 use super::tracer::Tracer;
 use crate::error::TargetError;
+use crate::maps::Maps;
 use crate::pid::Pid;
 use crate::ptrace::{self, Stop};
 use crate::remote_call::{Before, SYSTEM_CALL};
@@ -23,15 +25,41 @@ impl Tracer {
     pub(super) fn move_out(&mut self, changing: &[Range<RunAddr>], to: &Elsewhere<'_>) -> Result<usize, TargetError> {
         let tids: Vec<Pid> = self.threads.iter().map(|thread| thread.tid).collect();
         let mut moved = 0;
+        // First those that nothing but `to` can move: if it cannot, no thread has been.
+        for (note_at, to) in self.interrupted(&tids, changing, to)? {
+            self.memory().write(note_at, &to.0.to_le_bytes())?;
+            moved += 1;
+        }
         for tid in tids {
             moved += usize::from(self.move_thread(tid, changing, to)?);
         }
         Ok(moved)
     }
 
+    /// Where signal frames note addresses inside of bytes that change, and what is to stand there.
+    fn interrupted(
+        &mut self,
+        tids: &[Pid],
+        changing: &[Range<RunAddr>],
+        to: &Elsewhere<'_>,
+    ) -> Result<Vec<(u64, RunAddr)>, TargetError> {
+        let Some(maps) = tids.iter().find_map(|tid| Maps::read(*tid).ok()) else { return Ok(Vec::new()) };
+        let mut frames = SignalFrames::new(self.memory(), maps);
+        let mut moves = Vec::new();
+        for tid in tids {
+            for Interrupted { note_at, pc } in frames.above(ptrace::registers(*tid)?.rsp) {
+                if is_inside(changing, pc) {
+                    let why = "will go on there when a signal's handler returns";
+                    moves.push((note_at, to(pc).ok_or_else(|| self.in_the_way(*tid, pc, why))?));
+                }
+            }
+        }
+        Ok(moves)
+    }
+
     fn move_thread(&mut self, tid: Pid, changing: &[Range<RunAddr>], to: &Elsewhere<'_>) -> Result<bool, TargetError> {
         let registers = ptrace::registers(tid)?;
-        let inside = |at: RunAddr| changing.iter().any(|range| range.start < at && at < range.end);
+        let inside = |at| is_inside(changing, at);
         let at = RunAddr(registers.rip);
         // It may go on behind the call, or make it anew.
         let call = is_interrupted(&registers).then(|| RunAddr(at.0.wrapping_sub(SYSTEM_CALL.len() as u64)));
@@ -101,6 +129,11 @@ impl Tracer {
     fn in_the_way(&self, thread: Pid, at: RunAddr, why: &str) -> TargetError {
         TargetError::InTheWay { pid: self.pid, thread, at, why: why.to_owned() }
     }
+}
+
+/// Whether an address is behind the first byte of bytes that change, and before their end.
+fn is_inside(changing: &[Range<RunAddr>], at: RunAddr) -> bool {
+    changing.iter().any(|range| range.start < at && at < range.end)
 }
 
 /// Whether the thread is in a system call that may be made anew.

@@ -27,6 +27,10 @@ pub(super) struct Thread {
     pub(super) stopped: bool,
     /// It stands before the delivery of this signal, which is delivered when it runs on.
     pub(super) signal: Option<i32>,
+    /// The system call that it is in, if the kernel would let it fail.
+    pub(super) call: Option<libc::c_long>,
+    /// Its registers have been changed for that call to be made anew.
+    pub(super) is_anew: bool,
     /// Signals that could not be held back, to be sent anew when it runs on.
     pub(super) postponed: VecDeque<libc::siginfo_t>,
 }

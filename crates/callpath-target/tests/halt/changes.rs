@@ -1,1 +1,208 @@
 //! Code and memory of a running program, changed.
+
+use std::time::Duration;
+
+use callpath_format::address::RunAddr;
+use callpath_target::{Edits, Halted, LoadedObject, Maps, NewMemory, SharedMemory, TargetError, Write};
+
+use crate::program::{Program, compile, other_user};
+
+const FREESTANDING: &[&str] = &["-O1", "-nostdlib", "-shared", "-fPIC", "-fvisibility=hidden", "-ffreestanding"];
+
+fn object() -> Vec<u8> {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::read(compile("routine.c", FREESTANDING, place.path())).unwrap()
+}
+
+/// Memory of the process for a stack: the address past its end.
+fn stack(halted: &Halted) -> RunAddr {
+    const BYTES: u64 = 64 * 1024;
+    let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+    let at = halted.system_call(libc::SYS_mmap, [0, BYTES, protection, flags, u64::MAX, 0]).unwrap();
+    assert!(at > 0, "{at}");
+    RunAddr(at as u64 + BYTES)
+}
+
+fn call_routines(halted: &Halted, object: &LoadedObject) {
+    let top = stack(halted);
+    let call = |name, arguments| halted.call(object.symbol(name).unwrap(), arguments, top);
+    assert_eq!(call("add", [1, 2, 3, 4, 5, 6]).unwrap(), 654_321);
+    assert_eq!(call("use", [0; 6]).unwrap(), 41);
+    assert_eq!(call("use", [1, 0, 0, 0, 0, 0]).unwrap(), 42);
+    assert_eq!(call("own_pid", [0; 6]).unwrap(), u64::from(halted.pid().0));
+    let fault = call("fault", [0; 6]).unwrap_err();
+    assert!(matches!(fault, TargetError::Routine { .. }), "{fault}");
+    assert!(fault.to_string().contains("signal 11"), "{fault}");
+    assert_eq!(call("use", [0; 6]).unwrap(), 43);
+    assert_eq!(object.symbol("counter"), None);
+}
+
+#[test]
+fn routines_run_on_a_thread_that_sleeps() {
+    let program = Program::start("waits.c", &["nanosleep"]);
+    program.await_state('S');
+    let halted = program.halt();
+    let loaded = halted.load(&object(), None).unwrap();
+    call_routines(&halted, &loaded);
+    halted.release().unwrap();
+    program.ends_rightly();
+}
+
+#[test]
+fn routines_run_on_a_thread_that_computes() {
+    let program = Program::start("computes.c", &[]);
+    let halted = program.halt();
+    let loaded = halted.load(&object(), None).unwrap();
+    call_routines(&halted, &loaded);
+    halted.release().unwrap();
+    // The second time, at a place of ours.
+    let halted = program.halt();
+    halted.unload(&loaded).unwrap();
+    let again = halted.load(&object(), Some(loaded.base())).unwrap();
+    assert_eq!(again, loaded);
+    call_routines(&halted, &again);
+    assert!(halted.load(&object(), Some(loaded.base())).is_err(), "there is memory already");
+    let maps = Maps::read(program.pid()).unwrap();
+    let inside = |entry: &&callpath_target::MapEntry| {
+        entry.start >= loaded.base() && entry.end.0 <= loaded.base().0 + loaded.len_bytes()
+    };
+    assert!(maps.entries.iter().filter(inside).any(|entry| entry.executable));
+    let text = std::fs::read_to_string(format!("/proc/{}/maps", program.pid())).unwrap();
+    assert!(!text.contains("rwx"), "{text}");
+    halted.release().unwrap();
+    program.ends_rightly();
+}
+
+#[test]
+fn a_routine_that_does_not_return_is_given_up() {
+    let program = Program::start("computes.c", &[]);
+    let halted = program.halt();
+    let loaded = halted.load(&object(), None).unwrap();
+    let top = stack(&halted);
+    assert!(halted.call(loaded.symbol("forever").unwrap(), [0; 6], top).is_err());
+    assert_eq!(halted.call(loaded.symbol("use").unwrap(), [0; 6], top).unwrap(), 41);
+    halted.release().unwrap();
+    program.ends_rightly();
+}
+
+#[test]
+fn memory_of_ours_is_shared_with_it() {
+    // Another user cannot open what is ours.
+    let program = Program::start_as("computes.c", &[], other_user());
+    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", program.pid())).unwrap().count();
+    let before = descriptors();
+    let memory = SharedMemory::create(c"callpath-test", 8192).unwrap();
+    memory.back(0, 8192).unwrap();
+    // SAFETY: backed just now, and ours alone so far.
+    unsafe { memory.base().add(4096).cast::<u64>().write_volatile(0x1122_3344) };
+    let halted = program.halt();
+    let read_only = halted.map_shared(&memory, None, false).unwrap();
+    let writable = halted.map_shared(&memory, None, true).unwrap();
+    let mut there = [0; 8];
+    assert_eq!(halted.read(RunAddr(read_only.0 + 4096), &mut there).unwrap(), 8);
+    assert_eq!(u64::from_le_bytes(there), 0x1122_3344);
+    halted.write(writable, &7_u64.to_le_bytes()).unwrap();
+    // SAFETY: as above; no thread of the program knows of it.
+    assert_eq!(unsafe { memory.base().cast::<u64>().read_volatile() }, 7);
+    assert_eq!(descriptors(), before, "a descriptor was left there");
+    halted.release().unwrap();
+    program.ends_rightly();
+}
+
+/// `jmp` from one address to another.
+fn jump(from: u64, to: u64) -> Vec<u8> {
+    let distance = i32::try_from(to.wrapping_sub(from + 5) as i64).unwrap();
+    [&[0xe9][..], &distance.to_le_bytes()].concat()
+}
+
+#[test]
+fn a_hot_procedure_is_patched_and_put_back() {
+    let program = Program::start("busy.c", &[]);
+    let hot = program.addresses[0];
+    let maps = Maps::read(program.pid()).unwrap();
+    let copy = RunAddr(maps.free_near(hot.0..hot.0 + 64, 4096).unwrap());
+    // lea 1(%rdi), %rax; nop, as the original.
+    let old = vec![0x48, 0x8d, 0x47, 0x01, 0x90];
+    let mut code = old.clone();
+    code.extend(jump(copy.0 + 5, hot.0 + 5));
+    let at_entry = Write { at: hot, old: Some(old), new: jump(hot.0, copy.0) };
+    let mut edits = Edits {
+        memory: vec![NewMemory::Code { at: copy, len_bytes: 4096 }],
+        writes: vec![Write { at: copy, old: None, new: code }, at_entry],
+    };
+    let changing = [hot..RunAddr(hot.0 + 5)];
+    let in_copy = |at: RunAddr| Some(RunAddr(at.0 - hot.0 + copy.0));
+    let mut moved = 0;
+    for round in 0..200 {
+        let halted = program.halt();
+        // In turn: by the map, and step by step.
+        moved += match round % 2 {
+            0 => halted.move_out(&changing, in_copy).unwrap(),
+            _ => halted.move_out(&changing, |_| None).unwrap(),
+        };
+        halted.apply(&edits).unwrap();
+        halted.release().unwrap();
+        edits.memory.clear();
+        std::thread::sleep(Duration::from_millis(2));
+        let halted = program.halt();
+        moved += halted.move_out(&changing, |_| None).unwrap();
+        halted.undo(&edits).unwrap();
+        // Again: the bytes are no longer ours.
+        assert!(matches!(halted.undo(&edits), Err(TargetError::OtherBytes { .. })));
+        halted.release().unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(moved > 0, "no thread stood inside the bytes");
+    program.ends_rightly();
+}
+
+#[test]
+fn what_a_handler_returns_to_is_moved() {
+    /// Where the program says that a handler runs, and is told to let it return.
+    const IN_HANDLER: u64 = 4;
+    const GO_ON: u64 = 8;
+    /// The code's length.
+    const LEN: u64 = 10;
+    for name in ["spins_here", "spins_elsewhere"] {
+        let program = Program::start("circumstances.c", &[name]);
+        let (spin, flags) = (program.addresses[0], program.addresses[1]);
+        // It may not have begun yet.
+        std::thread::sleep(Duration::from_millis(20));
+        program.signal(libc::SIGUSR1);
+        let read = |halted: &Halted, at: u64, len: usize| {
+            let mut bytes = vec![0; len];
+            assert_eq!(halted.read(RunAddr(at), &mut bytes).unwrap(), len);
+            bytes
+        };
+        let halted = loop {
+            let halted = program.halt();
+            if read(&halted, flags.0 + IN_HANDLER, 4) != [0; 4] {
+                break halted;
+            }
+        };
+        let code = read(&halted, spin.0, LEN as usize);
+        assert_eq!(code.last(), Some(&0xc3), "{code:x?}");
+        let maps = Maps::read(program.pid()).unwrap();
+        let copy = RunAddr(maps.free_near(spin.0..spin.0 + LEN, 4096).unwrap());
+        let edits = Edits {
+            memory: vec![NewMemory::Code { at: copy, len_bytes: 4096 }],
+            writes: vec![
+                Write { at: copy, old: None, new: code.clone() },
+                // Traps: nothing may be executed there any more.
+                Write { at: spin, old: Some(code), new: vec![0xcc; LEN as usize] },
+            ],
+        };
+        let changing = [spin..RunAddr(spin.0 + LEN)];
+        let error = halted.move_out(&changing, |_| None).unwrap_err();
+        assert!(matches!(error, TargetError::InTheWay { .. }), "{error}");
+        assert!(error.to_string().contains("handler"), "{error}");
+        let moved = halted.move_out(&changing, |at| Some(RunAddr(at.0 - spin.0 + copy.0))).unwrap();
+        assert_eq!(moved, 1);
+        halted.apply(&edits).unwrap();
+        halted.write(RunAddr(flags.0 + GO_ON), &1_u32.to_le_bytes()).unwrap();
+        halted.release().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        program.ends_rightly();
+    }
+}

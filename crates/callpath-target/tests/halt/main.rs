@@ -2,5 +2,6 @@
 //! are in C, check themselves, and say "right" at their end.
 
 mod changes;
+mod circumstances;
 mod program;
 mod undisturbed;

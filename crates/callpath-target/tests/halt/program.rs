@@ -1,6 +1,8 @@
 //! Programs that run while callpath stops them.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,6 +19,13 @@ pub(crate) fn compile(source: &str, options: &[&str], into: &Path) -> PathBuf {
     program
 }
 
+/// A user other than ours, if we may become another.
+pub(crate) fn other_user() -> Option<u32> {
+    const NOBODY: u32 = 65534;
+    // SAFETY: has no arguments.
+    (unsafe { libc::geteuid() } == 0).then_some(NOBODY)
+}
+
 /// A program that is ready. It ends when its standard input does.
 pub(crate) struct Program {
     pub(crate) child: Child,
@@ -28,10 +37,17 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn start(source: &str, arguments: &[&str]) -> Program {
+        Program::start_as(source, arguments, None)
+    }
+
+    /// As the user of that number.
+    pub(crate) fn start_as(source: &str, arguments: &[&str], user: Option<u32>) -> Program {
         let place = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let program = compile(source, &["-O1", "-g", "-pthread"], place.path());
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        user.map(|user| command.uid(user));
         let mut child = command.spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
@@ -70,12 +86,16 @@ impl Program {
     }
 
     /// Ends it: all must have been right.
-    pub(crate) fn is_right(mut self) {
+    pub(crate) fn ends_rightly(mut self) {
+        assert_eq!(self.output_at_end(), "right\n");
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    fn output_at_end(&mut self) -> String {
         drop(self.child.stdin.take());
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
-        assert_eq!(rest, "right\n");
-        assert!(self.child.wait().unwrap().success());
+        rest
     }
 }
 

@@ -21,7 +21,7 @@ fn check(rounds: u32) {
         halted.release().unwrap();
         std::thread::sleep(Duration::from_micros(u64::from(round % 7) * 1500));
     }
-    program.is_right();
+    program.ends_rightly();
 }
 
 #[test]

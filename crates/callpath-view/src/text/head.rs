@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use callpath_db::{CpuTime, Inlined, JobInfo, MetricId, ProcedureCost, Profile, Quality, RunInfo, ScopeKind};
+use callpath_db::{
+    CpuTime, Inlined, JobInfo, MetricId, ProbeAccount, ProcedureCost, Profile, Quality, RunInfo, ScopeKind,
+};
 
 use super::label::scope_label;
 use super::page::Page;
@@ -85,9 +87,13 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
             Some(cpu_ns) => format!("{} of the cpu time", percent(quality.overhead_ns, cpu_ns)),
             None => duration(quality.overhead_ns),
         };
-        facts.push(format!("measuring cost {cost}"));
+        // What a probe costs is the program's own time: nothing tells it from that.
+        if quality.probes.is_none() {
+            facts.push(format!("measuring cost {cost}"));
+        }
         facts.extend(profile.info.recorder_cpu_ns.map(|ns| format!("the recorder took {}", duration(ns))));
     }
+    facts.extend(quality.probes.iter().flat_map(of_probes));
     if page.options.selected().is_some() {
         facts[0].insert_str(0, "the whole run: ");
     }
@@ -101,8 +107,25 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
+/// What probes did not count.
+fn of_probes(probes: &ProbeAccount) -> Vec<String> {
+    let mut facts = Vec::new();
+    if probes.inside_when_set > 0 {
+        let calls = count(probes.inside_when_set, "call", "calls");
+        facts.push(format!("{calls} had begun before the probes were set"));
+    }
+    if probes.unmatched_exits > 0 {
+        facts.push(format!("{} without a known entry", count(probes.unmatched_exits, "exit", "exits")));
+    }
+    if !probes.refused.is_empty() {
+        facts.push(format!("{} could not be probed", count(probes.refused.len() as u64, "function", "functions")));
+    }
+    facts
+}
+
 fn classes(quality: &Quality) -> Vec<String> {
-    let taken = count(quality.taken, "sample", "samples");
+    let (one, several) = if quality.probes.is_some() { ("probed call", "probed calls") } else { ("sample", "samples") };
+    let taken = count(quality.taken, one, several);
     if quality.is_balanced() && quality.full == quality.taken {
         return vec![match quality.taken {
             0 => taken,

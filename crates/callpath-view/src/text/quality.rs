@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use callpath_db::Profile;
+use callpath_db::{Profile, RefusedProbe};
 
 use super::head;
 use super::options::TextOptions;
@@ -28,7 +28,7 @@ pub fn quality(profile: &Profile, options: &TextOptions, out: &mut dyn Write) ->
 
 fn classes(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     let quality = &page.profile.quality;
-    writeln!(out, "\n{}", page.ink(Ink::Bold, "Samples"))?;
+    writeln!(out, "\n{}", page.ink(Ink::Bold, if quality.probes.is_some() { "Probed calls" } else { "Samples" }))?;
     let mut line = |count: u64, words: &str| {
         writeln!(out, "{:>12} {:>6}  {words}", thousands(count), percent(count, quality.taken.max(1)))
     };
@@ -39,8 +39,24 @@ fn classes(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     for (reason, &dropped) in &quality.dropped {
         line(dropped, &format!("dropped ({})", printable(reason)))?;
     }
+    if let Some(probes) = &quality.probes {
+        line(probes.inside_when_set, "had begun before the probes were set, and are not counted")?;
+        line(probes.unmatched_exits, "exits without a known entry")?;
+    }
     if !quality.is_balanced() {
         line(quality.accounted(), "accounted for: these do not add up, please report it")?;
+    }
+    refused(page, out)
+}
+
+/// The functions that could not be probed.
+fn refused(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let refused = page.profile.quality.probes.iter().flat_map(|probes| &probes.refused);
+    for (number, RefusedProbe { function, reason }) in refused.enumerate() {
+        if number == 0 {
+            writeln!(out, "\n{}", page.ink(Ink::Bold, "Not probed"))?;
+        }
+        writeln!(out, "  {}: {}", printable(function), printable(reason))?;
     }
     Ok(())
 }

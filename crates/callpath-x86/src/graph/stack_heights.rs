@@ -1,19 +1,29 @@
 //! Stack heights: the distance of rsp from its value at a procedure's entry. A jump at height 0 leaves the procedure.
 
+use callpath_format::address::LinkAddr;
+use rustc_hash::FxHashSet;
+
 use crate::dataflow::{Analysis, Direction, FlowGraph, solve};
-use crate::graph::{ModuleFlow, ProcedureGraph};
+use crate::encoding;
+use crate::graph::{CallSite, ModuleFlow, ProcedureGraph};
+
 use crate::instruction::{Control, Instruction, Operation, Register};
 
 /// The instructions of blocks.
 pub(super) trait BlockCode {
     /// Those of a block, in order, with the addresses of their ends.
     fn instructions(&self, block: u32) -> Vec<(u64, Instruction)>;
+
+    /// What else is known behind the instruction that ends at an address.
+    fn correct(&self, _end: u64, _height: &mut StackHeight) {}
 }
 
 /// A procedure's graph, with its instructions.
 struct WholeGraph<'f, 'a> {
     flow: &'f ModuleFlow<'a>,
     graph: &'f ProcedureGraph,
+    /// The ends of calls of procedures that may pop their arguments.
+    popped: FxHashSet<u64>,
 }
 
 impl BlockCode for WholeGraph<'_, '_> {
@@ -22,31 +32,50 @@ impl BlockCode for WholeGraph<'_, '_> {
         let instructions = block.map_or_else(Vec::new, |block| self.flow.instructions(&block.code));
         instructions.into_iter().map(|(at, instruction)| (at.0 + u64::from(instruction.len()), instruction)).collect()
     }
+
+    fn correct(&self, end: u64, height: &mut StackHeight) {
+        if self.popped.contains(&end) {
+            height.rsp = None;
+        }
+    }
 }
 
 impl ModuleFlow<'_> {
     /// For each block of a procedure: how far rsp is above its value at the entry before the block's last instruction
     /// takes effect, if that is a return or a jump, else behind it. Bytes; `None` where that is not known.
     pub(crate) fn heights_at_ends(&self, graph: &ProcedureGraph) -> Vec<Option<i64>> {
-        let whole = WholeGraph { flow: self, graph };
+        let pops = |target: LinkAddr| self.procedure_at(target).is_some_and(|callee| self.may_pop_arguments(callee));
+        let is_popped = |call: &&CallSite| call.target.is_some_and(pops);
+        let popped = graph.calls.iter().filter(is_popped).map(|call| call.code.end.0).collect();
+        let whole = WholeGraph { flow: self, graph, popped };
         let entry = graph.block_at(graph.entry).map(|entry| (entry, StackHeight { rsp: Some(0), rbp: None }));
         let starts = solve(graph, &mut OfBlocks(&whole), entry);
         let at_end = |(number, start): (u32, Option<StackHeight>)| {
             let mut height = start?;
-            for (_, instruction) in whole.instructions(number) {
+            for (end, instruction) in whole.instructions(number) {
                 if instruction.control() != Control::Return {
                     height.step(&instruction);
+                    whole.correct(end, &mut height);
                 }
             }
             height.rsp
         };
         (0u32..).zip(starts).map(at_end).collect()
     }
+
+    /// Whether a procedure seems to contain a return that pops arguments.
+    fn may_pop_arguments(&self, procedure: usize) -> bool {
+        self.members_of(procedure).iter().filter_map(|&index| self.fragment(index)).any(|fragment| {
+            let len = fragment.end.saturating_sub(fragment.start) as usize;
+            let bytes = self.code.code_map.bytes(fragment.start);
+            encoding::popping_returns(bytes.get(..len).unwrap_or(bytes)).next().is_some()
+        })
+    }
 }
 
 /// Bytes above the entry's rsp, where known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct StackHeight {
+pub(super) struct StackHeight {
     rsp: Option<i64>,
     rbp: Option<i64>,
 }
@@ -78,7 +107,10 @@ impl<W: BlockCode> Analysis for OfBlocks<'_, W> {
 
     fn transfer(&mut self, block: u32, start: &StackHeight) -> StackHeight {
         let mut height = *start;
-        self.0.instructions(block).iter().for_each(|(_, instruction)| height.step(instruction));
+        for (end, instruction) in self.0.instructions(block) {
+            height.step(&instruction);
+            self.0.correct(end, &mut height);
+        }
         height
     }
 

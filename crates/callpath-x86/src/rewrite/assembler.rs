@@ -2,6 +2,7 @@
 
 use callpath_format::address::LinkAddr;
 
+use super::DirectBranch;
 use super::refusal::{Reason, Refusal};
 use crate::encoding;
 
@@ -95,8 +96,12 @@ impl Assembler {
         std::mem::take(&mut self.lowered)
     }
 
-    /// The code. `place`: the offset of an instruction's copy, by its address.
-    pub(super) fn finish(mut self, place: impl Fn(u64) -> Option<u32>) -> Result<Vec<u8>, Refusal> {
+    /// The code, and its jumps to what has no copy. `place`: the offset of an instruction's copy, by its address.
+    pub(super) fn finish(
+        mut self,
+        place: impl Fn(u64) -> Option<u32>,
+    ) -> Result<(Vec<u8>, Vec<DirectBranch>), Refusal> {
+        let mut out = Vec::new();
         for &Distance { at, from, target } in &self.distances {
             let to = match target {
                 Target::Fixed(address) => address,
@@ -107,7 +112,11 @@ impl Assembler {
                 }
                 Target::Copied(address) => match place(address) {
                     Some(offset) => self.base.wrapping_add(offset.into()),
-                    None => address,
+                    None => {
+                        let end = LinkAddr(self.base.wrapping_add(from as u64));
+                        out.push(DirectBranch { end, target: LinkAddr(address) });
+                        address
+                    }
                 },
             };
             let distance = encoding::distance(self.base.wrapping_add(from as u64), to);
@@ -116,6 +125,6 @@ impl Assembler {
                 bytes.copy_from_slice(&distance.to_le_bytes());
             }
         }
-        Ok(self.code)
+        Ok((self.code, out))
     }
 }

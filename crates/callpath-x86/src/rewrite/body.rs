@@ -11,7 +11,8 @@ use crate::code_map::CodeMap;
 use crate::graph::{ModuleFlow, ProcedureGraph, Terminator};
 use crate::idioms::signal_return;
 use crate::instruction::motion::{Motion, motion};
-use crate::instruction::{Control, Instruction};
+use crate::instruction::{Control, Instruction, Operation};
+use crate::state::RAX;
 
 /// An instruction of the body.
 #[derive(Clone, Copy, Debug)]
@@ -148,6 +149,31 @@ impl<'g, 'a> Body<'g, 'a> {
         let calls = &self.graph.calls;
         let found = calls.binary_search_by_key(&call.at, |site| site.code.start.0);
         found.ok().and_then(|index| calls.get(index)).is_none_or(|site| site.returns)
+    }
+
+    /// A call of `vfork`, or that system call. `vforks`: procedures, stubs, and words with its address; sorted.
+    pub(super) fn vfork(&self, vforks: &[LinkAddr]) -> Option<Refusal> {
+        /// The system call's number.
+        const VFORK: u64 = 58;
+        let is_vfork = |address: u64| vforks.binary_search(&LinkAddr(address)).is_ok();
+        let mut number = None;
+        for step in &self.steps {
+            let instruction = &step.instruction;
+            let is_it = match instruction.control() {
+                Control::Call | Control::Jump | Control::Branch => is_vfork(step.target()),
+                Control::CallIndirect | Control::JumpIndirect => {
+                    instruction.beside_code(step.end()).is_some_and(is_vfork)
+                }
+                _ => instruction.operation() == Operation::SystemCall && number == Some(VFORK),
+            };
+            if is_it {
+                return Some(Refusal { at: LinkAddr(step.at), reason: Reason::Vfork });
+            }
+            if instruction.operation() == Operation::Move && instruction.register(0).general() == Some(RAX) {
+                number = instruction.immediate();
+            }
+        }
+        None
     }
 
     /// If it does not have a place: that place's address.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
 
+use super::DirectBranch;
 use super::assembler::{Assembler, Target};
 use super::body::{Body, Step};
 use super::inserted::{self, Spot};
@@ -23,6 +24,7 @@ pub(super) struct Copy {
     pub(super) origins: Vec<(u32, LinkAddr)>,
     /// By ascending offset: by how many bytes rsp is lower from there on.
     pub(super) lowered: Vec<(u32, u32)>,
+    pub(super) direct_jumps: Vec<DirectBranch>,
     /// Offset of the copy of each instruction with what is inserted before it, by its address.
     places: FxHashMap<u64, u32>,
     /// Offsets of what is inserted where control comes from home, by the address where it does.
@@ -61,8 +63,8 @@ struct Stub {
 impl Copy {
     pub(super) fn new(source: &Source<'_, '_, '_>, at: LinkAddr) -> Result<Copy, Refusal> {
         let Source { body, plan, .. } = source;
-        let (code, origins, lowered, places, arrivals) = Default::default();
-        let mut copy = Copy { at, code, origins, lowered, places, arrivals };
+        let (code, origins, lowered, direct_jumps, places, arrivals) = Default::default();
+        let mut copy = Copy { at, code, origins, lowered, direct_jumps, places, arrivals };
         let mut out = Assembler::new(at.0);
         let mut stubs: Vec<Stub> = Vec::new();
         for (number, steps) in body.blocks.iter().enumerate() {
@@ -112,7 +114,7 @@ impl Copy {
         }
         copy.write_arrivals(source, &mut out)?;
         copy.lowered = out.take_lowered();
-        copy.code = out.finish(|address| copy.places.get(&address).copied())?;
+        (copy.code, copy.direct_jumps) = out.finish(|address| copy.places.get(&address).copied())?;
         Ok(copy)
     }
 

@@ -45,6 +45,8 @@ pub enum LeftOut {
     IntoTheMiddle,
     /// Control comes back from a call into the next procedure: nothing can be inserted there.
     BehindCall,
+    /// Control runs past the end of its code.
+    RunsOut,
     /// A return from an interrupt.
     InterruptReturn,
 }
@@ -55,6 +57,7 @@ impl fmt::Display for LeftOut {
             LeftOut::StackMoved => "the stack pointer is not what it is at the entry",
             LeftOut::IntoTheMiddle => "leads into the middle of another procedure",
             LeftOut::BehindCall => "comes back from a call into another procedure",
+            LeftOut::RunsOut => "runs past the end of its code",
             LeftOut::InterruptReturn => "returns from an interrupt",
         })
     }
@@ -75,6 +78,7 @@ pub fn exits(flow: &ModuleFlow<'_>, graph: &ProcedureGraph) -> Exits {
             Terminator::Return => vec![Err(LeftOut::InterruptReturn)],
             Terminator::TailCall(to) => vec![way_out.jump(*at, last.control(), to)],
             Terminator::SharedTail(_) => vec![Err(LeftOut::IntoTheMiddle)],
+            Terminator::RunsOut => vec![Err(LeftOut::RunsOut)],
             Terminator::BranchOut(to) => way_out.edge(to).into_iter().chain(way_out.not_taken()).collect(),
             Terminator::Branch => way_out.not_taken().into_iter().collect(),
             _ => Vec::new(),

@@ -10,7 +10,7 @@ use super::copy::Copy;
 use super::entrances::Entrances;
 use super::plan::{Place, Plan};
 use super::refusal::{Reason, Refusal};
-use super::{DirectCall, Patch, Rewritten};
+use super::{DirectBranch, Patch, Rewritten};
 use crate::encoding;
 use crate::graph::ModuleFlow;
 use crate::instruction::motion::Motion;
@@ -229,10 +229,23 @@ impl Layout {
         let direct = |step: &&Step<'_>| step.motion == Motion::Call && step.instruction.control() == Control::Call;
         let calls = body.in_order().filter(direct);
         let direct_calls =
-            calls.map(|call| DirectCall { end: LinkAddr(call.end()), target: LinkAddr(call.target()) }).collect();
+            calls.map(|call| DirectBranch { end: LinkAddr(call.end()), target: LinkAddr(call.target()) }).collect();
         let entered_at = copy.of(entry.0).map_or(entry, LinkAddr);
-        let Copy { at, code, origins, lowered, .. } = copy;
-        Ok(Rewritten { entry, at, code, patches, unused, origins, lowered, detours, entered_at, direct_calls, at_home })
+        let Copy { at, code, origins, lowered, direct_jumps, .. } = copy;
+        Ok(Rewritten {
+            entry,
+            at,
+            code,
+            patches,
+            unused,
+            origins,
+            lowered,
+            detours,
+            entered_at,
+            direct_calls,
+            direct_jumps,
+            at_home,
+        })
     }
 
     /// Code that nothing executes any more; padding is not among it.

@@ -49,9 +49,19 @@ use entrances::Entrances;
 pub struct Rewriter<'m, 'a> {
     flow: &'m ModuleFlow<'a>,
     graphs: &'m [ProcedureGraph],
-    liveness: &'m Liveness<'m>,
+    liveness: Option<&'m Liveness<'m>>,
     by_entry: FxHashMap<LinkAddr, usize>,
     entrances: Entrances,
+    fixed: Fixed,
+}
+
+/// Code that cannot be copied, by what others know of it. Lists are sorted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Fixed {
+    /// What a procedure must not contain, and why.
+    pub ranges: Vec<(Range<LinkAddr>, Reason)>,
+    /// `vfork`, stubs for it, and words that hold its address.
+    pub vforks: Vec<LinkAddr>,
 }
 
 /// A procedure's copy, and what it changes at home. Addresses of the copy are link-time addresses of the module, as if
@@ -79,22 +89,24 @@ pub struct Rewritten {
     /// Where a call of the procedure continues in the copy.
     pub entered_at: LinkAddr,
     /// Calls at home, by ascending address, whose last four bytes are the distance to the called address.
-    pub direct_calls: Vec<DirectCall>,
+    pub direct_calls: Vec<DirectBranch>,
+    /// Jumps in the copy to code that has none, whose distances end at the same places: among them tail calls.
+    pub direct_jumps: Vec<DirectBranch>,
     /// Instructions that run at home besides calls, for want of room.
     pub at_home: u32,
 }
 
-/// A call of one address.
+/// A call of one address, or a jump there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DirectCall {
+pub struct DirectBranch {
     /// One past its last byte.
     pub end: LinkAddr,
-    /// What it calls.
+    /// Where it leads.
     pub target: LinkAddr,
 }
 
-impl DirectCall {
-    /// What makes it call another address: none if that is too far.
+impl DirectBranch {
+    /// What makes it lead to another address: none if that is too far.
     pub fn redirected(&self, to: LinkAddr) -> Option<Patch> {
         let new = encoding::distance(self.end.0, to.0)?.to_le_bytes().to_vec();
         let old = encoding::distance(self.end.0, self.target.0)?.to_le_bytes().to_vec();
@@ -121,6 +133,20 @@ impl Patch {
 }
 
 impl Rewritten {
+    /// Lets jumps of the copy to a procedure lead to that one's copy. `entered_at`: where a copy is entered, by the
+    /// procedure's first instruction.
+    pub fn link_jumps(&mut self, entered_at: impl Fn(LinkAddr) -> Option<LinkAddr>) {
+        for jump in &self.direct_jumps {
+            let Some(Patch { at, new, .. }) = entered_at(jump.target).and_then(|to| jump.redirected(to)) else {
+                continue;
+            };
+            let from = at.0.wrapping_sub(self.at.0) as usize;
+            if let Some(old) = self.code.get_mut(from..).and_then(|code| code.get_mut(..new.len())) {
+                old.copy_from_slice(&new);
+            }
+        }
+    }
+
     /// The instruction at home whose copy, or what is inserted before it, is at an address. None outside of the copy.
     pub fn origin_of(&self, address: LinkAddr) -> Option<LinkAddr> {
         at_offset(&self.origins, self.offset_of(address)?)
@@ -136,6 +162,16 @@ impl Rewritten {
     }
 }
 
+impl Fixed {
+    /// What of a procedure is refused.
+    fn within(&self, body: &Body<'_, '_>) -> Option<Refusal> {
+        let blocks = || body.graph.blocks.iter().map(|block| &block.code);
+        let meets = |code: &Range<LinkAddr>| blocks().any(|block| block.start < code.end && code.start < block.end);
+        let found = self.ranges.iter().find(|(code, _)| meets(code));
+        found.map(|&(Range { start, .. }, reason)| Refusal { at: start, reason })
+    }
+}
+
 /// What holds from the last offset on that is not behind `offset`.
 fn at_offset<T: Copy>(by_offset: &[(u32, T)], offset: u64) -> Option<T> {
     let after = by_offset.partition_point(|&(from, _)| u64::from(from) <= offset);
@@ -145,8 +181,40 @@ fn at_offset<T: Copy>(by_offset: &[(u32, T)], offset: u64) -> Option<T> {
 impl<'m, 'a> Rewriter<'m, 'a> {
     /// `graphs`: of all procedures of the module ([`crate::graph::merged`]). `liveness`: theirs.
     pub fn new(flow: &'m ModuleFlow<'a>, graphs: &'m [ProcedureGraph], liveness: &'m Liveness<'m>) -> Self {
+        Rewriter { liveness: Some(liveness), ..Rewriter::without_liveness(flow, graphs) }
+    }
+
+    /// As [`Rewriter::new`]; whatever is inserted treats all registers and flags as live.
+    pub fn without_liveness(flow: &'m ModuleFlow<'a>, graphs: &'m [ProcedureGraph]) -> Self {
+        let entrances = Entrances::new(flow, graphs);
         let by_entry = graphs.iter().enumerate().map(|(number, graph)| (graph.entry, number)).collect();
-        Rewriter { flow, graphs, liveness, by_entry, entrances: Entrances::new(flow, graphs) }
+        Rewriter { flow, graphs, liveness: None, by_entry, entrances, fixed: Fixed::default() }
+    }
+
+    /// Refuses code for reasons that are not in its instructions.
+    pub fn with_fixed(self, fixed: Fixed) -> Self {
+        Rewriter { fixed, ..self }
+    }
+
+    /// Whether a procedure, by the number of its graph, can be copied with nothing inserted.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, procedure: usize) -> Result<(), Refusal> {
+        let (body, plan) = (self.body(procedure)?, Plan::default());
+        home::Layout::new(self.flow, &self.entrances, &body, &plan).map(|_| ())
+    }
+
+    /// The instructions of a procedure that is not refused for what they are.
+    fn body(&self, procedure: usize) -> Result<Body<'m, 'a>, Refusal> {
+        let nothing = Refusal { at: LinkAddr(0), reason: Reason::NoCode };
+        let graph = self.graphs.get(procedure).ok_or(nothing)?;
+        if let Some(shared) = self.entrances.shared_code(procedure) {
+            return Err(Refusal { at: shared, reason: Reason::SharedCode });
+        }
+        let body = Body::read(self.flow, graph)?;
+        let refusal = self.fixed.within(&body).or_else(|| body.vfork(&self.fixed.vforks));
+        refusal.map_or(Ok(body), Err)
     }
 
     /// The copy of a procedure, by the number of its graph, to lie at `at`, with what the plan inserts.
@@ -154,16 +222,12 @@ impl<'m, 'a> Rewriter<'m, 'a> {
     /// # Errors
     /// Why it cannot be copied.
     pub fn copy(&self, procedure: usize, at: LinkAddr, plan: &Plan) -> Result<Rewritten, Refusal> {
-        let graph = self.graphs.get(procedure).ok_or(Refusal { at, reason: Reason::NoCode })?;
-        if let Some(shared) = self.entrances.shared_code(procedure) {
-            return Err(Refusal { at: shared, reason: Reason::SharedCode });
-        }
-        let body = Body::read(self.flow, graph)?;
+        let body = self.body(procedure)?;
         if let Some(at) = plan.places().find_map(|place| body.lacks(place)) {
             return Err(Refusal { at, reason: Reason::NoSuchPlace });
         }
         let layout = home::Layout::new(self.flow, &self.entrances, &body, plan)?;
-        let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, graph, plan) };
+        let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, body.graph, plan) };
         let source = copy::Source { body: &body, plan, live: &live };
         layout.finish(&body, copy::Copy::new(&source, at)?)
     }
@@ -172,8 +236,9 @@ impl<'m, 'a> Rewriter<'m, 'a> {
     /// it goes on to where something is inserted.
     fn live(&self, procedure: usize, graph: &ProcedureGraph, plan: &Plan) -> FxHashMap<LinkAddr, LiveSet> {
         let mut live: FxHashMap<LinkAddr, LiveSet> = FxHashMap::default();
+        let Some(liveness) = self.liveness else { return live };
         for block in 0..graph.blocks.len() as u32 {
-            for (at, here) in self.liveness.in_block(self.flow, procedure, block) {
+            for (at, here) in liveness.in_block(self.flow, procedure, block) {
                 live.entry(at).and_modify(|live| *live = live.with(here)).or_insert(here);
             }
         }
@@ -181,7 +246,7 @@ impl<'m, 'a> Rewriter<'m, 'a> {
             let Place::Edge(_, to) = place else { continue };
             let Some(&number) = self.by_entry.get(&to).filter(|_| !live.contains_key(&to)) else { continue };
             let block = self.graphs.get(number).and_then(|graph| graph.block_at(to));
-            live.extend(block.map(|block| (to, self.liveness.at_block(self.flow, number, block))));
+            live.extend(block.map(|block| (to, liveness.at_block(self.flow, number, block))));
         }
         live
     }

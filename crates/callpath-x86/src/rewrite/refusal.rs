@@ -26,6 +26,20 @@ pub enum Reason {
     Immovable,
     /// Code that signal handlers return to, which the kernel and unwinders know by its address and bytes.
     SignalReturn,
+    /// A restartable sequence (rseq), or where the kernel goes on when it has interrupted one: it knows their addresses.
+    Restartable,
+    /// It chooses an implementation of another procedure, once, before anything can be put in.
+    Resolver,
+    /// It calls `vfork`, or is it: the child runs on its parent's stack.
+    Vfork,
+    /// It preserves registers that other procedures do not: liveness does not know that.
+    KeepsRegisters,
+    /// It is the dynamic linker's.
+    Loader,
+    /// A stub of the procedure linkage table.
+    LinkageStub,
+    /// The address is inside of a procedure, whose first instruction the refusal names.
+    NotAtEntry,
     /// Control enters an instruction in the middle, where a springboard or a call has to be.
     EnteredInside,
     /// No room for the springboard at the entry or at another place that is entered from outside.
@@ -49,6 +63,13 @@ impl Reason {
             Reason::SharedCode => "shares code with another procedure",
             Reason::Immovable => "instruction depends on its address",
             Reason::SignalReturn => "signal handlers return to it",
+            Reason::Restartable => "part of a restartable sequence",
+            Reason::Resolver => "chooses an implementation before anything can be changed",
+            Reason::Vfork => "vfork: the child runs on the parent's stack",
+            Reason::KeepsRegisters => "preserves registers that procedures do not have to",
+            Reason::Loader => "belongs to the dynamic linker",
+            Reason::LinkageStub => "stub of the procedure linkage table",
+            Reason::NotAtEntry => "inside of the procedure that begins",
             Reason::EnteredInside => "an instruction is entered in the middle",
             Reason::NoRoom => "no room for a jump",
             Reason::NoFreeRegister => "no free register",

@@ -4,6 +4,7 @@ mod annotate;
 mod code;
 mod compare;
 mod completions;
+mod ctl;
 mod debug;
 mod demo;
 mod diff;
@@ -37,6 +38,8 @@ pub(crate) enum Command {
     Record(record::Arguments),
     /// Count the calls of chosen functions by call path, in a running process or a program that is started
     Probe(probe::Arguments),
+    /// Change a probe that is under way: more functions, fewer, other metrics; or end it
+    Ctl(ctl::Arguments),
     /// List the events that can be sampled
     List(list::Arguments),
     /// Show what a recording measured
@@ -74,6 +77,7 @@ impl Command {
         match self {
             Command::Record(arguments) => record::run(&arguments),
             Command::Probe(arguments) => probe::run(&arguments),
+            Command::Ctl(arguments) => ctl::run(&arguments),
             Command::List(arguments) => list::run(&arguments),
             Command::Report(arguments) => report::run(&arguments),
             Command::Annotate(arguments) => annotate::run(&arguments),

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use callpath_analyze::functions::Pattern;
-use callpath_record::{
-    Event, Probed, ProbeOptions, ProbedProcess, RecordOptions, Recursion, RefusedFunction, Sentinel, probe,
-};
+use callpath_db::RefusedProbe;
+use callpath_record::{Event, ProbeOptions, Probed, ProbedProcess, RecordOptions, Recursion, Sentinel, probe};
 use callpath_target::{Pid, ProcessHandle};
 use callpath_view::text::shell_word;
 use choice::Choice;
@@ -128,8 +127,8 @@ fn say(arguments: &Arguments, choice: &Choice, probed: &ProbedProcess) {
     };
     recorded.notes.iter().for_each(|note| say(note));
     choice.notes().iter().for_each(|note| say(note));
-    for RefusedFunction { module, entry, reason } in refused.iter().take(NAMED) {
-        say(&format_args!("not probed: {}: {reason}", choice.name(module, *entry)));
+    for RefusedProbe { function, reason } in refused.iter().take(NAMED) {
+        say(&format_args!("not probed: {function}: {reason}"));
     }
     if refused.len() > NAMED {
         say(&format_args!("not probed: {} others", refused.len() - NAMED));

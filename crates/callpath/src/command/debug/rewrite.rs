@@ -8,7 +8,7 @@ use callpath_analyze::names::ModuleNames;
 use callpath_db::AskedName;
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
-use callpath_tables::copies::{Copies, Made, copy_all};
+use callpath_tables::copies::{Copies, Made, copy_all, copyable};
 use callpath_tables::module::Module;
 use callpath_view::text::printable;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
@@ -95,11 +95,18 @@ fn plan(kind: PlanKind, flow: &ModuleFlow<'_>, graph: &ProcedureGraph) -> Plan {
 pub(super) fn run(arguments: &Arguments) -> Outcome {
     let module = Module::read(&arguments.file).map_err(|e| anyhow::anyhow!("failed to {e}"))?;
     expect_code(&module, &arguments.file)?;
+    if arguments.list && arguments.plan == PlanKind::Nothing {
+        let rows = copyable(&module).into_iter();
+        let rows =
+            rows.map(|one| (one.entry, (one.len_bytes, one.refusal.map(|refusal| refusal.to_string())))).collect();
+        let names = ModuleNames::from_module(&arguments.file, Ok(module), None, &surroundings::debug_roots());
+        return list(&rows, &names, arguments.json.json);
+    }
     let copies = copy_all(&module, behind(module.image()), |flow, graph| plan(arguments.plan, flow, graph));
     let names = ModuleNames::from_module(&arguments.file, Ok(module), None, &surroundings::debug_roots());
     match &arguments.procedure {
         Some(procedure) => show(arguments, &copies, (&names, procedure)),
-        None => list(&copies, &names, arguments.json.json),
+        None => list(&rows(&copies), &names, arguments.json.json),
     }
 }
 
@@ -110,13 +117,19 @@ fn behind(image: &Image) -> LinkAddr {
     LinkAddr(end.unwrap_or(0).saturating_add(PAGE).next_multiple_of(PAGE))
 }
 
-/// A line for each procedure, and the counts.
-fn list(copies: &Copies, names: &ModuleNames, json: bool) -> Outcome {
-    let mut rows: BTreeMap<LinkAddr, (u64, Option<String>)> =
-        copies.made.iter().map(|made| (made.copy.entry, (made.len_bytes, None))).collect();
+/// Procedures by entry: the length, bytes, and why it cannot be copied.
+type Rows = BTreeMap<LinkAddr, (u64, Option<String>)>;
+
+fn rows(copies: &Copies) -> Rows {
+    let mut rows: Rows = copies.made.iter().map(|made| (made.copy.entry, (made.len_bytes, None))).collect();
     rows.extend(copies.refused.iter().map(|r| (r.entry, (r.len_bytes, Some(r.refusal.to_string())))));
+    rows
+}
+
+/// A line for each procedure, and the counts.
+fn list(rows: &Rows, names: &ModuleNames, json: bool) -> Outcome {
     let mut lines = super::Lines::begin(json, "rewritable", "procedures")?;
-    for (entry, (len_bytes, reason)) in &rows {
+    for (entry, (len_bytes, reason)) in rows {
         let name = names.procedure(*entry).name;
         let text = reason.as_deref().unwrap_or("can be copied");
         lines.line(
@@ -130,7 +143,7 @@ fn list(copies: &Copies, names: &ModuleNames, json: bool) -> Outcome {
     lines.end()?;
     output::say(format_args!(
         "{} of {} procedures can be copied; columns: address, bytes, whether it can be copied, name",
-        copies.made.len(),
+        rows.values().filter(|(_, reason)| reason.is_none()).count(),
         rows.len()
     ));
     Ok(0)

@@ -35,12 +35,6 @@ impl Choice {
         &self.notes
     }
 
-    /// A function as reports name it.
-    pub(super) fn name(&self, module: &Path, entry: LinkAddr) -> String {
-        let name = self.names.get(&(module.to_owned(), entry)).cloned();
-        name.unwrap_or_else(|| format!("{}+{:#x}", module.display(), entry.0))
-    }
-
     /// Says how many there are beyond those that are named.
     fn note_others(&mut self, count: usize, what: &str) {
         if let Some(others) = count.checked_sub(NAMED).filter(|others| *others > 0) {
@@ -73,7 +67,10 @@ impl Chooser for Choice {
                 resolver.name
             ));
         }
-        self.note_others(selection.ifuncs.len(), "functions are chosen when the program starts, and not probed themselves");
+        self.note_others(
+            selection.ifuncs.len(),
+            "functions are chosen when the program starts, and not probed themselves",
+        );
         for not_entry in &selection.not_entries {
             self.notes.push(not_entry.describe(path).to_string());
         }
@@ -100,9 +97,42 @@ impl Chooser for Choice {
         selection.chosen.iter().map(|function| function.entry).collect()
     }
 
+    fn add(&mut self, patterns: &[String]) -> Result<(), String> {
+        for typed in patterns {
+            let pattern = Pattern::parse(typed).map_err(|error| format!("failed to {error}"))?;
+            if !self.patterns.contains(&pattern) {
+                self.patterns.push(pattern);
+                self.is_found.push(false);
+            }
+        }
+        // All modules are looked at again.
+        self.modules.clear();
+        Ok(())
+    }
+
+    fn is_meant(&self, patterns: &[String], path: &Path, entry: LinkAddr) -> Result<bool, String> {
+        let parsed: Result<Vec<Pattern>, _> = patterns.iter().map(|typed| Pattern::parse(typed)).collect();
+        let parsed = parsed.map_err(|error| format!("failed to {error}"))?;
+        let mut of_path = self.modules.iter().filter(|functions| functions.path() == path);
+        Ok(of_path.any(|functions| functions.select(&parsed).chosen.iter().any(|function| function.entry == entry)))
+    }
+
+    fn name(&self, path: &Path, entry: LinkAddr) -> String {
+        let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        match self.names.get(&(path.to_owned(), entry)) {
+            Some(name) => format!("{module}!{name}"),
+            None => format!("{module}+{:#x}", entry.0),
+        }
+    }
+
     fn check(&mut self) -> Result<(), String> {
-        let missing: Vec<&Pattern> =
-            self.patterns.iter().zip(&self.is_found).filter(|(_, found)| !**found).map(|(pattern, _)| pattern).collect();
+        let missing: Vec<&Pattern> = self
+            .patterns
+            .iter()
+            .zip(&self.is_found)
+            .filter(|(_, found)| !**found)
+            .map(|(pattern, _)| pattern)
+            .collect();
         let reasons: Vec<String> = missing.iter().map(|pattern| self.unknown(pattern)).collect();
         // A library may come later.
         let is_of_none = |pattern: &&Pattern| {

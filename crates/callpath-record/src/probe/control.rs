@@ -1,0 +1,239 @@
+//! Requests to a probe that is under way, from `callpath ctl`, over a socket in its measurement's directory.
+//!
+//! A request is words in lines, the command first, and an empty line at its end. The answer is a line `ok` or `error`,
+//! then text, up to the end of the connection.
+
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use callpath_target::Pid;
+
+use crate::probe::Probes;
+use crate::probe::inject::Injected;
+use crate::serve::Recorder;
+
+/// The socket's name in the directory.
+pub const CONTROL_SOCKET: &str = "control";
+
+/// As long as a request may take to arrive; no longer, since nothing else is served meanwhile.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// No request has more lines, and none is longer.
+const MOST_LINES: usize = 10_000;
+
+/// A function that is probed, or was.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedProbe {
+    /// Its module and name.
+    pub function: String,
+    /// `probed`, `removed`, or why it is not probed.
+    pub state: String,
+}
+
+/// The socket of a probe that is under way. It goes with it.
+pub(super) struct Control {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // It lies in our own directory; what is left of it does no harm.
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+/// What a request demands of the probe as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Demand {
+    /// To end.
+    Stop,
+}
+
+impl Control {
+    /// Opens the socket.
+    ///
+    /// # Errors
+    /// Why there is none, for the user: a path may be too long.
+    pub(super) fn open(directory: &Path) -> Result<Control, String> {
+        let path = directory.join(CONTROL_SOCKET);
+        let opened = UnixListener::bind(&path).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        match opened {
+            Ok(listener) => Ok(Control { listener, path }),
+            Err(error) => Err(format!("this probe cannot be controlled: failed to make {}: {error}", path.display())),
+        }
+    }
+
+    /// Answers the requests that have come.
+    pub(super) fn serve(
+        &self,
+        probes: &mut Probes<'_>,
+        recorder: &mut Recorder<'_>,
+        (pid, injected): (Pid, Injected),
+    ) -> Option<Demand> {
+        let mut demand = None;
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return demand,
+            };
+            // Somebody who asks and goes away gets no answer.
+            let Some(words) = request(&stream) else { continue };
+            let (answer, demanded) = probes.answer(&words, recorder, (pid, injected));
+            demand = demand.or(demanded);
+            drop(reply(&stream, &answer));
+        }
+    }
+}
+
+fn request(stream: &UnixStream) -> Option<Vec<String>> {
+    stream.set_nonblocking(false).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_write_timeout(Some(PATIENCE)).ok()?;
+    let mut words = Vec::new();
+    for line in BufReader::new(stream).lines().take(MOST_LINES) {
+        match line.ok()? {
+            end if end.is_empty() => return Some(words),
+            word => words.push(word),
+        }
+    }
+    None
+}
+
+fn reply(mut stream: &UnixStream, answer: &Result<String, String>) -> std::io::Result<()> {
+    let (word, text) = match answer {
+        Ok(text) => ("ok", text),
+        Err(text) => ("error", text),
+    };
+    writeln!(stream, "{word}")?;
+    stream.write_all(text.as_bytes())
+}
+
+/// Asks the probe that writes a measurement. The answer is its text.
+///
+/// # Errors
+/// Its own words, or why it cannot be asked.
+pub fn ask(directory: &Path, words: &[String]) -> Result<String, String> {
+    /// Planning takes as long as the analysis of the modules does.
+    const ANSWER_WITHIN: Duration = Duration::from_secs(120);
+    let path = directory.join(CONTROL_SOCKET);
+    let stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            format!("no probe is under way that writes {}", directory.display())
+        }
+        _ => format!("connect to {}: {error}", path.display()),
+    })?;
+    if words.iter().any(|word| word.is_empty() || word.contains('\n')) {
+        return Err("a name is empty, or has more than one line".to_owned());
+    }
+    let failed = |error: std::io::Error| format!("talk to the probe: {error}");
+    stream.set_read_timeout(Some(ANSWER_WITHIN)).map_err(failed)?;
+    let text: String = words.iter().flat_map(|word| [word.as_str(), "\n"]).chain(["\n"]).collect();
+    (&stream).write_all(text.as_bytes()).map_err(failed)?;
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut BufReader::new(&stream), &mut answer).map_err(failed)?;
+    match answer.split_once('\n') {
+        Some(("ok", text)) => Ok(text.to_owned()),
+        Some(("error", text)) => Err(text.to_owned()),
+        _ => Err("the probe ended before it answered".to_owned()),
+    }
+}
+
+impl Probes<'_> {
+    fn answer(
+        &mut self,
+        words: &[String],
+        recorder: &mut Recorder<'_>,
+        (pid, injected): (Pid, Injected),
+    ) -> (Result<String, String>, Option<Demand>) {
+        let failed = |error: crate::RecordError| format!("failed to {error}");
+        let Some((command, rest)) = words.split_first() else {
+            return (Err("the request is empty".to_owned()), None);
+        };
+        let answer = match (command.as_str(), rest) {
+            ("stop", []) => return (Ok("the probes are taken out\n".to_owned()), Some(Demand::Stop)),
+            ("list", []) => Ok(self.list().iter().map(|l| format!("{}\t{}\n", l.state, l.function)).collect()),
+            ("snapshot", []) => recorder.write_now().map(|()| String::new()),
+            ("add", patterns) => {
+                let added = self.chooser.add(patterns).and_then(|()| {
+                    self.find_again(pid).map_err(failed)?;
+                    self.put_in(recorder, pid, injected).map_err(failed)
+                });
+                added.and_then(|count| match (count, self.chooser.check()) {
+                    (0, Err(reason)) => Err(reason),
+                    (0, Ok(())) => Err("nothing was added: what is meant is probed, or cannot be".to_owned()),
+                    (count, _) => Ok(format!("{}\n", functions(count, "added"))),
+                })
+            }
+            ("remove", patterns) => self.remove(patterns, recorder).map(|count| format!("{}\n", functions(count, "removed"))),
+            ("metrics", metrics) => self.set_metrics(metrics, recorder, (pid, injected)),
+            _ => Err(format!("callpath does not know the request `{command}`, or not with these words")),
+        };
+        (answer, None)
+    }
+
+    /// All functions that are probed or were, and those that cannot be.
+    fn list(&self) -> Vec<ListedProbe> {
+        let mut listed = Vec::new();
+        for module in &self.modules {
+            for function in &module.functions {
+                let name = self.chooser.name(module.loaded.name(), function.entry);
+                let state = if function.is_in { "probed" } else { "removed" };
+                // One that was removed and added again stands there once.
+                listed.retain(|earlier: &ListedProbe| earlier.function != name || earlier.state == "probed");
+                if !listed.iter().any(|earlier| earlier.function == name) {
+                    listed.push(ListedProbe { function: name, state: state.to_owned() });
+                }
+            }
+        }
+        let refused = self.refused.iter();
+        listed.extend(refused.map(|r| ListedProbe { function: r.function.clone(), state: r.reason.clone() }));
+        listed
+    }
+
+    fn remove(&mut self, patterns: &[String], recorder: &mut Recorder<'_>) -> Result<usize, String> {
+        let mut meant = Vec::new();
+        for module in &self.modules {
+            for function in module.functions.iter().filter(|function| function.is_in) {
+                if self.chooser.is_meant(patterns, module.loaded.name(), function.entry)? {
+                    meant.push((module.loaded.clone(), function.entry));
+                }
+            }
+        }
+        if meant.is_empty() {
+            return Err("nothing of that name is probed; see: callpath ctl DIR list".to_owned());
+        }
+        Ok(self.take_out(recorder, |loaded, entry| meant.iter().any(|(of, at)| of == loaded && *at == entry)))
+    }
+
+    /// Says what is measured, or has something else measured from now on.
+    fn set_metrics(
+        &mut self,
+        metrics: &[String],
+        recorder: &mut Recorder<'_>,
+        (pid, injected): (Pid, Injected),
+    ) -> Result<String, String> {
+        let wanted: Vec<&str> = metrics.iter().flat_map(|word| word.split(',')).collect();
+        if let Some(unknown) = wanted.iter().find(|word| !["calls", "wall-time"].contains(word)) {
+            return Err(format!("`{unknown}` is no metric of probes; these are: calls, wall-time"));
+        }
+        let timed = wanted.contains(&"wall-time");
+        if !wanted.is_empty() && timed != self.is_timed {
+            if timed && !recorder.measures_time() {
+                return Err("wall-time has no place in this measurement: start the probe with -m wall-time".to_owned());
+            }
+            self.retime(timed, recorder, (pid, injected)).map_err(|error| format!("failed to {error}"))?;
+        }
+        Ok(if self.is_timed { "calls\nwall-time\n" } else { "calls\n" }.to_owned())
+    }
+}
+
+fn functions(count: usize, verb: &str) -> String {
+    let (functions, were) = if count == 1 { ("function", "was") } else { ("functions", "were") };
+    format!("{count} {functions} {were} {verb}")
+}

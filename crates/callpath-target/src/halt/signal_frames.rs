@@ -1,0 +1,102 @@
+//! Where threads go on when a signal handler returns: the kernel has laid that on their stacks.
+
+use std::collections::HashMap;
+
+use callpath_format::address::RunAddr;
+
+use crate::maps::{MapEntry, Maps};
+use crate::traced::TracedMemory;
+
+/// Signal frames: `struct rt_sigframe` is the address of code that returns to the kernel, then a `ucontext_t`.
+pub(super) struct SignalFrames<'m> {
+    memory: &'m TracedMemory,
+    maps: Maps,
+    /// Whether that code is at an address.
+    returns: HashMap<u64, bool>,
+}
+
+/// A place where an interrupted address is noted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Interrupted {
+    /// Where the note is.
+    pub(super) note_at: u64,
+    pub(super) pc: RunAddr,
+}
+
+const WORD: u64 = 8;
+/// In a frame, of the saved `rsp` and `rip`: behind the code's address, five words and fifteen registers.
+const RSP: u64 = (1 + 5 + 15) * WORD;
+const RIP: u64 = RSP + WORD;
+
+impl<'m> SignalFrames<'m> {
+    pub(super) fn new(memory: &'m TracedMemory, maps: Maps) -> SignalFrames<'m> {
+        SignalFrames { memory, maps, returns: HashMap::new() }
+    }
+
+    /// All that are above `sp`, on the stack it is in and, where a handler has a stack of its own, on those below it.
+    pub(super) fn above(&mut self, sp: u64) -> Vec<Interrupted> {
+        /// Handlers inside of handlers.
+        const STACKS_AT_MOST: usize = 16;
+        let mut found: Vec<Interrupted> = Vec::new();
+        let mut from = sp;
+        for _ in 0..STACKS_AT_MOST {
+            let Some((last, end)) = self.scan(from, &mut found) else { break };
+            // Of the outermost handler on this stack: the interrupted code may have been on another one.
+            if (from..end).contains(&last) {
+                break;
+            }
+            from = last;
+        }
+        found
+    }
+
+    /// Scans one stack from `from` on. Returns the stack pointer of the last interrupted code, if any, and the stack's end.
+    fn scan(&mut self, from: u64, found: &mut Vec<Interrupted>) -> Option<(u64, u64)> {
+        /// Deeper ones are not looked for.
+        const BYTES_AT_MOST: u64 = 8 << 20;
+        let end = self.entry(from)?.end.0.min(from.saturating_add(BYTES_AT_MOST));
+        // Frames are at multiples of 8.
+        let from = from & !(WORD - 1);
+        let mut stack = vec![0; (end - from) as usize];
+        let got = self.memory.read(from, &mut stack);
+        stack.truncate(got);
+        let (words, _) = stack.as_chunks();
+        let mut last = None;
+        for (index, word) in words.iter().enumerate() {
+            let word = u64::from_le_bytes(*word);
+            if !self.is_return(word) {
+                continue;
+            }
+            let frame = from + index as u64 * WORD;
+            let (sp, pc) = (self.memory.read_u64(frame + RSP), self.memory.read_u64(frame + RIP));
+            let (Some(sp), Some(pc)) = (sp, pc) else { continue };
+            // A word left over from an earlier handler looks the same: one that leads nowhere is none.
+            if self.entry(pc).is_some_and(|entry| entry.executable) && self.entry(sp).is_some() {
+                found.push(Interrupted { note_at: frame + RIP, pc: RunAddr(pc) });
+                last = Some((sp, end));
+            }
+        }
+        last
+    }
+
+    /// Whether the code there is `mov $15, %eax` (or `%rax`) and `syscall`.
+    fn is_return(&mut self, at: u64) -> bool {
+        const FORMS: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]];
+        if let Some(known) = self.returns.get(&at) {
+            return *known;
+        }
+        if self.entry(at).is_none_or(|entry| !entry.executable) {
+            return false;
+        }
+        let mut code = [0; 9];
+        let got = self.memory.read(at, &mut code);
+        let is = FORMS.iter().any(|form| code.get(..got).is_some_and(|code| code.starts_with(form)));
+        self.returns.insert(at, is);
+        is
+    }
+
+    fn entry(&self, at: u64) -> Option<&MapEntry> {
+        let index = self.maps.entries.partition_point(|entry| entry.end.0 <= at);
+        self.maps.entries.get(index).filter(|entry| entry.start.0 <= at)
+    }
+}

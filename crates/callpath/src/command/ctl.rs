@@ -1,0 +1,84 @@
+//! `callpath ctl`: asks a probe that is under way for something.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use callpath_record::ask;
+use callpath_view::json::SCHEMA;
+use serde_json::json;
+
+use super::record::FAILED;
+use crate::outcome::{Failure, Outcome};
+use crate::output;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The measurement that the probe writes
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    directory: PathBuf,
+    #[command(subcommand)]
+    request: Request,
+}
+
+#[derive(clap::Subcommand)]
+enum Request {
+    /// Probe more functions
+    Add {
+        /// Functions, as for `callpath probe -f`
+        #[arg(required = true, value_name = "FUNCTION")]
+        functions: Vec<String>,
+    },
+    /// Take probes out
+    Remove {
+        /// Functions, as for `callpath probe -f`
+        #[arg(required = true, value_name = "FUNCTION")]
+        functions: Vec<String>,
+    },
+    /// Say what is measured, or measure something else from now on: `calls`, or `calls,wall-time`
+    Metrics {
+        /// Metrics
+        #[arg(value_name = "METRIC", value_delimiter = ',')]
+        metrics: Vec<String>,
+    },
+    /// List the functions that are probed, that were, and that cannot be
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have everything that was measured until now written to the directory
+    Snapshot,
+    /// Take all probes out, and end
+    Stop,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let words = match &arguments.request {
+        Request::Add { functions } => request("add", functions),
+        Request::Remove { functions } => request("remove", functions),
+        Request::Metrics { metrics } => request("metrics", metrics),
+        Request::List { .. } => request("list", &[]),
+        Request::Snapshot => request("snapshot", &[]),
+        Request::Stop => request("stop", &[]),
+    };
+    let failed = |error: String| Failure { error: anyhow!("{error}"), status: FAILED };
+    let text = ask(&arguments.directory, &words).map_err(failed)?;
+    let listed = || text.lines().filter_map(|line| line.split_once('\t'));
+    let printed = match arguments.request {
+        Request::List { json: true } => {
+            let probe = |(state, function): (&str, &str)| json!({ "function": function, "state": state });
+            format!("{}\n", json!({ "schema": SCHEMA, "probes": listed().map(probe).collect::<Vec<_>>() }))
+        }
+        Request::List { json: false } => listed().map(|(state, function)| format!("{function}: {state}\n")).collect(),
+        _ => text,
+    };
+    let mut out = output::stdout();
+    out.write_all(printed.as_bytes())?;
+    out.flush()?;
+    Ok(0)
+}
+
+fn request(command: &str, words: &[String]) -> Vec<String> {
+    std::iter::once(command.to_owned()).chain(words.iter().cloned()).collect()
+}
