@@ -5,13 +5,19 @@
 mod compile;
 mod machine;
 mod outcome;
+mod paths;
+mod probed;
 mod profile;
 mod program;
 mod told;
+mod truth;
 
 pub use compile::{C, compiled, copy_program, tool_path};
 pub use machine::{is_root, skip, stolen_ns};
 pub use outcome::Ended;
+pub use paths::{Calls, Counts};
+pub use probed::{Attached, Running, run_probe};
 pub use profile::{Profile, Quality};
 pub use program::{DISTRUSTED, Program, Recorded, callpath, run_report, run_report_within};
 pub use told::{NamedPipe, Told};
+pub use truth::Truth;

@@ -52,7 +52,7 @@ pub struct Profile {
     /// Name of each process, and how long the recorder saw it, nanoseconds.
     durations: Vec<(String, u64)>,
     clock: Clock,
-    nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Node>,
     /// The classes of the samples, and what they cost.
     pub quality: Quality,
 }
@@ -95,14 +95,16 @@ impl Quality {
 }
 
 #[derive(Debug)]
-struct Node {
-    parent: Option<usize>,
-    kind: String,
-    name: String,
-    module: String,
+pub(crate) struct Node {
+    pub(crate) parent: Option<usize>,
+    pub(crate) kind: String,
+    pub(crate) name: String,
+    /// Of a process.
+    pub(crate) id: Option<u64>,
+    pub(crate) module: String,
     line: u64,
     inclusive: Vec<u64>,
-    exclusive: Vec<u64>,
+    pub(crate) exclusive: Vec<u64>,
 }
 
 impl Profile {
@@ -358,7 +360,7 @@ impl Profile {
         paths.into_iter().zip(costs).filter_map(|(path, has_cost)| has_cost.then_some(path)).collect()
     }
 
-    fn metric(&self, name: &str) -> usize {
+    pub(crate) fn metric(&self, name: &str) -> usize {
         self.metrics.iter().position(|metric| metric == name).unwrap_or_else(|| panic!("no metric {name}"))
     }
 }
@@ -370,6 +372,7 @@ impl Node {
             parent: node["parent"].as_u64().map(|index| index as usize),
             kind: text_of(&node["kind"]),
             name: words("name"),
+            id: node["id"].as_u64(),
             module: words("module"),
             line: node["line"].as_u64().unwrap_or(0),
             inclusive: list(&node["inclusive"]).iter().map(number).collect(),

@@ -47,8 +47,8 @@ pub struct Recorded {
     /// The measurement's directory.
     pub directory: PathBuf,
     /// The value of `-F`, samples a second.
-    rate_hz: Option<u64>,
-    surroundings: TempDir,
+    pub(crate) rate_hz: Option<u64>,
+    pub(crate) surroundings: TempDir,
 }
 
 impl Program {
@@ -102,6 +102,14 @@ impl Program {
         &self.path
     }
 
+    /// It and its arguments, as a command.
+    pub(crate) fn command_line(&self) -> Vec<OsString> {
+        let mut words = self.prefix.clone();
+        words.push(self.path.clone().into());
+        words.extend(self.arguments.iter().cloned());
+        words
+    }
+
     /// Its arguments, as text.
     pub fn words(&self) -> Vec<String> {
         self.arguments.iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
@@ -110,18 +118,21 @@ impl Program {
     /// Runs it without callpath, in an empty directory of its own.
     pub fn bare(&self) -> Ended {
         let directory = fresh_directory();
-        let mut words = self.prefix.clone();
-        words.push(self.path.clone().into());
-        words.extend(self.arguments.iter().cloned());
-        self.run(&words, directory.path())
+        self.run(&self.command_line(), directory.path())
     }
 
     /// Runs it under `callpath record -o DIR`, in an empty directory of its own.
     pub fn recorded(&self) -> Recorded {
+        self.measured("record", &[])
+    }
+
+    /// Runs it under a command of callpath's with these options and its own, in an empty directory of its own.
+    pub(crate) fn measured(&self, command: &str, options: &[&str]) -> Recorded {
         let surroundings = fresh_directory();
         let directory = surroundings.path().join("measured.callpath");
         let mut words = self.prefix.clone();
-        words.extend([callpath().into(), "record".into(), "-o".into(), directory.clone().into()]);
+        words.extend([callpath().into(), command.into(), "-o".into(), directory.clone().into()]);
+        words.extend(options.iter().map(OsString::from));
         words.extend(self.options.iter().cloned());
         words.extend(["--".into(), self.path.clone().into()]);
         words.extend(self.arguments.iter().cloned());
@@ -137,7 +148,12 @@ impl Program {
     /// Runs it without callpath and recorded. Asserts that output and status are the same, and that standard error
     /// has every line of the run without callpath.
     pub fn same(&self) -> Recorded {
-        let (bare, recorded) = (self.bare(), self.recorded());
+        self.same_by(Self::recorded)
+    }
+
+    /// The same for another way of measuring it.
+    pub(crate) fn same_by(&self, measured: impl Fn(&Self) -> Recorded) -> Recorded {
+        let (bare, recorded) = (self.bare(), measured(self));
         assert_eq!(bare.stdout, recorded.ended.stdout, "its output is not what it is bare; {}", recorded.ended.stderr);
         assert_eq!(bare.status, recorded.ended.status, "its status is not what it is bare; {}", recorded.ended.stderr);
         for line in bare.stderr.lines() {
@@ -171,18 +187,7 @@ impl Program {
     }
 
     fn run(&self, words: &[OsString], directory: &Path) -> Ended {
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).current_dir(directory);
-        command
-            .env("CALLPATH_CACHE_DIR", cache())
-            .env_remove("CALLPATH_UNDER_TEST")
-            .env_remove("CALLPATH_SKIPPED_TESTS");
-        for (name, _) in std::env::vars_os() {
-            if name.to_str().is_some_and(|name| name.starts_with("CARGO") || name.starts_with("RUST")) {
-                command.env_remove(name);
-            }
-        }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = command_in(words, directory);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
         let mut to_child = child.stdin.take().expect("stdin is a pipe");
         let input = self.input.clone();
@@ -197,6 +202,20 @@ impl Program {
         writer.join().expect("the input is written");
         ended
     }
+}
+
+/// A command in the surroundings that all programs have, its input and output connected.
+pub(crate) fn command_in(words: &[OsString], directory: &Path) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).current_dir(directory);
+    command.env("CALLPATH_CACHE_DIR", cache()).env_remove("CALLPATH_UNDER_TEST").env_remove("CALLPATH_SKIPPED_TESTS");
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO") || name.starts_with("RUST")) {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
 }
 
 /// So begins the note about numbers that cannot be true.
@@ -243,7 +262,7 @@ fn cache() -> PathBuf {
     tool_path("cache")
 }
 
-fn fresh_directory() -> TempDir {
+pub(crate) fn fresh_directory() -> TempDir {
     let directory = TempDir::new().expect("the temp directory can be written");
     // An ordinary user writes there, too.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);

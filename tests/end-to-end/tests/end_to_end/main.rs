@@ -30,6 +30,7 @@ mod memory;
 mod messages;
 mod ordinary_user;
 mod packed;
+mod probes;
 mod processes;
 mod ranks;
 mod recorder;

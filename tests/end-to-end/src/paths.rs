@@ -1,0 +1,59 @@
+//! Calls as a probe has counted them: by the names of a program's own procedures on the path.
+
+use std::collections::BTreeMap;
+
+use crate::Profile;
+
+/// How often something was called, by path: names from the outermost procedure on, with `;` between them.
+pub type Calls = BTreeMap<String, u64>;
+
+/// The calls of processes, by PID.
+pub type Counts = BTreeMap<u64, Calls>;
+
+/// Where every program begins, before its own procedures.
+const START: [&str; 3] = ["_start", "__libc_start_main", "__libc_start_call_main"];
+
+impl Profile {
+    /// Calls by paths of the procedures of these modules, others left out. Panics if one was counted on a path that is
+    /// not whole.
+    #[track_caller]
+    pub fn calls(&self, modules: &[&str]) -> Counts {
+        self.by_path("calls", modules)
+    }
+
+    /// The same of any metric.
+    #[track_caller]
+    pub fn by_path(&self, metric: &str, modules: &[&str]) -> Counts {
+        let column = self.metric(metric);
+        let mut paths: Vec<(u64, String)> = Vec::with_capacity(self.nodes.len());
+        let mut counts = Counts::new();
+        for node in &self.nodes {
+            let (mut process, mut path) = node.parent.map(|parent| paths[parent].clone()).unwrap_or_default();
+            if node.kind == "process" {
+                process = node.id.expect("a process has a number");
+            }
+            if node.kind == "procedure" && modules.contains(&&*node.module) && !START.contains(&&*node.name) {
+                if !path.is_empty() {
+                    path.push(';');
+                }
+                path.push_str(&node.name);
+            }
+            if matches!(&*node.kind, "partial" | "truncated") {
+                path.push_str("(not whole)");
+            }
+            if node.exclusive[column] > 0 {
+                assert_eq!(node.kind, "procedure", "{metric} of what is no procedure: {node:?}");
+                assert!(!path.contains("(not whole)"), "{metric} on a path that is not whole: {path}; {node:?}");
+                *counts.entry(process).or_default().entry(path.clone()).or_insert(0) += node.exclusive[column];
+            }
+            paths.push((process, path));
+        }
+        counts
+    }
+
+    /// How often a procedure was called, by whatever path.
+    pub fn calls_of(&self, name: &str) -> u64 {
+        let calls = self.metric("calls");
+        self.nodes.iter().filter(|node| node.kind == "procedure" && node.name == name).map(|n| n.exclusive[calls]).sum()
+    }
+}

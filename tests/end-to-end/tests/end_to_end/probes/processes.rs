@@ -1,0 +1,48 @@
+//! Children, and other programs.
+
+use callpath_end_to_end::Program;
+
+use super::{assert_counted, truth};
+
+const FUNCTIONS: [&str; 3] = ["leaf", "work", "child"];
+
+#[test]
+fn children_count_their_own() {
+    for metric in ["calls", "wall-time"] {
+        let recorded = Program::nasty("forks.c").arguments(["fork"]).options(&["-m", metric]).same_probed(&FUNCTIONS);
+        assert_eq!(recorded.ended.status, 3, "{recorded:?}");
+        let profile = assert_counted(&recorded, &FUNCTIONS, &["forks"]);
+        assert_eq!(profile.processes().len(), 8);
+    }
+}
+
+#[test]
+fn children_that_share_memory_and_execute() {
+    let other = Program::nasty("sites.c").path().to_str().unwrap().to_owned();
+    for metric in ["calls", "wall-time"] {
+        let forks = Program::nasty("forks.c").arguments(["vfork", &other]).options(&["-m", metric]);
+        let recorded = forks.same_probed(&FUNCTIONS);
+        assert_eq!(recorded.ended.status, 3, "{recorded:?}");
+        // The other program writes the truth of itself; it is not probed.
+        let only = |path: &str| path.starts_with("main;work") || path.contains("spawns");
+        let truth = truth(&recorded).of(&FUNCTIONS[..2]).where_path(only);
+        let profile = recorded.profile();
+        truth.assert_counted(&profile.calls(&["forks"]));
+    }
+}
+
+#[test]
+fn a_program_that_becomes_another_one() {
+    // callpath looks ten times a second whether its memory is still there.
+    let forks = Program::nasty("forks.c").arguments(["exec", "/bin/sh", "-c", "sleep 2; exit 9"]);
+    let recorded = forks.same_probed(&FUNCTIONS);
+    assert_eq!(recorded.ended.status, 9, "{recorded:?}");
+    assert_eq!(recorded.profile().calls_of("leaf"), 1001);
+    let notes = &recorded.ended.stderr;
+    assert!(notes.contains("executed another program, which is not probed"), "{notes}");
+    let other = Program::nasty("sites.c").path().to_str().unwrap().to_owned();
+    let recorded = Program::nasty("forks.c").arguments(["exec", &other]).same_probed(&FUNCTIONS);
+    assert_eq!(recorded.ended.status, 5, "{recorded:?}");
+    // The other one has a function of this name, too.
+    assert_eq!(recorded.profile().calls_of("leaf"), 1001);
+}

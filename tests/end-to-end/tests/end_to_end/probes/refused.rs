@@ -1,0 +1,156 @@
+//! What cannot be probed: a sentence that says so, a status of callpath's own, and nothing left behind.
+
+use callpath_end_to_end::{Attached, C, Ended, Program, compiled, is_root, run_probe, skip};
+
+use crate::ordinary_user::UserDirectory;
+
+/// One sentence on stderr that holds these words; nothing on stdout; 125 to 127.
+#[track_caller]
+fn assert_refused(said: &Ended, words: &[&str]) {
+    assert!((125..=127).contains(&said.status), "{said:?}");
+    assert_eq!(said.stdout, "", "{said:?}");
+    let sentence = said.stderr.trim_end();
+    assert!(sentence.starts_with("callpath: ") && sentence.lines().count() == 1, "not one sentence: {said:?}");
+    assert!(!sentence.contains("panicked"), "{sentence}");
+    for word in words {
+        assert!(sentence.contains(word), "`{word}` is missing: {sentence}");
+    }
+}
+
+#[track_caller]
+fn refused(words: &[&str], said: &[&str]) {
+    let (ended, left) = run_probe(words);
+    assert_refused(&ended, said);
+    assert_eq!(left, Vec::<String>::new(), "a refused run leaves nothing behind: {ended:?}");
+}
+
+fn path_of(program: &Program) -> &str {
+    program.path().to_str().expect("its path is text")
+}
+
+#[test]
+fn functions_that_do_not_exist() {
+    let sites = Program::nasty("sites.c");
+    refused(&["-f", "other_laef", "--", path_of(&sites)], &["other_laef", "other_leaf"]);
+    refused(&["-f", "sites!treee", "--", path_of(&sites)], &["treee", "tree"]);
+    refused(&["-f", "no_such_function_anywhere", "--", path_of(&sites)], &["no_such_function_anywhere"]);
+    // One of two is.
+    let recorded = sites.probed(&["leaf", "other_laef"]);
+    assert_eq!(recorded.ended.status, 5, "{recorded:?}");
+    assert!(recorded.ended.stderr.contains("other_laef"), "{recorded:?}");
+    assert_eq!(recorded.profile().calls_of("leaf"), recorded.profile().total("calls"));
+}
+
+#[test]
+fn malformed_patterns_and_options() {
+    let sites = Program::nasty("sites.c");
+    for pattern in ["", "!", "sites!", "sites+0xzz", "sites+99999999999999999999", "["] {
+        let (said, left) = run_probe(&["-f", pattern, "--", path_of(&sites)]);
+        assert_refused(&said, &[]);
+        assert_eq!(left, Vec::<String>::new(), "{pattern}: {said:?}");
+    }
+    for words in [
+        &["-f", "main"][..],
+        &["-f", "main", "-p", "0"],
+        &["-f", "main", "--", "/no/such/program"],
+        &["-f", "main", "--", "/usr"],
+        &["-f", "main", "--", "/etc/passwd"],
+    ] {
+        let (said, left) = run_probe(words);
+        assert!((125..=127).contains(&said.status) && said.stdout.is_empty(), "{words:?}: {said:?}");
+        assert!(!said.stderr.is_empty() && !said.stderr.contains("panicked"), "{words:?}: {said:?}");
+        assert_eq!(left, Vec::<String>::new(), "{words:?}: {said:?}");
+    }
+}
+
+#[test]
+fn processes_that_do_not_exist() {
+    let mut gone = std::process::Command::new("true").spawn().unwrap();
+    let pid = gone.id().to_string();
+    gone.wait().unwrap();
+    refused(&["-f", "main", "-p", &pid], &[&pid, "no such process"]);
+    refused(&["-f", "main", "-p", "4194304"], &["4194304"]);
+}
+
+/// Also of a thread of another process, and of the kernel.
+#[test]
+fn processes_that_are_none_to_probe() {
+    // The kernel's, where there is one with this number.
+    if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+        refused(&["-f", "main", "-p", "2"], &["2"]);
+    } else {
+        skip("probes::processes_that_are_none_to_probe", "process 2 is not the kernel's (a PID name space)");
+    }
+}
+
+#[test]
+fn processes_of_another_user() {
+    if !is_root() {
+        return skip("probes::processes_of_another_user", "only root can start a process of another user");
+    }
+    let place = UserDirectory::new();
+    let mut running = Program::nasty("crew.c").arguments(["asked"]).started();
+    running.line();
+    let said = place.run(&["probe", "-f", "leaf", "-o", "m", "-p", &running.pid().to_string()]);
+    assert_refused(&said, &[&running.pid().to_string(), "another user"]);
+    assert!(!place.path().join("m").exists());
+    let ended = running.ended();
+    assert!(ended.stdout.ends_with("all is right\n"), "{ended:?}");
+}
+
+/// As an ordinary user, of one's own.
+#[test]
+fn not_the_processes_of_an_ordinary_user() {
+    if !is_root() {
+        return skip("probes::not_the_processes_of_an_ordinary_user", "the tests run as an ordinary user anyway");
+    }
+    let place = UserDirectory::new();
+    let sites = place.copy(Program::nasty("sites.c").path());
+    let said = place.run(&["probe", "-f", "leaf", "-o", "m", "--", sites.to_str().unwrap()]);
+    assert_eq!(said.status, 5, "{said:?}");
+    let truth = callpath_end_to_end::Truth::in_directory(place.path()).of(&["leaf"]);
+    truth.assert_counted(&place.profile("m").calls(&["sites"]));
+}
+
+#[test]
+fn static_and_32_bit_programs() {
+    let options = &["-static"];
+    let program = compiled(C { source: "sites.c", output: "sites_static", options }).expect("it compiles");
+    refused(&["-f", "leaf", "--", program.to_str().unwrap()], &["sites_static", "static"]);
+    match compiled(C { source: "sites.c", output: "sites_32", options: &["-m32"] }) {
+        Ok(program) => refused(&["-f", "leaf", "--", program.to_str().unwrap()], &["sites_32", "32"]),
+        Err(_) => skip("probes::static_and_32_bit_programs", "gcc -m32 does not work here"),
+    }
+}
+
+/// A static one that runs can be probed, or not: its truth is counted, or a sentence says why not.
+#[test]
+fn static_programs_that_run() {
+    let options = &["-static"];
+    let program = compiled(C { source: "crew.c", output: "crew_static", options }).expect("it compiles");
+    let mut running = Program::at(program).arguments(["asked"]).started();
+    running.line();
+    let recorded = Attached::to(running.pid(), &["leaf"], &["--duration", "0.2"]).ended();
+    match recorded.ended.status {
+        0 => assert!(recorded.profile().calls_of("leaf") > 0, "{recorded:?}"),
+        _ => assert_refused(&recorded.ended, &["crew_static"]),
+    }
+    let ended = running.ended();
+    assert!(ended.stdout.ends_with("all is right\n"), "{ended:?}");
+}
+
+#[test]
+fn directories_that_exist() {
+    let sites = Program::nasty("sites.c");
+    let place = tempfile::TempDir::new().unwrap();
+    let existing = place.path().to_str().unwrap();
+    refused(&["-f", "leaf", "-o", existing, "--", path_of(&sites)], &[existing]);
+    refused(&["-f", "leaf", "-o", "/no/such/directory/m", "--", path_of(&sites)], &["/no/such/directory"]);
+    assert_eq!(place.path().read_dir().unwrap().count(), 0);
+    let mut running = Program::nasty("crew.c").arguments(["asked"]).started();
+    running.line();
+    let pid = running.pid().to_string();
+    refused(&["-f", "leaf", "-o", existing, "-p", &pid], &[existing]);
+    let ended = running.ended();
+    assert!(ended.stdout.ends_with("all is right\n"), "{ended:?}");
+}

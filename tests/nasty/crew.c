@@ -1,0 +1,131 @@
+/* Threads that call: crew eight | brief | asked.
+ *   eight  8 threads at once; threads: all their calls are known by path (truth.h)
+ *   brief  200 threads that come and go, up to 10 at a time
+ *   asked  8 threads call until the input ends; for each line `count` it says how often leaf and step were called, as one
+ *          line. The first line of its output names the addresses of leaf and step. At last, whether all was right. */
+#include "truth.h"
+#include <pthread.h>
+#include <sched.h>
+
+struct worker {
+    pthread_t thread;
+    long number;
+    volatile unsigned long leaves, steps, sum;
+    char pad[64];
+};
+
+static struct worker workers[200];
+static volatile int over;
+
+unsigned long leaf(struct worker *worker, unsigned long n)
+{
+    worker->leaves++;
+    worker->sum += n * n;
+    return n + 1;
+}
+
+unsigned long step(struct worker *worker, unsigned long n)
+{
+    worker->steps++;
+    unsigned long result = leaf(worker, n);
+    return n % 3 ? leaf(worker, result) : result;
+}
+
+void known_leaf(long n)
+{
+    ENTERED;
+    if (n % 64 == 0)
+        sched_yield();
+    LEFT;
+}
+
+void known_step(long n)
+{
+    ENTERED;
+    if (n % 3)
+        known_leaf(n);
+    if (n % 5 == 0)
+        known_step(n + 1);
+    LEFT;
+}
+
+void *works(void *argument)
+{
+    ENTERED;
+    struct worker *worker = argument;
+    for (long n = 0; n < 20000 + worker->number; n++)
+        known_step(n);
+    LEFT;
+    return NULL;
+}
+
+void *is_brief(void *argument)
+{
+    ENTERED;
+    struct worker *worker = argument;
+    for (long n = 0; n < 1 + worker->number % 7; n++)
+        known_step(n);
+    LEFT;
+    return NULL;
+}
+
+void *goes_on(void *argument)
+{
+    struct worker *worker = argument;
+    for (unsigned long n = 0; !over; n++)
+        step(worker, n);
+    return NULL;
+}
+
+static unsigned long wanted(const struct worker *worker)
+{
+    unsigned long sum = 0;
+    for (unsigned long n = 0; n < worker->steps; n++)
+        sum += n % 3 ? n * n + (n + 1) * (n + 1) : n * n;
+    return sum;
+}
+
+static int asked(void)
+{
+    printf("leaf %p step %p\n", (void *)leaf, (void *)step);
+    fflush(stdout);
+    for (int i = 0; i < 8; i++)
+        pthread_create(&workers[i].thread, NULL, goes_on, &workers[i]);
+    char line[64];
+    while (fgets(line, sizeof line, stdin)) {
+        unsigned long leaves = 0, steps = 0;
+        for (int i = 0; i < 8; i++)
+            leaves += workers[i].leaves, steps += workers[i].steps;
+        printf("%lu %lu\n", leaves, steps);
+        fflush(stdout);
+    }
+    over = 1;
+    int right = 1;
+    for (int i = 0; i < 8; i++) {
+        pthread_join(workers[i].thread, NULL);
+        unsigned long n = workers[i].steps;
+        right &= workers[i].sum == wanted(&workers[i]) && workers[i].leaves == n + n - (n + 2) / 3;
+    }
+    printf("%s\n", right ? "all is right" : "something is wrong");
+    return right ? 7 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "";
+    if (!strcmp(mode, "asked"))
+        return asked();
+    int brief = !strcmp(mode, "brief"), count = brief ? 200 : 8;
+    for (int i = 0; i < count; i++) {
+        if (brief && i >= 10)
+            pthread_join(workers[i - 10].thread, NULL);
+        workers[i].number = i;
+        if (pthread_create(&workers[i].thread, NULL, brief ? is_brief : works, &workers[i]))
+            return 1;
+    }
+    for (int i = brief ? count - 10 : 0; i < count; i++)
+        pthread_join(workers[i].thread, NULL);
+    truth_write();
+    puts("done");
+    return 0;
+}
