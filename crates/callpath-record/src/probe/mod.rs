@@ -26,6 +26,7 @@ use crate::serve::{Prepared, Recorded, Recorder};
 use crate::settings::RecordOptions;
 use crate::signals;
 use inject::Injected;
+pub use modules::{is_left_alone, probed_modules};
 pub(crate) use patches::Probes;
 use subject::Watched;
 
@@ -61,6 +62,8 @@ pub struct ProbeOptions<'o> {
     pub duration: Option<Duration>,
     /// Says which procedures.
     pub chooser: &'o mut dyn Chooser,
+    /// Called once with the measurement's directory, when the probes are in and before a started program runs.
+    pub begun: &'o mut dyn FnMut(&Path),
 }
 
 /// The result.
@@ -104,6 +107,7 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     if !started.is_child() {
         signals::program_has_ended();
     }
+    let directory = destination.directory.clone();
     let mut recorder = Recorder::new(prepared, options.record, &program, destination.directory);
     destination.note.iter().for_each(|note| recorder.note(note));
     let injected = Injected::into(pid, &recorder, options.injected)?;
@@ -112,6 +116,7 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     }
     probes.put_in(&mut recorder, pid, injected)?;
     let is_child = started.is_child();
+    (options.begun)(&directory);
     started.go_on()?;
     let until = options.duration.map(|duration| Instant::now() + duration);
     let mut watched = Watched { handle, probes, injected, is_child, until, looked: Instant::now() };
