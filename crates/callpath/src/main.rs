@@ -26,8 +26,8 @@ struct Arguments {
     command: Command,
 }
 
-/// Prints the help that was asked for, or what is wrong with the arguments in a line like our own errors. `record` then
-/// ends with 125: smaller statuses are the program's.
+/// Prints the help that was asked for, or what is wrong with the arguments in a line like our own errors. `record` and
+/// `probe` then end with 125: smaller statuses are the program's.
 fn no_command(error: &clap::Error) -> Outcome {
     if !error.use_stderr() {
         return Ok(error.print().map(|()| 0).map_err(output::explained)?);
@@ -37,9 +37,9 @@ fn no_command(error: &clap::Error) -> Outcome {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => drop(error.print()),
         _ => output::say(in_a_line(&error.render().to_string())),
     }
-    match is_record() {
-        true => Ok(command::RECORD_FAILED),
-        false => Ok(u8::try_from(error.exit_code()).unwrap_or(1)),
+    match own_failure() {
+        command::RECORD_FAILED => Ok(command::RECORD_FAILED),
+        _ => Ok(u8::try_from(error.exit_code()).unwrap_or(1)),
     }
 }
 
@@ -78,7 +78,7 @@ fn in_a_line(said: &str) -> String {
 /// The status of a failure of our own: what other commands end with as an answer, no failure may end with.
 fn own_failure() -> u8 {
     match std::env::args_os().nth(1) {
-        Some(word) if word == "record" => command::RECORD_FAILED,
+        Some(word) if word == "record" || word == "probe" => command::RECORD_FAILED,
         Some(word) if word == "diff" || word == "compare" => command::DIFF_FAILED,
         _ => 1,
     }

@@ -24,6 +24,7 @@ const WITHOUT: [(&str, &str); 5] = [
 /// What a command is called with in the test, and what its JSON says that it is.
 const WITH: &[(&str, &[&str], &str)] = &[
     ("list", &[], "kind events"),
+    ("probe", &["--list", "-f", "mem*", "--", "LIBRARY"], "kind probes"),
     ("report", &["MEASUREMENT"], "view context"),
     ("report", &["MEASUREMENT", "--view", "callers"], "view callers"),
     ("report", &["MEASUREMENT", "--view", "flat"], "view flat"),

@@ -69,10 +69,13 @@ fn stops(callpath: &Path, program: &Path, (place, attaches): (&Path, usize)) -> 
     let mut longest = Vec::new();
     for _ in 0..attaches {
         let mut probe = Command::new(callpath);
-        probe.args(["probe", "-f", "leaf", "--duration", "0.05", "-p", &busy.id().to_string(), "-o"]).arg(fresh(place)?);
+        probe
+            .args(["probe", "-f", "leaf", "--duration", "0.05", "-p", &busy.id().to_string(), "-o"])
+            .arg(fresh(place)?);
         let output = probe.output()?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let milliseconds = said.split(" ms at most").next().and_then(|text| text.rsplit(' ').next()?.parse::<f64>().ok());
+        let milliseconds =
+            said.split(" ms at most").next().and_then(|text| text.rsplit(' ').next()?.parse::<f64>().ok());
         longest.push(milliseconds.with_context(|| format!("callpath says nothing of its stops: {said}"))?);
     }
     busy.kill()?;

@@ -26,9 +26,10 @@ use crate::output::Destination;
 use crate::serve::{Prepared, Recorded, Recorder};
 use crate::settings::RecordOptions;
 use crate::signals;
-pub use control::{CONTROL_SOCKET, ListedProbe, ask};
 use control::Control;
+pub use control::{CONTROL_SOCKET, ListedProbe, ask};
 use inject::Injected;
+pub use modules::{is_left_alone, probed_modules};
 pub(crate) use patches::Probes;
 use subject::Watched;
 
@@ -57,6 +58,9 @@ pub trait Chooser {
     /// What one of them is called, with its module.
     fn name(&self, path: &Path, entry: LinkAddr) -> String;
 
+    /// Why what somebody has typed names nothing, for the user.
+    fn unknown(&self) -> Vec<String>;
+
     /// Whether what was chosen in the modules that are there is worth to go on.
     ///
     /// # Errors
@@ -76,6 +80,8 @@ pub struct ProbeOptions<'o> {
     pub duration: Option<Duration>,
     /// Says which procedures.
     pub chooser: &'o mut dyn Chooser,
+    /// Called once with the measurement's directory, when the probes are in and before a started program runs.
+    pub begun: &'o mut dyn FnMut(&Path),
 }
 
 /// The result.
@@ -119,6 +125,7 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     if !started.is_child() {
         signals::program_has_ended();
     }
+    let directory = destination.directory.clone();
     let mut recorder = Recorder::new(prepared, options.record, &program, destination.directory);
     destination.note.iter().for_each(|note| recorder.note(note));
     let injected = Injected::into(pid, &recorder, options.injected)?;
@@ -127,6 +134,7 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     }
     probes.put_in(&mut recorder, pid, injected)?;
     let is_child = started.is_child();
+    (options.begun)(&directory);
     started.go_on()?;
     let until = options.duration.map(|duration| Instant::now() + duration);
     let control = Control::open(&recorder.shared.directory).map_err(|why| recorder.note(&why)).ok();
