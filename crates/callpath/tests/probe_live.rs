@@ -168,7 +168,7 @@ fn keys_change_the_screen_of_a_running_process_and_end_the_probe() {
 /// Interrupted, stopped and continued, or killed by a signal: the terminal is as it was.
 #[test]
 fn signals_put_the_terminal_back() {
-    for signal in [libc::SIGINT, libc::SIGUSR1, libc::SIGSEGV, libc::SIGABRT] {
+    for signal in [libc::SIGINT, libc::SIGUSR1, libc::SIGBUS, libc::SIGABRT] {
         let directory = program();
         let running = Running::start(&directory);
         let terminal = Terminal::open();
@@ -184,6 +184,8 @@ fn signals_put_the_terminal_back() {
         let status = child.wait().unwrap();
         match signal {
             libc::SIGINT => assert_eq!(status.code(), Some(0)),
+            // A file that was cut short, as every command has it.
+            libc::SIGBUS => assert_eq!(status.code(), Some(125)),
             signal => assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(signal)),
         }
         assert_eq!(terminal.settings(), before, "signal {signal}");
@@ -244,8 +246,8 @@ fn a_program_that_was_started_keeps_its_terminal() {
         child.wait().unwrap();
         let beats = terminal.seen();
         assert_eq!(beats.contains(ENTER), !is_output_there, "{beats:?}");
-        assert_eq!(beats.contains("\na word of the program"), is_output_there, "{beats:?}");
-        assert!(beats.contains(if is_output_there { "main › outer › beat" } else { "Ctrl-C ends it" }), "{beats:?}");
+        assert_eq!(beats.contains("a word of the program"), is_output_there, "{beats:?}");
+        assert!(beats.contains(if is_output_there { "outer › beat" } else { "Ctrl-C ends it" }), "{beats:?}");
     }
 }
 

@@ -133,13 +133,13 @@ impl<'o> Probes<'o> {
             return Err(RecordError::NoRoom { module: loaded.name().to_owned() });
         };
         let probe = Probe { bias: *bias, routines: injected.routines, is_timed: self.is_timed };
-        let ProbedModule { changes, end, copies, homes } =
-            probed(&module, RunAddr(place).to_link(*bias), chosen, &probe);
-        self.probed += copies.made.len();
-        self.refused.extend(copies.refused.iter().map(|refused| RefusedProbe {
-            function: self.chooser.name(loaded.name(), refused.entry),
-            reason: refused.refusal.to_string(),
+        let planned = probed(&module, RunAddr(place).to_link(*bias), chosen, &probe);
+        self.refused.extend(chosen.iter().filter_map(|entry| {
+            let reason = planned.prospect(*entry).why_not()?;
+            Some(RefusedProbe { function: self.chooser.name(loaded.name(), *entry), reason })
         }));
+        let ProbedModule { changes, end, copies, homes } = planned;
+        self.probed += copies.made.len();
         if copies.made.is_empty() {
             return Ok(None);
         }
