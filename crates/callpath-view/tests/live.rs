@@ -74,7 +74,7 @@ fn by_time_shares_are_of_the_time_that_passed() {
     let expected = "\
 prog, process 7: 4.00 s, 3,210 calls, 780 a second
  wall-time    a second  share  call path
-    1.35 s      675 ms  33.8%  … ns::reader::read_all_of_the_records(…) › a_longer_name › free
+    1.35 s      675 ms  33.8%  main › ns::reader::read_all_of_the_records(…) › a_longer_name › free
     1.20 s      300 ms  30.0%  main › run ×3 › step
    3.00 ms        0 ns   0.1%  main › run › free
 m: by wall-time  p: pause  q: end the probe";

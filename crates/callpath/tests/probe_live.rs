@@ -34,13 +34,21 @@ struct Terminal {
 
 impl Terminal {
     fn open() -> Terminal {
-        let size = libc::winsize { ws_row: 12, ws_col: 70, ws_xpixel: 0, ws_ypixel: 0 };
-        let (mut user, mut program) = (-1, -1);
-        // SAFETY: valid places for two descriptors, and a size.
-        let made = unsafe { libc::openpty(&mut user, &mut program, std::ptr::null_mut(), std::ptr::null(), &size) };
-        assert_eq!(made, 0, "a pseudo-terminal: {}", std::io::Error::last_os_error());
-        // SAFETY: just opened, and nobody else's.
-        let (user, program) = unsafe { (File::from_raw_fd(user), OwnedFd::from_raw_fd(program)) };
+        // Not openpty(), whose descriptors programs of tests beside this one would inherit and keep open.
+        let how = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+        let mut name = [0; 64];
+        // SAFETY: a valid place for the name, which ends with a zero, and a size; what is opened is no one else's.
+        let (user, program) = unsafe {
+            let user = libc::posix_openpt(how);
+            assert!(user >= 0, "a pseudo-terminal: {}", std::io::Error::last_os_error());
+            assert_eq!((libc::grantpt(user), libc::unlockpt(user)), (0, 0));
+            assert_eq!(libc::ptsname_r(user, name.as_mut_ptr(), name.len()), 0);
+            let program = libc::open(name.as_ptr(), how);
+            assert!(program >= 0, "its other end: {}", std::io::Error::last_os_error());
+            let size = libc::winsize { ws_row: 12, ws_col: 70, ws_xpixel: 0, ws_ypixel: 0 };
+            assert_eq!(libc::ioctl(program, libc::TIOCSWINSZ, &size), 0);
+            (File::from_raw_fd(user), OwnedFd::from_raw_fd(program))
+        };
         let seen: Arc<Mutex<Vec<u8>>> = Arc::default();
         let (mut end, all) = (user.try_clone().unwrap(), Arc::clone(&seen));
         let reader = std::thread::spawn(move || {
