@@ -34,9 +34,13 @@ struct Program {
 
 impl Program {
     fn build(options: &[&str]) -> Program {
+        Program::of(SOURCE, options)
+    }
+
+    fn of(source_text: &str, options: &[&str]) -> Program {
         let directory = tempfile::tempdir().unwrap();
         let source = directory.path().join("steps.c");
-        std::fs::write(&source, SOURCE).unwrap();
+        std::fs::write(&source, source_text).unwrap();
         let built = Program { directory };
         let status = Command::new("gcc").args(options).arg("-O1").arg("-o").arg(built.path()).arg(source).status();
         assert!(status.unwrap().success());
@@ -167,4 +171,61 @@ fn without_debug_information_inlined_calls_are_said_to_be_unseen() {
         let output = probe(&["--list", "-f", "steps!step", "-f", "steps!stride", "--"], &[&built.path()]);
         assert_eq!(text(&output.stdout).matches(SAID).count(), is_said, "{options:?}");
     }
+}
+
+/// Which one is called, the program's loader chooses.
+#[test]
+fn what_chooses_others_is_probed_in_all_of_them() {
+    const CHOOSES: &str = r#"
+static volatile int seen;
+static __attribute__((noinline, used)) int sum_fast(int x) { seen = x; return x + 1; }
+static __attribute__((noinline, used)) int sum_slow(int x) { seen = x; return x + 2; }
+static int (*choose(void))(int) { return sum_slow; }
+int sum(int x) __attribute__((ifunc("choose")));
+int main(void) { int all = 0; for (int i = 0; i < 77; i++) all += sum(i); return all == 0; }
+"#;
+    for pattern in ["steps!sum", "steps!su?"] {
+        let built = Program::of(CHOOSES, &["-g"]);
+        let directory = built.directory.path().join("out.callpath");
+        let words = ["-f", pattern, "-o", directory.to_str().unwrap(), "--"];
+        let output = probe(&words, &[&built.path()]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        // The compiler puts them in one order or the other.
+        let is_it = |line: &&str| {
+            let names = line.strip_prefix("callpath: sum chooses one of these when it is loaded, all are probed: ");
+            names.is_some_and(|names| ["sum_fast, sum_slow", "sum_slow, sum_fast"].contains(&names))
+        };
+        assert_eq!(said.lines().filter(is_it).count(), 1, "{said}");
+        assert!(said.contains("2 functions were probed"), "{said}");
+        let mut report = Command::new(env!("CARGO_BIN_EXE_callpath"));
+        let report = report.args(["report", "--json", "--view", "flat"]).arg(directory).output().unwrap();
+        let report = json(&report);
+        let nodes = report["nodes"].as_array().unwrap();
+        let calls =
+            |name: &str| nodes.iter().find(|node| node["name"] == name).map(|node| node["inclusive"][0].clone());
+        assert_eq!((calls("sum_slow"), calls("sum_fast")), (Some(77.into()), None), "{report}");
+    }
+}
+
+/// What is inlined everywhere is known, though nothing can be probed; a name of nothing is not.
+#[test]
+fn what_is_inlined_everywhere_is_not_unknown() {
+    let built = Program::build(&["-g"]);
+    let directory = built.directory.path().join("out.callpath");
+    let of = |patterns: &[&str]| {
+        let mut words = vec!["-o", directory.to_str().unwrap()];
+        patterns.iter().for_each(|pattern| words.extend(["-f", pattern]));
+        words.push("--");
+        let output = probe(&words, &[&built.path()]);
+        (output.status.code(), text(&output.stderr))
+    };
+    let (status, said) = of(&["steps!tiny"]);
+    assert_eq!(status, Some(125), "{said}");
+    assert!(said.contains("tiny is inlined in 2 places, not probed (in step, stride)"), "{said}");
+    assert!(!said.contains("no function of"), "{said}");
+    let (status, said) = of(&["steps!tiny", "steps!stepp", "steps!step"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(said.matches("no function of steps has this name").count(), 1, "{said}");
+    assert!(said.contains("tiny is inlined in 2 places") && said.contains("1 function was probed"), "{said}");
 }

@@ -226,7 +226,8 @@ fn a_stop_gives_the_terminal_back_until_it_continues() {
     }
     kill(libc::SIGCONT);
     terminal.wait_for(stopped, ENTER);
-    terminal.user.write_all(b"q").unwrap();
+    // Ctrl-C.
+    terminal.user.write_all(b"\x03").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(terminal.settings(), before);
 }
