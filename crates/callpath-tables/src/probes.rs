@@ -7,7 +7,7 @@ use callpath_format::shared::probe::Routines;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
 use callpath_x86::rewrite::{Operation, Place, Plan, Refusal, THUNK_LEN_BYTES, exits, thunk};
 
-use crate::copies::{Copies, Made, Refused, behind, copy_chosen};
+use crate::copies::{Copies, Made, behind, copy_chosen};
 use crate::module::Module;
 
 /// What the routines are that copies call, in a process.
@@ -131,20 +131,28 @@ pub fn prospects(module: &Module, chosen: &[LinkAddr], is_timed: bool) -> Vec<Pr
     // What is written is of no use; where jumps are needed and where there is room for them is the same.
     let routines = Routines { count: 0, enter: 0, leave: 0 };
     let planned = probed(module, behind(module.image()), chosen, &Probe { bias: 0, routines, is_timed });
-    let prospect = |entry: &LinkAddr| {
-        let refused = planned.refused().iter().find(|refused| refused.entry == *entry);
-        match refused {
-            Some(refused) => Prospect::Refused(refused.refusal),
-            None if planned.copies.made.iter().any(|made| made.copy.entry == *entry) => Prospect::Probed,
-            None => Prospect::NoProcedure,
+    chosen.iter().map(|entry| planned.prospect(*entry)).collect()
+}
+
+impl Prospect {
+    /// Why it cannot be probed, for a person.
+    pub fn why_not(&self) -> Option<String> {
+        match self {
+            Prospect::Probed => None,
+            Prospect::Refused(refusal) => Some(refusal.to_string()),
+            Prospect::NoProcedure => Some("no procedure with code of its own is known there".to_owned()),
         }
-    };
-    chosen.iter().map(prospect).collect()
+    }
 }
 
 impl ProbedModule {
-    /// The procedures that are not probed, and why.
-    pub fn refused(&self) -> &[Refused] {
-        &self.copies.refused
+    /// What became of the procedure that begins at `entry`, one of the chosen ones.
+    pub fn prospect(&self, entry: LinkAddr) -> Prospect {
+        let refused = self.copies.refused.iter().find(|refused| refused.entry == entry);
+        match refused {
+            Some(refused) => Prospect::Refused(refused.refusal),
+            None if self.copies.made.iter().any(|made| made.copy.entry == entry) => Prospect::Probed,
+            None => Prospect::NoProcedure,
+        }
     }
 }

@@ -113,8 +113,13 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     };
     let pid = started.pid();
     let mut probes = Probes::new(options.record, options.chooser);
-    probes.find(pid)?;
-    probes.check()?;
+    if let Err(error) = probes.find(pid).and_then(|()| probes.check()) {
+        // It is empty, and may be asked for again with other functions.
+        if let Some(destination) = &asked_for {
+            drop(std::fs::remove_dir(&destination.directory));
+        }
+        return Err(error);
+    }
     let destination = match asked_for {
         Some(destination) => destination,
         None => Destination::usual(&options.record.program, pid)?,

@@ -168,33 +168,43 @@ impl<'a> Drawn<'a> {
     /// The innermost frames of a path in at most `room` columns: `… main › run ×3 › step`.
     fn path(&self, node: usize, room: usize) -> String {
         let up = std::iter::successors(Some(node), |&node| self.view.nodes.get(node)?.parent);
-        let named = up.filter_map(|at| {
+        let mut named = up.filter_map(|at| {
             let scope = &self.view.nodes.get(at)?.scope;
             let is_shown = at == node || scope.kind.is_frame();
-            is_shown.then(|| scope_label(scope, self.now).bare().fit(NAME_COLUMNS))
+            is_shown.then(|| scope_label(scope, self.now).bare().fit(NAME_COLUMNS.min(room)))
         });
+        // From the innermost on, each with how often it recurs: more than there is room for, or all.
         let mut frames: Vec<(String, usize)> = Vec::new();
-        let (mut used, mut is_cut) = (0, false);
-        for name in named {
+        let mut used = 0;
+        // Nothing is between the last one and the next.
+        let room_and_more = room + columns(between(self.view.kind));
+        while let Some(name) = named.next().filter(|_| used <= room_and_more) {
             match frames.last_mut().filter(|(last, _)| *last == name) {
                 Some((_, times)) => *times += 1,
                 None => {
-                    // Room for the mark of what is left out, and for how often this one recurs.
-                    used += columns(&name) + columns(between(self.view.kind)) + 4;
-                    if used > room && !frames.is_empty() {
-                        is_cut = true;
-                        break;
-                    }
+                    used += columns(&name) + columns(between(self.view.kind));
                     frames.push((name, 1));
                 }
             }
         }
+        let is_all = named.next().is_none() && used <= room_and_more;
+        let whole = if is_all { Some(self.joined(&frames)) } else { None };
+        let of_some = |count: usize| format!("… {}", self.joined(frames.get(..count).unwrap_or(&[])));
+        let forms = whole.into_iter().chain((1..=frames.len()).rev().map(of_some));
+        let innermost = frames.first().map_or("", |(name, _)| name);
+        forms.into_iter().find(|form| columns(form) <= room).unwrap_or_else(|| match room {
+            0 => String::new(),
+            _ => cut_end(innermost, room),
+        })
+    }
+
+    /// The outermost first.
+    fn joined(&self, frames: &[(String, usize)]) -> String {
         let words = frames.iter().rev().map(|(name, times)| match times {
             1 => name.clone(),
             times => format!("{name} ×{times}"),
         });
-        let mark = if is_cut { "… " } else { "" };
-        cut_end(&(mark.to_owned() + &words.collect::<Vec<_>>().join(between(self.view.kind))), room)
+        words.collect::<Vec<_>>().join(between(self.view.kind))
     }
 }
 

@@ -150,8 +150,15 @@ pub fn probe_list(list: &ProbeList, color: bool, out: &mut dyn Write) -> io::Res
 fn heading(functions: &[ListedFunction]) -> String {
     let all = functions.len();
     let refused = functions.iter().filter(|function| function.why_not.is_some()).count();
-    let words = count((all - refused) as u64, "function can be probed", "functions can be probed");
-    if refused == 0 { words } else { format!("{words}, {refused} cannot") }
+    let words = match all - refused {
+        0 => "No function can be probed".to_owned(),
+        some => count(some as u64, "function can be probed", "functions can be probed"),
+    };
+    match refused {
+        0 => words,
+        _ if refused == all => words,
+        _ => format!("{words}, {refused} cannot"),
+    }
 }
 
 /// A line of a table: cells, and the last one, with whether it says what is wrong.
@@ -167,7 +174,7 @@ fn row(function: &ListedFunction) -> Line {
     ];
     let (said, is_odd) = match (&function.why_not, &function.chosen_by) {
         (Some(why), _) => (format!("cannot be probed: {why}"), true),
-        (None, Some(chooser)) => (format!("can be probed, of {chooser}"), false),
+        (None, Some(chooser)) => (format!("can be probed, for {chooser}"), false),
         (None, None) => ("can be probed".to_owned(), false),
     };
     (cells, said, is_odd)
@@ -342,9 +349,9 @@ mod tests {
         let text = String::from_utf8(out).expect("UTF-8");
         let expected = "\
 2 functions can be probed, 1 cannot
-  prog       step                   prog+0x1139        x.c:12              can be probed
-  libc.so.6  memcpy                 libc.so.6+0x9b0a0  memcpy@GLIBC_2.2.5  cannot be probed: no room for a jump at 0x9b0a0
-  libc.so.6  __memcpy_avx\\x1b[31m  libc.so.6+0x9b1a0  -                   can be probed, of memcpy
+  prog       step                  prog+0x1139        x.c:12              can be probed
+  libc.so.6  memcpy                libc.so.6+0x9b0a0  memcpy@GLIBC_2.2.5  cannot be probed: no room for a jump at 0x9b0a0
+  libc.so.6  __memcpy_avx\\x1b[31m  libc.so.6+0x9b1a0  -                   can be probed, for memcpy
 
 Inlined: these copies are not probed
   prog  tiny  x.c:3  in 4 places: caller0 at x.c:20, caller1 at x.c:21, caller2 at x.c:22, ...

@@ -12,7 +12,7 @@ use callpath_image::elf::Image;
 use callpath_image::lines::SourceLine;
 use callpath_record::{Chooser, check_program, is_left_alone, probed_modules};
 use callpath_tables::module::Module;
-use callpath_tables::probes::{Prospect, prospects};
+use callpath_tables::probes::prospects;
 use callpath_target::{Pid, find_program, needed_libraries};
 use callpath_view::text::{
     ListedFunction, ListedIfunc, ListedInlined, ListedPlace, ListedUnknown, ProbeList, probe_list, probe_list_json,
@@ -169,7 +169,7 @@ fn add(found: &mut ProbeList, of: &InModule, choice: &Choice, is_timed: bool) {
             distinguishing: function.distinguishing.clone(),
             pattern: pattern(function.pattern),
             chosen_by: chooser.map(|chooser| chooser.name.clone()),
-            why_not: why_not(prospect),
+            why_not: prospect.why_not(),
         });
     }
     found.inlined.extend(of.inlined.iter().map(|inlined| {
@@ -192,14 +192,6 @@ fn add(found: &mut ProbeList, of: &InModule, choice: &Choice, is_timed: bool) {
     }));
     let not_entries = of.selection.not_entries.iter();
     found.notes.extend(not_entries.map(|not_entry| not_entry.describe(path).to_string()));
-}
-
-fn why_not(prospect: Prospect) -> Option<String> {
-    match prospect {
-        Prospect::Probed => None,
-        Prospect::Refused(refusal) => Some(refusal.to_string()),
-        Prospect::NoProcedure => Some("no procedure with code of its own begins there".to_owned()),
-    }
 }
 
 fn place(line: &SourceLine) -> ListedPlace {

@@ -192,7 +192,11 @@ impl Shown {
     }
 
     fn draw(&self) {
-        let Some(size) = terminal_of(libc::STDERR_FILENO).filter(|_| terminal::is_in_foreground()) else { return };
+        if !terminal::is_in_foreground() {
+            return;
+        }
+        // Not every terminal knows its size.
+        let size = terminal_of(libc::STDERR_FILENO).unwrap_or(Size { columns: 80, rows: 24 });
         let Size { columns, rows } = size;
         let options = LiveOptions {
             width: columns,

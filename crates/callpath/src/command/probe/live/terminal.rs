@@ -150,3 +150,16 @@ extern "C" fn on_stop(_signal: libc::c_int, _info: *mut libc::siginfo_t, _contex
     // SAFETY: stops this process.
     unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_puts_it_back() {
+        enter(false);
+        assert!(is_entered());
+        std::panic::catch_unwind(|| panic!("said on the terminal as it was")).expect_err("a panic");
+        assert!(!is_entered());
+    }
+}
