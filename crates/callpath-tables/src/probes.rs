@@ -91,6 +91,7 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
     let mut homes: Vec<Range<LinkAddr>> = Vec::new();
     let copies = copy_chosen(module, copies_at, chosen, |flow: &ModuleFlow<'_>, graph: &ProcedureGraph| {
         let mut plan = Plan::new(None);
+        plan.let_copy_call(bias);
         let Ok(number) = chosen.binary_search(&graph.entry) else { return plan };
         homes.extend(graph.blocks.iter().map(|block| block.code.clone()));
         plan.insert(Place::Entry, Operation::Call(enter_of(number)));
@@ -104,7 +105,8 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
     let function = |made: &Made| {
         let copy = Change { at: made.copy.at, old: None, new: made.copy.code.clone() };
         let patches = made.copy.patches.iter();
-        let patches = patches.map(|patch| Change { at: patch.at, old: Some(patch.old.clone()), new: patch.new.clone() });
+        let patches =
+            patches.map(|patch| Change { at: patch.at, old: Some(patch.old.clone()), new: patch.new.clone() });
         ProbedFunction { entry: made.copy.entry, changes: [copy].into_iter().chain(patches).collect() }
     };
     let functions = copies.made.iter().map(function).collect();
