@@ -91,6 +91,7 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
     let mut homes: Vec<Range<LinkAddr>> = Vec::new();
     let copies = copy_chosen(module, copies_at, chosen, |flow: &ModuleFlow<'_>, graph: &ProcedureGraph| {
         let mut plan = Plan::new(None);
+        plan.let_copy_call(bias);
         let Ok(number) = chosen.binary_search(&graph.entry) else { return plan };
         homes.extend(graph.blocks.iter().map(|block| block.code.clone()));
         plan.insert(Place::Entry, Operation::Call(enter_of(number)));
