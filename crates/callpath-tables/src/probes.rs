@@ -126,8 +126,8 @@ pub enum Prospect {
     NoProcedure,
 }
 
-/// Whether the procedures that begin at `chosen` could be probed, in their order: by the plan that [`probed`] makes, with
-/// new memory right behind the module. In a process it may lie farther away.
+/// Whether the procedures that begin at `chosen` could be probed, in their order: by the plan that [`probed`] makes,
+/// with new memory right behind the module. In a process it may lie farther away.
 pub fn prospects(module: &Module, chosen: &[LinkAddr], is_timed: bool) -> Vec<Prospect> {
     // What is written is of no use; where jumps are needed and where there is room for them is the same.
     let routines = Routines { count: 0, enter: 0, leave: 0 };

@@ -16,7 +16,7 @@ __attribute__((noinline)) void beat(void) { usleep(1000); }
 __attribute__((noinline)) void outer(void) { beat(); __asm__(""); }
 int main(int argc, char **argv) {
     setvbuf(stdout, 0, _IONBF, 0);
-    for (long i = 0; i < 60000; i++) { outer(); if (argc > 1 && i == 100) puts("a word of the program"); }
+    for (long i = 0; i < 600000; i++) { outer(); if (argc > 1 && i == 100) puts("a word of the program"); }
     return 0;
 }
 "#;
@@ -237,9 +237,9 @@ fn a_stop_gives_the_terminal_back_until_it_continues() {
 fn a_program_that_was_started_keeps_its_terminal() {
     for is_output_there in [true, false] {
         let directory = program();
-        let terminal = Terminal::open();
+        let mut terminal = Terminal::open();
         let before = terminal.settings();
-        let mut command = callpath(&directory, &["--duration", "8", "--", "./beats", "x"]);
+        let mut command = callpath(&directory, &["--", "./beats", "x"]);
         command.stdin(terminal.program.try_clone().unwrap());
         match is_output_there {
             true => command.stdout(terminal.program.try_clone().unwrap()),
@@ -252,8 +252,11 @@ fn a_program_that_was_started_keeps_its_terminal() {
             false => terminal.wait_for(0, "main › outer › beat"),
         }
         assert_eq!(terminal.settings(), before);
-        child.wait().unwrap();
-        let beats = terminal.seen();
+        // Ctrl-C, which ends the program; callpath ends with it.
+        terminal.user.write_all(b"\x03").unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(128 + libc::SIGINT));
+        let beats = terminal.end();
+        assert_eq!(beats.matches(ENTER).count(), beats.matches(LEAVE).count(), "{beats:?}");
         assert_eq!(beats.contains(ENTER), !is_output_there, "{beats:?}");
         assert_eq!(beats.contains("a word of the program"), is_output_there, "{beats:?}");
         assert!(beats.contains(if is_output_there { "outer › beat" } else { "Ctrl-C ends it" }), "{beats:?}");

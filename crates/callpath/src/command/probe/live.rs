@@ -1,10 +1,10 @@
-//! What a probe counts, shown while it runs: the measurement's files are read as `report` reads them, in a thread of its
-//! own that the recorder knows nothing of.
+//! What a probe counts, shown while it runs: the measurement's files are read as `report` reads them, in a thread of
+//! its own that the recorder knows nothing of.
 //!
-//! The screen takes the whole terminal where no program writes on it, too. A program that was started and whose standard
-//! output is the terminal, and a process that has this terminal, would write into the screen, and what they write would be
-//! gone with it: there, a line is printed every few seconds. Keys are read only where a running process is probed: a
-//! program that was started has the keyboard.
+//! The screen takes the whole terminal where no program writes on it, too. A program that was started and whose
+//! standard output is the terminal, and a process that has this terminal, would write into the screen, and what they
+//! write would be gone with it: there, a line is printed every few seconds. Keys are read only where a running process
+//! is probed: a program that was started has the keyboard.
 
 mod terminal;
 
@@ -60,8 +60,8 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Shows the measurement in `directory` from now on, if standard error is a terminal that this command may write on,
-    /// and a thread can be had.
+    /// Shows the measurement in `directory` from now on, if standard error is a terminal that this command may write
+    /// on, and a thread can be had.
     pub(super) fn begin(directory: &Path, subject: LiveSubject) -> Option<Live> {
         let form = form(&subject)?;
         let has_ended = Arc::new(Mutex::new(false));
