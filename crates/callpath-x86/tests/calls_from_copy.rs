@@ -28,7 +28,7 @@ fn copied(procedures: &[&[u8]], number: usize, places: &[Place], bias: Option<u6
 /// Instructions of the copy from an address on, in words, up to the first that does not follow the one before.
 fn from(copy: &Rewritten, at: u64) -> Vec<String> {
     let code = &copy.code[(at - COPY.0) as usize..];
-    let lines = listing(code, LinkAddr(at)).into_iter().map(|line| line.text);
+    let lines = listing(code, LinkAddr(at)).into_iter().map(|line| line.text.replace("qword ptr ", ""));
     let mut is_over = false;
     lines.take_while(|line| !std::mem::replace(&mut is_over, line.starts_with("jmp") || line == "ret")).collect()
 }
@@ -44,7 +44,7 @@ fn springboard(copy: &Rewritten, offset: u64) -> u64 {
 
 /// The value that the `push` at an address pushes, whose word the listing names.
 fn pushed(copy: &Rewritten, push: &str) -> u64 {
-    let word = push.strip_prefix("push qword ptr [0x").and_then(|push| push.strip_suffix(']'));
+    let word = push.strip_prefix("push [0x").and_then(|push| push.strip_suffix(']'));
     let word = word.unwrap_or_else(|| panic!("no push of a word: {push}"));
     let at = (u64::from_str_radix(word, 16).unwrap() - COPY.0) as usize;
     assert_eq!(at % 8, 0);
