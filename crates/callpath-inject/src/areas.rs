@@ -191,7 +191,7 @@ unsafe fn set_up(area: *mut Area, thread: &Thread<'_>) {
             known.site = 0;
         }
         if let Some(bottom) = (*area).activations.first_mut() {
-            *bottom = Activation { rsp: u64::MAX, values: 0, began: 0, callees: 0 };
+            *bottom = Activation::mark(0);
         }
         (*area).top = (*area).activations.as_ptr() as u64;
     }

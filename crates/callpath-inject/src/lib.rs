@@ -11,6 +11,7 @@ mod join;
 #[path = "../../callpath-preload/src/memory.rs"]
 mod memory;
 mod routines;
+mod undisturbed;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
