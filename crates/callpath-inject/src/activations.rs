@@ -67,8 +67,8 @@ impl<'a> Activations<'a> {
     fn is_left(&self, activation: &Activation, rsp: u64) -> bool {
         let [low, high] = self.stack;
         let is_own = |at: u64| low.saturating_sub(64 << 20) <= at && at < high;
-        let same = is_own(activation.rsp) == is_own(rsp)
-            && (is_own(rsp) || activation.rsp.abs_diff(rsp) < SAME_STACK_BYTES);
+        let same =
+            is_own(activation.rsp) == is_own(rsp) && (is_own(rsp) || activation.rsp.abs_diff(rsp) < SAME_STACK_BYTES);
         same && activation.rsp <= rsp
     }
 

@@ -7,6 +7,7 @@
 
 mod activations;
 mod areas;
+mod chunks;
 mod join;
 #[path = "../../callpath-preload/src/memory.rs"]
 mod memory;

@@ -21,6 +21,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::activations::{self, Activations};
+use crate::chunks::await_chunks;
 use crate::undisturbed::Undisturbed;
 use crate::{areas, join};
 
@@ -317,6 +318,7 @@ fn found(saved: &Saved) -> Option<(u64, u64, Activations<'static>)> {
     let values = match known_values(place, saved, rsp) {
         Some(values) => values,
         None => {
+            await_chunks(process);
             let values = context_of_call(process, thread, &at_entry(saved, rsp), place)?;
             if place.site != 0 {
                 (place.rsp, place.rbp) = (rsp, saved.rbp);
