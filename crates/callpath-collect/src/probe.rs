@@ -1,8 +1,9 @@
 //! Calls of probed procedures: the context of one, and what tells that a later one has the same (iPath: Bernat and Miller
 //! 2006, section 3, which walks at each hit).
 
+use callpath_format::register::Reg;
 use callpath_format::shared::probe::Known;
-use callpath_format::shared::thread::Dropped;
+use callpath_format::shared::thread::{Dropped, layout};
 use callpath_format::shared::tree::KnownKind;
 use callpath_format::shared::{ArenaRef, ThreadRecord};
 use core::sync::atomic::Ordering::Relaxed;
@@ -55,7 +56,10 @@ pub fn context_of_call(
     let mut stack = Stack::new(sample);
     let mut words = Words { known, len: 0, bounds: stack.bounds(), are_all: true };
     let mut front = Front::NOWHERE;
+    let (mut frames, mut base) = (0usize, 0);
     let path = path::of_call(sample, &mut stack, |frame, stack| {
+        frames += 1;
+        base = frame.cursor.registers.get(Reg::RSP).unwrap_or(0);
         for fact in front.step(frame, stack).into_iter().flatten() {
             match (fact.kind & !KnownKind::MARKABLE, fact.at) {
                 (KnownKind::FRAME, 0) if frame.is_innermost => {}
@@ -74,6 +78,8 @@ pub fn context_of_call(
     let Some(values) = values_of(process, node) else { return dropped(record, Dropped::NoMemory) };
     known.words = len as u64;
     known.values = values;
+    // Of a deeper stack, the outermost frame was not seen here.
+    known.base = if matches!(path, Path::Full(_)) && frames < layout::KEYS_LEN { base } else { 0 };
     if are_all && matches!(path, Path::Full(_)) {
         known.site = u64::MAX;
     }

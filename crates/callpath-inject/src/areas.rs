@@ -10,6 +10,7 @@ use core::arch::asm;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::chunks::await_chunks;
 use crate::join;
 
 /// The table's address, for `routines.rs`.
@@ -57,7 +58,9 @@ fn thread_pointer() -> u64 {
 fn control_word(at: u64) -> u32 {
     let word: u32;
     // SAFETY: within the control block: `at` is below CONTROL_BLOCK_BYTES, and was found there.
-    unsafe { asm!("mov {:e}, dword ptr fs:[{}]", out(reg) word, in(reg) at, options(nostack, readonly, preserves_flags)) };
+    unsafe {
+        asm!("mov {:e}, dword ptr fs:[{}]", out(reg) word, in(reg) at, options(nostack, readonly, preserves_flags))
+    };
     word
 }
 
@@ -84,9 +87,7 @@ pub fn own() -> Option<(&'static Process<'static>, Thread<'static>, *mut Area)> 
         let area = slot.area.load(Relaxed) as *mut Area;
         let process = join::process()?;
         // SAFETY: areas stay mapped; only the calling thread uses its own.
-        let (record, is_same) = unsafe {
-            ((*area).record, u64::from(control_word((*area).check_at)) == (*area).check)
-        };
+        let (record, is_same) = unsafe { ((*area).record, u64::from(control_word((*area).check_at)) == (*area).check) };
         let thread = Thread::at(process, ArenaRef(record as u32));
         if let Some(thread) = thread.filter(|thread| is_same || thread.record.tid.load(Relaxed) == gettid()) {
             return Some((process, thread, area));
@@ -157,6 +158,7 @@ fn has_ended(process: &Process<'_>, slot: &Slot) -> bool {
 fn create(process: &Process<'static>, pointer: u64) -> Option<Thread<'static>> {
     let admitted = join::admission()?;
     let stack = if pointer == admitted.first_thread { admitted.stack } else { own_stack(pointer) };
+    await_chunks(process);
     let thread = Thread::create(process, gettid(), stack, [0; 2]);
     if thread.is_none() {
         process.ring();
@@ -191,7 +193,7 @@ unsafe fn set_up(area: *mut Area, thread: &Thread<'_>) {
             known.site = 0;
         }
         if let Some(bottom) = (*area).activations.first_mut() {
-            *bottom = Activation { rsp: u64::MAX, values: 0, began: 0, callees: 0 };
+            *bottom = Activation::mark(0);
         }
         (*area).top = (*area).activations.as_ptr() as u64;
     }

@@ -7,10 +7,12 @@
 
 mod activations;
 mod areas;
+mod chunks;
 mod join;
 #[path = "../../callpath-preload/src/memory.rs"]
 mod memory;
 mod routines;
+mod undisturbed;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -21,6 +21,8 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::activations::{self, Activations};
+use crate::chunks::await_chunks;
+use crate::undisturbed::Undisturbed;
 use crate::{areas, join};
 
 /// As the assembly below has pushed them, the last one first.
@@ -71,10 +73,12 @@ macro_rules! routines {
             values = const offset_of!(Known, values),
             words = const offset_of!(Known, words),
             map = const offset_of!(Known, map),
+            base = const offset_of!(Known, base),
             word = const offset_of!(Known, word),
             a_values = const offset_of!(Activation, values),
             a_began = const offset_of!(Activation, began),
             a_callees = const offset_of!(Activation, callees),
+            a_base = const offset_of!(Activation, base),
             activation = const size_of::<Activation>(),
         );
     };
@@ -98,8 +102,9 @@ routines!(
     "cmp rcx, qword ptr [rdx + {check}]",
     "jne 8f",
     ".endm",
-    // rax: the values of the context; rsi: rsp at the entry; rdx as before. Goes to 8 if it is not known.
-    ".macro callpath_context",
+    // rax: the values of the context; rsi: rsp at the entry; rdx as before. Goes to 8 if it is not known, or, with
+    // \\timed, on another stack than the uppermost activation.
+    ".macro callpath_context timed",
     "lea rsi, [rsp + 64]",
     "mov rdi, qword ptr [rsi]",
     "mov r8, qword ptr [rsp + 48]",
@@ -122,6 +127,12 @@ routines!(
     "mov rdi, qword ptr [rdi]",
     "cmp qword ptr [rcx + {map}], rdi",
     "jne 8f",
+    ".if \\timed",
+    "mov rdi, qword ptr [rcx + {base}]",
+    "mov r8, qword ptr [rdx + {top}]",
+    "cmp qword ptr [r8 + {a_base}], rdi",
+    "jne 8f",
+    ".endif",
     "mov r8, qword ptr [rcx + {words}]",
     "add rcx, {word}",
     "2:",
@@ -192,7 +203,7 @@ routines!(
     "callpath_count:",
     "callpath_push",
     "callpath_area",
-    "callpath_context",
+    "callpath_context 0",
     "add qword ptr [rax], 1",
     "7:",
     "callpath_pop",
@@ -209,7 +220,7 @@ routines!(
     "callpath_enter:",
     "callpath_push",
     "callpath_area",
-    "callpath_context",
+    "callpath_context 1",
     // The uppermost activation goes on if it is outwards of this one; there must be room for another.
     "mov rcx, qword ptr [rdx + {top}]",
     "cmp qword ptr [rcx], rsi",
@@ -218,11 +229,14 @@ routines!(
     "cmp rcx, rdi",
     "jae 8f",
     "add qword ptr [rax], 1",
+    "mov r8, qword ptr [rcx + {a_base}]",
     "add rcx, {activation}",
     "mov qword ptr [rcx], rsi",
+    "mov qword ptr [rcx + {a_base}], r8",
     "mov qword ptr [rdx + {top}], rcx",
     // Once more: a handler that came in between had its own activation there.
     "mov qword ptr [rcx], rsi",
+    "mov qword ptr [rcx + {a_base}], r8",
     "mov qword ptr [rcx + {a_values}], rax",
     "mov qword ptr [rcx + {a_callees}], 0",
     "rdtsc",
@@ -259,6 +273,8 @@ routines!(
     "mov qword ptr [r8 + {top}], rdi",
     "add qword ptr [rdi + {a_callees}], rax",
     "sub rax, rcx",
+    // Clocks of processors may differ.
+    "jle 7f",
     "test rdx, rdx",
     "jz 7f",
     "add qword ptr [rdx + 8], rax",
@@ -289,8 +305,8 @@ fn rsp_at_entry(saved: &Saved) -> u64 {
     core::ptr::from_ref(&saved.second) as u64 + 8
 }
 
-/// A call's context: the address of its values, and what the thread keeps.
-fn found(saved: &Saved) -> Option<(u64, Activations<'static>)> {
+/// A call's context: the address of its values, the stack that it is on, and what the thread keeps.
+fn found(saved: &Saved) -> Option<(u64, u64, Activations<'static>)> {
     let (process, thread, area) = areas::own()?;
     let rsp = rsp_at_entry(saved);
     // SAFETY: the return address of the procedure that has just been entered.
@@ -302,6 +318,7 @@ fn found(saved: &Saved) -> Option<(u64, Activations<'static>)> {
     let values = match known_values(place, saved, rsp) {
         Some(values) => values,
         None => {
+            await_chunks(process);
             let values = context_of_call(process, thread, &at_entry(saved, rsp), place)?;
             if place.site != 0 {
                 (place.rsp, place.rbp) = (rsp, saved.rbp);
@@ -311,7 +328,7 @@ fn found(saved: &Saved) -> Option<(u64, Activations<'static>)> {
         }
     };
     // SAFETY: the calling thread's own.
-    Some((values, unsafe { Activations::of(area, &thread) }))
+    Some((values, place.base, unsafe { Activations::of(area, &thread) }))
 }
 
 /// The same look as in the assembly above, for a thread whose place in the table is another's.
@@ -360,7 +377,8 @@ fn at_entry(saved: &Saved, rsp: u64) -> Interrupted {
 
 /// `callpath_count` of what is not known yet.
 unsafe extern "C" fn counted(saved: &Saved) {
-    if let Some((values, _)) = found(saved) {
+    let _undisturbed = Undisturbed::begin();
+    if let Some((values, ..)) = found(saved) {
         // SAFETY: of a node.
         unsafe { activations::count(values) };
     }
@@ -368,18 +386,19 @@ unsafe extern "C" fn counted(saved: &Saved) {
 
 /// `callpath_enter` of what is not known yet, or where activations were left without an exit.
 unsafe extern "C" fn entered(saved: &Saved) {
+    let _undisturbed = Undisturbed::begin();
     let rsp = rsp_at_entry(saved);
     match found(saved) {
-        Some((values, mut activations)) => {
+        Some((values, base, mut activations)) => {
             // SAFETY: of a node.
             unsafe { activations::count(values) };
-            activations.enter(rsp, values);
+            activations.enter(rsp, values, base);
         }
         // Its exit belongs to something all the same.
         None => {
             if let Some((_, thread, area)) = areas::own() {
                 // SAFETY: the calling thread's own.
-                unsafe { Activations::of(area, &thread) }.enter(rsp, 0);
+                unsafe { Activations::of(area, &thread) }.enter(rsp, 0, 0);
             }
         }
     }
@@ -387,6 +406,7 @@ unsafe extern "C" fn entered(saved: &Saved) {
 
 /// `callpath_leave` of what is not the uppermost activation.
 unsafe extern "C" fn left(saved: &Saved) {
+    let _undisturbed = Undisturbed::begin();
     let rsp = core::ptr::from_ref(&saved.second) as u64;
     let Some((_, thread, area)) = areas::own() else { return };
     // SAFETY: the calling thread's own.

@@ -313,6 +313,22 @@ impl<'o> Recorder<'o> {
         false
     }
 
+    /// Reads a process's memory map anew, and waits for the recipe tables of what has come, so long at most.
+    pub(crate) fn refresh_map(&mut self, pid: Pid, at_most: Duration) {
+        let begun = Instant::now();
+        let shared = &mut self.shared;
+        self.processes.iter_mut().filter(|process| process.pid() == pid).for_each(|process| process.refresh_map(shared));
+        while begun.elapsed() < at_most {
+            let rung = self.shared.allocator.session().doorbell.load(Acquire);
+            self.serve();
+            let mut of_pid = self.processes.iter().filter(|process| process.pid() == pid);
+            if of_pid.all(|process| process.has_all_tables(&self.shared)) {
+                return;
+            }
+            wait(&self.shared.allocator.session().doorbell, rung, LOOK_EVERY / 10);
+        }
+    }
+
     /// The frames of a thread that stands still: what is at each, the innermost first. `None`: its process is not known.
     pub(crate) fn frames_of(&mut self, pid: Pid, standing: &Standing) -> Option<Vec<FrameKey>> {
         let published = self.shared.publisher.published();

@@ -13,6 +13,9 @@ pub type Counts = BTreeMap<u64, Calls>;
 /// Where every program begins, before its own procedures.
 const START: [&str; 3] = ["_start", "__libc_start_main", "__libc_start_call_main"];
 
+/// The beginning of a path of which only the inner part is known.
+const PART: &str = "(part)";
+
 impl Profile {
     /// Calls by paths of the procedures of these modules, others left out. Panics if one was counted on a path that is
     /// not whole.
@@ -24,9 +27,17 @@ impl Profile {
     /// The same of any metric.
     #[track_caller]
     pub fn by_path(&self, metric: &str, modules: &[&str]) -> Counts {
+        let (counts, parts) = self.with_parts(metric, modules);
+        assert!(parts.is_empty(), "{metric} on paths that are not whole: {parts:?}");
+        counts
+    }
+
+    /// The same, and apart what was counted on parts of paths.
+    #[track_caller]
+    pub fn with_parts(&self, metric: &str, modules: &[&str]) -> (Counts, Counts) {
         let column = self.metric(metric);
         let mut paths: Vec<(u64, String)> = Vec::with_capacity(self.nodes.len());
-        let mut counts = Counts::new();
+        let (mut counts, mut parts) = (Counts::new(), Counts::new());
         for node in &self.nodes {
             let (mut process, mut path) = node.parent.map(|parent| paths[parent].clone()).unwrap_or_default();
             if node.kind == "process" {
@@ -39,16 +50,16 @@ impl Profile {
                 path.push_str(&node.name);
             }
             if matches!(&*node.kind, "partial" | "truncated") {
-                path.push_str("(not whole)");
+                path.push_str(PART);
             }
             if node.exclusive[column] > 0 {
                 assert_eq!(node.kind, "procedure", "{metric} of what is no procedure: {node:?}");
-                assert!(!path.contains("(not whole)"), "{metric} on a path that is not whole: {path}; {node:?}");
+                let counts = if path.starts_with(PART) { &mut parts } else { &mut counts };
                 *counts.entry(process).or_default().entry(path.clone()).or_insert(0) += node.exclusive[column];
             }
             paths.push((process, path));
         }
-        counts
+        (counts, parts)
     }
 
     /// How often a procedure was called, by whatever path.

@@ -42,7 +42,7 @@ pub struct Routines {
 
 impl Admission {
     /// Includes the version: change it with any layout in this file.
-    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE1");
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE2");
     /// Its length, bytes.
     pub const LEN_BYTES: usize = size_of::<Admission>();
 
@@ -120,7 +120,8 @@ pub struct Known {
     pub words: u64,
     /// The load map by which it was walked ([`super::load_map::CurrentMap`]).
     pub map: u64,
-    reserved: u64,
+    /// The stack pointer of its outermost frame, which tells stacks from each other; 0: the walk did not reach it.
+    pub base: u64,
     /// Those words, from the innermost frame on: address and value.
     pub word: [[u64; 2]; Known::MOST_WORDS],
 }
@@ -134,11 +135,11 @@ impl Known {
     pub const LEN_SHIFT: u32 = 10;
 }
 
-/// An activation of a probed procedure.
+/// An activation of a probed procedure, or the mark below those of one stack.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activation {
-    /// The stack pointer at its entry: where its return address is.
+    /// The stack pointer at its entry: where its return address is. Of a mark [`Activation::MARK`].
     pub rsp: u64,
     /// The address of its context's values, by metric; 0: it counts nowhere.
     pub values: u64,
@@ -146,11 +147,20 @@ pub struct Activation {
     pub began: u64,
     /// What probed procedures that it called took, ticks.
     pub callees: u64,
+    /// Which stack it is on ([`Known::base`]).
+    pub base: u64,
 }
 
 impl Activation {
     /// The deepest stack of activations that is followed.
     pub const MOST: usize = 8192;
+    /// No activation's stack pointer.
+    pub const MARK: u64 = u64::MAX;
+
+    /// The mark below the activations of a stack.
+    pub const fn mark(base: u64) -> Activation {
+        Activation { rsp: Activation::MARK, values: 0, began: 0, callees: 0, base }
+    }
 }
 
 /// What a thread keeps.
@@ -168,7 +178,8 @@ pub struct Area {
     reserved: [u64; 4],
     /// By a hash of probe, stack pointer and return address.
     pub known: [Known; Known::COUNT],
-    /// Activations, the first one outermost. One that never ends lies below all others.
+    /// Activations in groups by stack: a mark, then those that are active there, the outermost first. The stack that the
+    /// thread is on is the last one. The first mark is of no stack, and stays.
     pub activations: [Activation; Activation::MOST],
 }
 

@@ -133,11 +133,14 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     let directory = destination.directory.clone();
     let mut recorder = Recorder::new(prepared, options.record, &program, destination.directory);
     destination.note.iter().for_each(|note| recorder.note(note));
-    let injected = Injected::into(pid, &recorder, options.injected)?;
-    if !recorder.serve_until_admitted(pid, TABLES_AT_MOST) {
-        return Err(RecordError::NotAdmitted { pid });
-    }
-    probes.put_in(&mut recorder, pid, injected)?;
+    let injected = match set(&mut probes, &mut recorder, (pid, options.injected)) {
+        Ok(injected) => injected,
+        Err(error) => {
+            // Nothing was measured. What cannot be removed does no harm.
+            drop(std::fs::remove_dir_all(&recorder.shared.directory));
+            return Err(error);
+        }
+    };
     let is_child = started.is_child();
     (options.begun)(&directory);
     started.go_on()?;
@@ -147,6 +150,20 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     let recorded = recorder.run(&mut watched)?;
     let Probes { probed, refused, stops, .. } = watched.probes;
     Ok(ProbedProcess { recorded, probed, refused, stops })
+}
+
+/// Brings our object into a process, and puts the first probes in.
+fn set(
+    probes: &mut Probes<'_>,
+    recorder: &mut Recorder<'_>,
+    (pid, object): (Pid, &[u8]),
+) -> Result<Injected, RecordError> {
+    let injected = Injected::into(pid, recorder, object)?;
+    if !recorder.serve_until_admitted(pid, TABLES_AT_MOST) {
+        return Err(RecordError::NotAdmitted { pid });
+    }
+    probes.put_in(recorder, pid, injected)?;
+    Ok(injected)
 }
 
 /// Stops all threads of a process.

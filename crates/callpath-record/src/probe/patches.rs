@@ -9,7 +9,7 @@ use callpath_image::elf::Image;
 use callpath_schema::RefusedProbe;
 use callpath_tables::module::Module;
 use callpath_tables::probes::{Change, Probe, ProbedModule, probed, room};
-use callpath_target::{Edits, Maps, NewMemory, Pid, Write, read_memory};
+use callpath_target::{Edits, Maps, NewMemory, Pid, TargetError, Write, read_memory};
 
 use crate::error::RecordError;
 use crate::events::Probed;
@@ -20,6 +20,11 @@ use crate::probe::{Chooser, halt};
 use crate::raw::Standing;
 use crate::serve::Recorder;
 use crate::settings::RecordOptions;
+
+/// So many places for new memory are tried.
+const PLACES: u32 = 5;
+/// How long the recipe tables of a library that has come may take before it is probed without them.
+const TABLES_AT_MOST: Duration = Duration::from_secs(2);
 
 /// The probe of a procedure.
 pub(super) struct InFunction {
@@ -129,6 +134,9 @@ impl<'o> Probes<'o> {
     }
 
     /// Puts probes where procedures were chosen. Returns how many.
+    ///
+    /// # Errors
+    /// If none could be put in. Where some could, a note says what failed.
     pub(super) fn put_in(
         &mut self,
         recorder: &mut Recorder<'_>,
@@ -136,26 +144,54 @@ impl<'o> Probes<'o> {
         injected: Injected,
     ) -> Result<usize, RecordError> {
         let mut count = 0;
+        let mut failed = Vec::new();
         for found in std::mem::take(&mut self.found) {
-            let planned = self.plan(&found, pid, injected)?;
-            recorder.serve();
-            let Some(planned) = planned else {
-                self.others.push(found.loaded);
-                continue;
-            };
-            let Planned { memory, code, mut functions, homes } = planned;
-            let jumps = functions.iter().flat_map(|function| function.jumps.iter().cloned());
-            let edits = Edits { memory: vec![memory], writes: code.into_iter().chain(jumps).collect() };
-            let threads = self.apply(&edits, pid)?;
-            functions.iter_mut().for_each(|function| function.is_in = true);
-            let inside = inside(recorder, pid, &threads, (&homes, found.bias));
-            let account = recorder.probes();
-            account.inside_when_set = account.inside_when_set.saturating_add(inside);
-            count += functions.len();
-            self.modules.push(InModule { loaded: found.loaded, functions });
+            match self.put_in_module(&found, recorder, (pid, injected)) {
+                Ok(0) => self.others.push(found.loaded),
+                Ok(functions) => count += functions,
+                Err(error) => {
+                    failed.push(error);
+                    self.others.push(found.loaded);
+                }
+            }
         }
         self.probed += count;
         recorder.probes().refused.clone_from(&self.refused);
+        if count == 0 && !failed.is_empty() {
+            return Err(failed.swap_remove(0));
+        }
+        failed.iter().for_each(|error| recorder.note(&format!("failed to {error}")));
+        Ok(count)
+    }
+
+    /// The same in one module.
+    fn put_in_module(
+        &mut self,
+        found: &Found,
+        recorder: &mut Recorder<'_>,
+        (pid, injected): (Pid, Injected),
+    ) -> Result<usize, RecordError> {
+        let mut places = 0;
+        let (threads, mut functions, homes) = loop {
+            let planned = self.plan(found, pid, injected)?;
+            recorder.serve();
+            let Some(Planned { memory, code, functions, homes }) = planned else { return Ok(0) };
+            let jumps = functions.iter().flat_map(|function| function.jumps.iter().cloned());
+            let edits = Edits { memory: vec![memory], writes: code.into_iter().chain(jumps).collect() };
+            places += 1;
+            match self.apply(&edits, pid) {
+                Ok(threads) => break (threads, functions, homes),
+                // The program, or another probe, has mapped something there meanwhile.
+                Err(error) if places < PLACES && is_taken(&error) => {}
+                Err(error) => return Err(error),
+            }
+        };
+        functions.iter_mut().for_each(|function| function.is_in = true);
+        let inside = inside(recorder, pid, &threads, (&homes, found.bias));
+        let account = recorder.probes();
+        account.inside_when_set = account.inside_when_set.saturating_add(inside);
+        let count = functions.len();
+        self.modules.push(InModule { loaded: found.loaded.clone(), functions });
         Ok(count)
     }
 
@@ -246,6 +282,10 @@ impl<'o> Probes<'o> {
             return;
         }
         let found = self.find(pid);
+        if !self.found.is_empty() {
+            // Its first calls are to have whole paths.
+            recorder.refresh_map(pid, TABLES_AT_MOST);
+        }
         if let Err(error) = found.and_then(|()| self.put_in(recorder, pid, injected)) {
             recorder.note(&format!("failed to {error}"));
         }
@@ -310,6 +350,12 @@ impl InModule {
         let mut written = self.functions.iter().filter(|function| function.is_in).flat_map(|function| &function.jumps);
         written.next().is_none_or(|write| stands(pid, write))
     }
+}
+
+/// Whether memory could not be mapped because there is something by now.
+fn is_taken(error: &RecordError) -> bool {
+    let RecordError::Target(TargetError::Trace { source, .. }) = error else { return false };
+    source.kind() == std::io::ErrorKind::AlreadyExists
 }
 
 /// Whether bytes that were written are there.

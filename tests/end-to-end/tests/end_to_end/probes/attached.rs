@@ -132,6 +132,49 @@ fn a_thousand_times() {
     again_and_again(1000);
 }
 
+/// The second one works, or says in a sentence why not; the first one's counts and the program are right.
+#[test]
+fn by_two_at_once() {
+    let mut crew = Crew::new();
+    let first = crew.attached(&[]);
+    let before = crew.calls();
+    let second = crew.attaching(&["--duration", "0.3"]).ended();
+    crew.goes_on();
+    let over = crew.calls();
+    let recorded = first.detached();
+    assert_eq!(recorded.ended.status, 0, "{recorded:?}");
+    let counted = recorded.profile().calls_of("leaf");
+    assert!(counted >= over[0] - before[0] - THREADS, "{counted} of {before:?} to {over:?}; {second:?}");
+    if second.ended.status == 0 {
+        assert!(second.profile().calls_of("leaf") > 0, "{second:?}");
+    } else {
+        assert!(second.ended.stderr.starts_with("callpath: failed to "), "{second:?}");
+        assert!(!second.directory.exists(), "{second:?}");
+    }
+    crew.assert_untouched();
+    crew.goes_on();
+    crew.assert_ends_well();
+}
+
+/// Whoever leaves first.
+#[test]
+fn by_two_that_leave_in_the_order_in_which_they_came() {
+    let mut crew = Crew::new();
+    let first = crew.attached(&[]);
+    let second = crew.attaching(&[]);
+    // Until it has put its probes in, or was refused.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    crew.goes_on();
+    let first = first.detached();
+    assert_eq!(first.ended.status, 0, "{first:?}");
+    crew.goes_on();
+    let second = second.stopped();
+    assert!(!second.ended.stderr.contains("panicked"), "{second:?}");
+    crew.goes_on();
+    crew.assert_untouched();
+    crew.assert_ends_well();
+}
+
 #[test]
 fn by_one_that_is_killed() {
     for metric in ["calls", "wall-time"] {

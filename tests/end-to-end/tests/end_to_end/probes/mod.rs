@@ -3,9 +3,11 @@
 
 mod attached;
 mod exits;
+mod libraries;
 mod paths;
 mod processes;
 mod refused;
+mod signals;
 mod systems;
 mod threads;
 mod time;

@@ -50,8 +50,15 @@ fn malformed_patterns_and_options() {
         assert_eq!(left, Vec::<String>::new(), "{pattern}: {said:?}");
     }
     for words in [
-        &["-f", "main"][..],
+        &["--", "true"][..],
+        &["-f", "main"],
         &["-f", "main", "-p", "0"],
+        &["-f", "main", "-p", "-1"],
+        &["-f", "main", "-p", "many"],
+        &["-f", "main", "-p", "1", "--", "true"],
+        &["-f", "main", "-m", "no-such-metric", "--", "true"],
+        &["-f", "main", "--duration", "soon", "--", "true"],
+        &["-f", "main", "--duration", "-1", "--", "true"],
         &["-f", "main", "--", "/no/such/program"],
         &["-f", "main", "--", "/usr"],
         &["-f", "main", "--", "/etc/passwd"],
@@ -137,6 +144,15 @@ fn static_programs_that_run() {
     }
     let ended = running.ended();
     assert!(ended.stdout.ends_with("all is right\n"), "{ended:?}");
+}
+
+#[test]
+fn processes_that_are_traced() {
+    let mut running = Program::nasty("traces.c").started();
+    let traced = running.line();
+    refused(&["-f", "main", "-p", &traced], &[&traced, "traces it already"]);
+    let ended = running.ended();
+    assert_eq!((ended.status, ended.stdout.ends_with("traced to its end\n")), (0, true), "{ended:?}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn two_hundred_threads_that_come_and_go() {
 
 #[test]
 fn coroutines_and_alternate_stacks() {
-    for metric in ["calls"] {
+    for metric in METRICS {
         let weaves = Program::nasty("weaves.c").options(&["-m", metric]);
         let all = ["leaf", "pauses", "deep", "routine", "weaves", "handler", "raises"];
         let recorded = weaves.same_probed(&all);

@@ -1,0 +1,49 @@
+//! Signal handlers that call, while what they interrupt calls.
+
+use callpath_end_to_end::{Counts, Program};
+
+use super::truth;
+
+const ALL: [&str; 6] = ["leaf", "work", "down", "caught", "queued", "inside"];
+
+/// Of functions that handlers do not call, all paths are without one; of the others, with one.
+fn assert_apart(counts: &Counts) {
+    for path in counts.values().flat_map(|calls| calls.keys()) {
+        let in_handler = path.contains("caught") || path.contains("queued");
+        let last = path.rsplit(';').next().unwrap_or_default();
+        assert_eq!(in_handler, matches!(last, "caught" | "queued" | "inside"), "{path}");
+        if !in_handler {
+            assert!(path.starts_with("main;work"), "{path}");
+        }
+    }
+}
+
+fn weathers(functions: &[&str], metric: &str) {
+    let recorded = Program::nasty("barrage.c").options(&["-m", metric]).same_probed(functions);
+    assert_eq!(recorded.ended.status, 8, "{recorded:?}");
+    let (profile, truth) = (recorded.profile(), truth(&recorded));
+    for function in functions {
+        let (counted, called) = (profile.calls_of(function), truth.calls_of(function));
+        assert_eq!(counted, called, "{function} of {functions:?} with {metric}: {:?}", profile.quality);
+    }
+    // A handler's path may end in what it has interrupted. All others are whole.
+    let (counts, parts) = profile.with_parts("calls", &["barrage"]);
+    assert_apart(&counts);
+    assert_apart(&parts);
+}
+
+#[test]
+fn a_storm_over_functions_and_handlers() {
+    weathers(&ALL, "calls");
+    weathers(&ALL, "wall-time");
+}
+
+#[test]
+fn a_storm_over_handlers_alone() {
+    weathers(&["caught", "queued", "inside"], "calls");
+}
+
+#[test]
+fn a_storm_over_functions_alone() {
+    weathers(&["leaf", "down"], "wall-time");
+}
