@@ -258,7 +258,7 @@ impl Layout {
     }
 
     /// The calls that the copy makes itself.
-    pub(super) fn from_copy(&self) -> &BTreeSet<u64> {
+    pub(super) fn calls_from_copy(&self) -> &BTreeSet<u64> {
         &self.from_copy
     }
 

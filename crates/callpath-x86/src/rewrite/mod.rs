@@ -234,7 +234,7 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         }
         let layout = home::Layout::new(self.flow, &self.entrances, &body, plan)?;
         let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, body.graph, plan) };
-        let source = copy::Source { body: &body, plan, live: &live, from_copy: layout.from_copy() };
+        let source = copy::Source { body: &body, plan, live: &live, from_copy: layout.calls_from_copy() };
         let copy = copy::Copy::new(&source, at)?;
         layout.finish(&body, copy)
     }
