@@ -122,7 +122,8 @@ impl Assembler {
         std::mem::take(&mut self.lowered)
     }
 
-    /// The code, and its jumps to what has no copy or is called. `place`: the offset of an instruction's copy, by its address.
+    /// The code, and its jumps to what has no copy or is called. `place`: the offset of an instruction's copy, by its
+    /// address.
     pub(super) fn finish(
         mut self,
         place: impl Fn(u64) -> Option<u32>,

@@ -1,5 +1,6 @@
 //! Calls that the copy makes itself, because at home they leave no room for a springboard: it pushes the return address
-//! at home and jumps to the callee. Neither changes flags or registers besides rsp. The processor mispredicts the return.
+//! at home and jumps to the callee. Neither changes flags, or registers besides rsp. The processor mispredicts the
+//! return.
 
 use super::assembler::{Assembler, Target};
 use super::body::Step;

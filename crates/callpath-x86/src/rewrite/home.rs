@@ -100,8 +100,8 @@ impl Layout {
         wanted
     }
 
-    /// Finds a place for the springboard of each address that is entered. Where there is none because of a call that the
-    /// copy may make itself, notes that call.
+    /// Finds a place for the springboard of each address that is entered. Where there is none because of a call that
+    /// the copy may make itself, notes that call.
     fn place(&mut self, body: &Body<'_, '_>, mut wanted: BTreeSet<u64>, may_call: bool) -> Result<(), Refusal> {
         loop {
             while let Some(at) = wanted.pop_first() {
@@ -258,7 +258,7 @@ impl Layout {
     }
 
     /// The calls that the copy makes itself.
-    pub(super) fn from_copy(&self) -> &BTreeSet<u64> {
+    pub(super) fn calls_from_copy(&self) -> &BTreeSet<u64> {
         &self.from_copy
     }
 

@@ -14,8 +14,8 @@
 //! Every return address is an original one, so whatever walks the stack, throws or compares return addresses sees what
 //! it would have seen. Jumps through tables go home and from there to the copy. A jump at home is a *springboard*. Where
 //! fewer than five bytes are free for it, two bytes lead to five free ones nearby, or the instructions up to the next
-//! call run at home. Where a call leaves no room for a springboard that has to be there, the copy makes that call itself:
-//! it pushes the return address at home and jumps.
+//! call run at home. Where a call leaves no room for a springboard that has to be there, the copy makes that call
+//! itself: it pushes the return address at home and jumps.
 
 mod assembler;
 mod body;
@@ -93,8 +93,8 @@ pub struct Rewritten {
     pub entered_at: LinkAddr,
     /// Calls at home, by ascending address, whose last four bytes are the distance to the called address.
     pub direct_calls: Vec<DirectBranch>,
-    /// Jumps in the copy to code that has none, whose distances end at the same places: among them tail calls. Also calls
-    /// that the copy makes itself.
+    /// Jumps in the copy to code that has none, whose distances end at the same places: among them tail calls. Also
+    /// calls that the copy makes itself.
     pub direct_jumps: Vec<DirectBranch>,
     /// Instructions that run at home besides calls, for want of room.
     pub at_home: u32,
@@ -234,7 +234,7 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         }
         let layout = home::Layout::new(self.flow, &self.entrances, &body, plan)?;
         let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, body.graph, plan) };
-        let source = copy::Source { body: &body, plan, live: &live, from_copy: layout.from_copy() };
+        let source = copy::Source { body: &body, plan, live: &live, from_copy: layout.calls_from_copy() };
         let copy = copy::Copy::new(&source, at)?;
         layout.finish(&body, copy)
     }
