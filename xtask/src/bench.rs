@@ -5,6 +5,7 @@ pub mod diff;
 pub mod gprof;
 pub mod growth;
 pub mod make;
+pub mod probe;
 pub mod ranks;
 pub mod report;
 pub mod sample;

@@ -26,6 +26,7 @@ as they are.
   --range N-M       copy only procedures number N up to M, counted over all modules: to find one that is copied wrongly
   --keep            leave the original code as it is, but for the jumps
   --overwrite       before each block, overwrite all registers and flags that are not live
+  --entries         count how often each procedure is entered
   --counts FILE     count how often each block runs, and write count, address and module, a line each. What two threads
                     count at the same time may be lost
   --steps N         run N instructions one by one, and print how many of them were in copies
@@ -61,6 +62,7 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode
             }
             "--keep" => options.keep = true,
             "--overwrite" => options.overwrite = true,
+            "--entries" => options.entries = true,
             "--counts" => counts = Some(value()?),
             "--steps" => steps = value()?.parse().context("--steps takes a number")?,
             "--list" => list = true,
@@ -155,10 +157,12 @@ fn print_copies(relocation: &Relocation, list: bool) {
         relocation.planning.as_secs_f64()
     );
     eprintln!(
-        "relocate: {from} bytes of code, copies {to}; {} springboards, {} of two jumps; {} instructions stay besides calls",
+        "relocate: {from} bytes of code, copies {to}; {} springboards, {} of two jumps; {} instructions stay \
+         besides calls, {} calls are made from copies",
         made().flat_map(|made| &made.copy.patches).filter(|patch| patch.is_springboard()).count(),
         made().map(|made| made.copy.detours.len()).sum::<usize>(),
-        made().map(|made| u64::from(made.copy.at_home)).sum::<u64>()
+        made().map(|made| u64::from(made.copy.at_home)).sum::<u64>(),
+        made().map(|made| made.copy.from_copy.len()).sum::<usize>()
     );
     for (reason, count) in &reasons {
         eprintln!("relocate: refused {count}: {reason}");

@@ -30,6 +30,8 @@ pub struct Options {
     pub count: bool,
     /// Each procedure counts how often it is entered, and how often it is left by each exit.
     pub passes: bool,
+    /// Each procedure counts how often it is entered.
+    pub entries: bool,
     /// Before each block, around calls, and at exits, a routine is called that overwrites flags and what is below rsp.
     pub routine: bool,
 }
@@ -145,7 +147,7 @@ impl Relocation {
             loaded.mappings.iter().filter(|m| m.executable).map(|mapping| mapping.end - mapping.start).sum();
         // Short jumps grow, copies are aligned, and there is what is inserted. A block has a byte at least.
         let room = code * if options.overwrite || options.routine { 40 } else { 8 } + (1 << 20);
-        let is_counted = options.count || options.passes || options.routine;
+        let is_counted = options.count || options.passes || options.entries || options.routine;
         let counters_len = if is_counted { (2 * code + 2) * COUNTER_BYTES } else { 0 };
         let no_room = || OracleError::NoRoom { path: loaded.path.clone() };
         let place =
@@ -162,6 +164,7 @@ impl Relocation {
         }
         let mut copies = copy_all(module, link(place + routine.len() as u64), |flow, graph| {
             let mut plan = Plan::new(is_counted.then(|| Cell::Shared(link(place + room))));
+            plan.let_copy_call(loaded.bias);
             let mut count = |plan: &mut Plan, at: Place| {
                 let cell = place + room + (counted.len() as u64 + 1) * COUNTER_BYTES;
                 plan.insert(at, Operation::Add(Cell::Shared(link(cell)), 1));
@@ -177,6 +180,9 @@ impl Relocation {
                 if options.count {
                     count(&mut plan, at);
                 }
+            }
+            if options.entries {
+                count(&mut plan, Place::Entry);
             }
             if options.passes {
                 passed.iter().for_each(|&at| count(&mut plan, at));

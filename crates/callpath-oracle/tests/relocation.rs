@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use callpath_format::address::{LinkAddr, RunAddr};
-use callpath_oracle::relocation::{Options, Passes, Relocation, Stands};
+use callpath_oracle::relocation::{Options, Passes, Relocated, Relocation, Stands};
 use callpath_target::{Edits, StepOptions, Stepped, Stepper, Write};
 use callpath_x86::rewrite::Place;
 
@@ -179,6 +179,43 @@ fn procedures_are_left_as_often_as_they_are_entered() {
         assert_eq!(entered, left);
         assert!(entered.len() >= least, "{entered:x?}");
         assert!(edges >= 2 || source != "relocation/exits.c", "{passes:x?}");
+    }
+}
+
+/// Also those that begin with a call, which leaves no room: exceptions and backtrace() pass it as ever. The truth comes
+/// from a bare run, one instruction at a time.
+#[test]
+fn procedures_that_begin_with_calls_count_their_entries() {
+    let directory = tempfile::tempdir().unwrap();
+    for options in [&["-O2"][..], &["-O2", "-no-pie"], &["-O0", "-fno-plt"]] {
+        let program = compile("g++", "relocation/wrappers.cpp", options, directory.path());
+        let program = program.to_str().unwrap();
+        let of_program = Options { entries: true, module: Some(program.to_owned()), ..Options::default() };
+        for counted in [Options { module: None, ..of_program.clone() }, Options { passes: true, ..of_program.clone() }]
+        {
+            check(&[program], &counted);
+        }
+        let arguments = [program, "throws nothing"];
+        let relocation = check(&arguments, &of_program);
+        let Relocated { copies, loaded, .. } = &relocation.modules[0];
+        let counts: HashMap<u64, u64> =
+            relocation.passes().unwrap().iter().map(|passes| (passes.procedure.0, passes.count)).collect();
+        let steps = steps_of(&arguments);
+        let own = own_procedures(Path::new(program));
+        let refused: Vec<u64> = copies.refused.iter().map(|refused| refused.entry.0).collect();
+        assert!(!own.iter().any(|entry| refused.contains(entry)), "{:?}", copies.refused);
+        for made in copies.made.iter().filter(|made| own.contains(&made.copy.entry.0)) {
+            let entry = made.copy.entry.0;
+            let code = entry + loaded.bias..entry + loaded.bias + made.len_bytes;
+            let is_entry = |step: &Step| step.to == code.start && (step.pushes || !code.contains(&step.from));
+            let expected: u64 = steps.iter().filter(|(step, _)| is_entry(step)).map(|(_, count)| count).sum();
+            assert_eq!(counts.get(&entry).copied().unwrap_or(0), expected, "{options:?} {entry:#x}");
+        }
+        // Those of the program that are in assembly, but that one which jumps.
+        let from_copy = copies.made.iter().filter(|made| !made.copy.from_copy.is_empty());
+        let from_copy: Vec<u64> = from_copy.map(|made| made.copy.entry.0).collect();
+        let counted = from_copy.iter().filter(|entry| counts.contains_key(entry)).count();
+        assert!(from_copy.len() >= 6 && counted >= 5, "{from_copy:x?} {counts:x?}");
     }
 }
 

@@ -46,7 +46,9 @@ pub use events::{Clock, Event, EventError, HIGHEST_RATE, MAX_EVENTS, Probed, Uns
 pub use fuzzing::fuzz_arena;
 pub use offered::{Offer, offered_events};
 pub use output::Destination;
-pub use probe::{CONTROL_SOCKET, Chooser, ListedProbe, ProbeOptions, ProbedProcess, ask, probe};
+pub use probe::{
+    CONTROL_SOCKET, Chooser, ListedProbe, ProbeOptions, ProbedProcess, ask, is_left_alone, probe, probed_modules,
+};
 pub use serve::{Recorded, record};
 pub use settings::{RecordOptions, Recursion, Sentinel};
 pub use suitable::{Suitable, check_program};

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
+use callpath_image::elf::Image;
 use callpath_image::fixed_code::FixedCode;
 use callpath_image::plt;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph, merged};
@@ -193,6 +194,13 @@ impl<'m, 'a> Procedures<'m, 'a> {
         };
         Ok(Procedure { number, graph, refusal: self.refusal(entry) })
     }
+}
+
+/// An address behind all that the file maps, in pages: copies can be planned there where no process is.
+pub fn behind(image: &Image) -> LinkAddr {
+    const PAGE: u64 = 4096;
+    let end = image.segments().iter().map(|segment| segment.vaddr.0.saturating_add(segment.mem_len)).max();
+    LinkAddr(end.unwrap_or(0).saturating_add(PAGE).next_multiple_of(PAGE))
 }
 
 /// Copies each procedure of a module, stubs of the procedure linkage table apart, to `at` and behind. `plan`: what is

@@ -5,9 +5,9 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 use callpath_format::shared::probe::Routines;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
-use callpath_x86::rewrite::{Operation, Place, Plan, THUNK_LEN_BYTES, exits, thunk};
+use callpath_x86::rewrite::{Operation, Place, Plan, Refusal, THUNK_LEN_BYTES, exits, thunk};
 
-use crate::copies::{Copies, Made, Refused, copy_chosen};
+use crate::copies::{Copies, Made, behind, copy_chosen};
 use crate::module::Module;
 
 /// What the routines are that copies call, in a process.
@@ -91,6 +91,7 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
     let mut homes: Vec<Range<LinkAddr>> = Vec::new();
     let copies = copy_chosen(module, copies_at, chosen, |flow: &ModuleFlow<'_>, graph: &ProcedureGraph| {
         let mut plan = Plan::new(None);
+        plan.let_copy_call(bias);
         let Ok(number) = chosen.binary_search(&graph.entry) else { return plan };
         homes.extend(graph.blocks.iter().map(|block| block.code.clone()));
         plan.insert(Place::Entry, Operation::Call(enter_of(number)));
@@ -104,7 +105,8 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
     let function = |made: &Made| {
         let copy = Change { at: made.copy.at, old: None, new: made.copy.code.clone() };
         let patches = made.copy.patches.iter();
-        let patches = patches.map(|patch| Change { at: patch.at, old: Some(patch.old.clone()), new: patch.new.clone() });
+        let patches =
+            patches.map(|patch| Change { at: patch.at, old: Some(patch.old.clone()), new: patch.new.clone() });
         ProbedFunction { entry: made.copy.entry, changes: [copy].into_iter().chain(patches).collect() }
     };
     let functions = copies.made.iter().map(function).collect();
@@ -113,9 +115,45 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
     ProbedModule { changes, functions, end, copies, homes }
 }
 
+/// Whether a procedure could be probed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Prospect {
+    /// It could.
+    Probed,
+    /// It cannot be copied.
+    Refused(Refusal),
+    /// No procedure with code of its own begins there.
+    NoProcedure,
+}
+
+/// Whether the procedures that begin at `chosen` could be probed, in their order: by the plan that [`probed`] makes, with
+/// new memory right behind the module. In a process it may lie farther away.
+pub fn prospects(module: &Module, chosen: &[LinkAddr], is_timed: bool) -> Vec<Prospect> {
+    // What is written is of no use; where jumps are needed and where there is room for them is the same.
+    let routines = Routines { count: 0, enter: 0, leave: 0 };
+    let planned = probed(module, behind(module.image()), chosen, &Probe { bias: 0, routines, is_timed });
+    chosen.iter().map(|entry| planned.prospect(*entry)).collect()
+}
+
+impl Prospect {
+    /// Why it cannot be probed, for a person.
+    pub fn why_not(&self) -> Option<String> {
+        match self {
+            Prospect::Probed => None,
+            Prospect::Refused(refusal) => Some(refusal.to_string()),
+            Prospect::NoProcedure => Some("no procedure with code of its own is known there".to_owned()),
+        }
+    }
+}
+
 impl ProbedModule {
-    /// The procedures that are not probed, and why.
-    pub fn refused(&self) -> &[Refused] {
-        &self.copies.refused
+    /// What became of the procedure that begins at `entry`, one of the chosen ones.
+    pub fn prospect(&self, entry: LinkAddr) -> Prospect {
+        let refused = self.copies.refused.iter().find(|refused| refused.entry == entry);
+        match refused {
+            Some(refused) => Prospect::Refused(refused.refusal),
+            None if self.copies.made.iter().any(|made| made.copy.entry == entry) => Prospect::Probed,
+            None => Prospect::NoProcedure,
+        }
     }
 }

@@ -104,6 +104,8 @@ pub(crate) fn change_flags(constant: i32) -> Vec<u8> {
 
 /// `call`, up to the distance.
 pub(crate) const CALL: [u8; 1] = [0xe8];
+/// `push qword ptr [rip + distance]`, up to the distance.
+pub(crate) const PUSH_BESIDE_CODE: [u8; 2] = [0xff, 0x35];
 /// `push rax`
 pub(crate) const PUSH_RAX: [u8; 1] = [0x50];
 /// `pop rax`
@@ -143,6 +145,7 @@ mod tests {
             (change_flags(0x7fff_0001), "cmp rsp, 0x7fff0001"),
             (add_without_flags(4, -128), "lea rsp, [rsp-0x80]"),
             ([&CALL[..], &[1, 0, 0, 0]].concat(), "call 0x1006"),
+            ([&PUSH_BESIDE_CODE[..], &[2, 0, 0, 0]].concat(), "push qword ptr [0x1008]"),
             ([PUSH_RAX, POP_RAX].concat(), "push rax; pop rax"),
             ([&FLAGS_TO_AX[..], &FLAGS_FROM_AX].concat(), "lahf; seto al; add al, 0x7f; sahf"),
         ];

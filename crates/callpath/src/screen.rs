@@ -33,6 +33,11 @@ impl ScreenOptions {
         is_coloured(self.color, &|name| std::env::var_os(name), io::stdout().is_terminal())
     }
 
+    /// Whether what is drawn on standard error may be coloured.
+    pub(crate) fn color_of_stderr(&self) -> bool {
+        is_coloured(self.color, &|name| std::env::var_os(name), io::stderr().is_terminal())
+    }
+
     /// Where the text goes. Call [`Screen::end`] after the last byte.
     pub(crate) fn open(&self) -> Screen {
         let terminal = surroundings::terminal().filter(|_| !self.no_pager);

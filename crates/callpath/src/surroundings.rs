@@ -29,10 +29,15 @@ pub(crate) struct Size {
 
 /// The terminal that standard output is. `None`: it is none, or one that does not know its size.
 pub(crate) fn terminal() -> Option<Size> {
+    terminal_of(libc::STDOUT_FILENO)
+}
+
+/// The terminal that a descriptor is.
+pub(crate) fn terminal_of(descriptor: libc::c_int) -> Option<Size> {
     // SAFETY: a valid place for the answer.
     let size = unsafe {
         let mut size: libc::winsize = std::mem::zeroed();
-        (libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &mut size) == 0).then_some(size)
+        (libc::ioctl(descriptor, libc::TIOCGWINSZ, &mut size) == 0).then_some(size)
     };
     let size = size.map(|size| Size { columns: size.ws_col.into(), rows: size.ws_row.into() });
     size.filter(|size| size.columns > 0)

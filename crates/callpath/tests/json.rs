@@ -13,8 +13,9 @@ use measurement::measurement;
 use serde_json::Value;
 
 /// Commands that print no data of their own, and why.
-const WITHOUT: [(&str, &str); 5] = [
+const WITHOUT: [(&str, &str); 6] = [
     ("record", "prints what the program prints"),
+    ("ctl", "prints what a probe that is under way answers; its list as JSON is tested with one that is"),
     ("export", "writes the formats of other tools, some of which are JSON"),
     ("completions", "prints a script for a shell"),
     ("help", "prints help"),
@@ -24,6 +25,7 @@ const WITHOUT: [(&str, &str); 5] = [
 /// What a command is called with in the test, and what its JSON says that it is.
 const WITH: &[(&str, &[&str], &str)] = &[
     ("list", &[], "kind events"),
+    ("probe", &["--list", "-f", "mem*", "--", "LIBRARY"], "kind probes"),
     ("report", &["MEASUREMENT"], "view context"),
     ("report", &["MEASUREMENT", "--view", "callers"], "view callers"),
     ("report", &["MEASUREMENT", "--view", "flat"], "view flat"),

@@ -145,6 +145,11 @@ impl Attached {
         self.until(|| program.bytes(function, 1) == [0xe9])
     }
 
+    /// The measurement that it writes.
+    pub fn directory(&self) -> &std::path::Path {
+        &self.directory
+    }
+
     /// Sends callpath a signal.
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();

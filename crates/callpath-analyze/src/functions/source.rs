@@ -70,6 +70,12 @@ impl Functions {
         found.into_iter().collect()
     }
 
+    /// Where the functions that begin at `entries` are declared, as far as DWARF says it. Reads their units.
+    pub fn places(&self, entries: &[LinkAddr]) -> FxHashMap<LinkAddr, SourceLine> {
+        let declared = self.declared(entries).into_iter();
+        declared.filter_map(|(entry, declared)| Some((entry, declared.place?))).collect()
+    }
+
     /// The calls of functions that patterns name which were inlined: by pattern, name and place. Reads all DWARF; none
     /// are known without it ([`Functions::has_dwarf`]). An address names no source function: it has none.
     pub fn inlined(&self, patterns: &[Pattern]) -> Vec<Inlined> {

@@ -164,13 +164,17 @@ impl Probes<'_> {
                     self.find_again(pid).map_err(failed)?;
                     self.put_in(recorder, pid, injected).map_err(failed)
                 });
-                added.and_then(|count| match (count, self.chooser.check()) {
-                    (0, Err(reason)) => Err(reason),
-                    (0, Ok(())) => Err("nothing was added: what is meant is probed, or cannot be".to_owned()),
+                added.and_then(|count| match (count, self.chooser.unknown().join("; ")) {
+                    (0, unknown) if unknown.is_empty() => {
+                        Err("nothing was added: what is meant is probed, or cannot be".to_owned())
+                    }
+                    (0, unknown) => Err(unknown),
                     (count, _) => Ok(format!("{}\n", functions(count, "added"))),
                 })
             }
-            ("remove", patterns) => self.remove(patterns, recorder).map(|count| format!("{}\n", functions(count, "removed"))),
+            ("remove", patterns) => {
+                self.remove(patterns, recorder).map(|count| format!("{}\n", functions(count, "removed")))
+            }
             ("metrics", metrics) => self.set_metrics(metrics, recorder, (pid, injected)),
             _ => Err(format!("callpath does not know the request `{command}`, or not with these words")),
         };

@@ -26,9 +26,10 @@ use crate::output::Destination;
 use crate::serve::{Prepared, Recorded, Recorder};
 use crate::settings::RecordOptions;
 use crate::signals;
-pub use control::{CONTROL_SOCKET, ListedProbe, ask};
 use control::Control;
+pub use control::{CONTROL_SOCKET, ListedProbe, ask};
 use inject::Injected;
+pub use modules::{is_left_alone, probed_modules};
 pub(crate) use patches::Probes;
 use subject::Watched;
 
@@ -57,6 +58,9 @@ pub trait Chooser {
     /// What one of them is called, with its module.
     fn name(&self, path: &Path, entry: LinkAddr) -> String;
 
+    /// Why what somebody has typed names nothing, for the user.
+    fn unknown(&self) -> Vec<String>;
+
     /// Whether what was chosen in the modules that are there is worth to go on.
     ///
     /// # Errors
@@ -76,6 +80,8 @@ pub struct ProbeOptions<'o> {
     pub duration: Option<Duration>,
     /// Says which procedures.
     pub chooser: &'o mut dyn Chooser,
+    /// Called once with the measurement's directory, when the probes are in and before a started program runs.
+    pub begun: &'o mut dyn FnMut(&Path),
 }
 
 /// The result.
@@ -103,12 +109,14 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     let held = signals::Signals::hold_back();
     let started = match options.pid {
         Some(pid) => inject::Held::running(pid),
-        None => inject::Held::started(options.record)?,
+        None => inject::Held::started(options.record).inspect_err(|_| discard(asked_for.as_ref()))?,
     };
     let pid = started.pid();
     let mut probes = Probes::new(options.record, options.chooser);
-    probes.find(pid)?;
-    probes.check()?;
+    if let Err(error) = probes.find(pid).and_then(|()| probes.check()) {
+        discard(asked_for.as_ref());
+        return Err(error);
+    }
     let destination = match asked_for {
         Some(destination) => destination,
         None => Destination::usual(&options.record.program, pid)?,
@@ -119,17 +127,18 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     if !started.is_child() {
         signals::program_has_ended();
     }
+    let directory = destination.directory.clone();
     let mut recorder = Recorder::new(prepared, options.record, &program, destination.directory);
     destination.note.iter().for_each(|note| recorder.note(note));
     let injected = match set(&mut probes, &mut recorder, (pid, options.injected)) {
         Ok(injected) => injected,
         Err(error) => {
-            // Nothing was measured. What cannot be removed does no harm.
-            drop(std::fs::remove_dir_all(&recorder.shared.directory));
+            discard_directory(&recorder.shared.directory);
             return Err(error);
         }
     };
     let is_child = started.is_child();
+    (options.begun)(&directory);
     started.go_on()?;
     let until = options.duration.map(|duration| Instant::now() + duration);
     let control = Control::open(&recorder.shared.directory).map_err(|why| recorder.note(&why)).ok();
@@ -137,6 +146,18 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     let recorded = recorder.run(&mut watched)?;
     let Probes { probed, refused, stops, .. } = watched.probes;
     Ok(ProbedProcess { recorded, probed, refused, stops })
+}
+
+/// Removes the directory of a measurement that does not begin: it may be asked for again.
+fn discard(destination: Option<&Destination>) {
+    if let Some(destination) = destination {
+        discard_directory(&destination.directory);
+    }
+}
+
+fn discard_directory(directory: &Path) {
+    // It was made for this measurement, which has nothing. What cannot be removed does no harm.
+    drop(std::fs::remove_dir_all(directory));
 }
 
 /// Brings our object into a process, and puts the first probes in.

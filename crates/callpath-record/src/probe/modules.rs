@@ -1,11 +1,30 @@
 //! The modules of a process, as probes are put into them.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use callpath_image::elf::Image;
 use callpath_target::{FileId, MapEntry, Maps, Pid};
 
+use crate::error::RecordError;
 use crate::modules::MappedCode;
+
+/// Whether nothing of a module is ever probed: the loader, whose procedures may be at work whenever the program stands
+/// still, or ours.
+pub fn is_left_alone(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    ["ld-linux", "ld-musl", "callpath-preload"].iter().any(|begin| name.starts_with(begin))
+}
+
+/// The modules of a process that could be probed, by their paths there, in the order of their addresses. It is not
+/// stopped or changed. Without those whose files are gone or replaced.
+///
+/// # Errors
+/// If its memory map cannot be read.
+pub fn probed_modules(pid: Pid) -> Result<Vec<(PathBuf, Arc<Image>)>, RecordError> {
+    let all = Loaded::all(&Maps::read(pid)?).into_iter().filter(|loaded| !loaded.is_left_alone());
+    Ok(all.filter_map(|loaded| Some((loaded.path.clone(), Arc::new(loaded.image(pid)?.0)))).collect())
+}
 
 /// A file whose code a process has mapped.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,8 +85,7 @@ impl Loaded {
 
     /// Whether it is the loader, whose procedures may be at work whenever the program stands still, or ours.
     pub(super) fn is_left_alone(&self) -> bool {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("ld-linux") || name.starts_with("ld-musl") || name.starts_with("callpath-preload")
+        is_left_alone(&self.path)
     }
 
     /// Whether it is still there in a memory map.

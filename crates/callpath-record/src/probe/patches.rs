@@ -206,9 +206,9 @@ impl<'o> Probes<'o> {
         };
         let probe = Probe { bias: *bias, routines: injected.routines, is_timed: self.is_timed };
         let planned = probed(&module, RunAddr(place).to_link(*bias), chosen, &probe);
-        for refused in planned.refused() {
-            let function = self.chooser.name(loaded.name(), refused.entry);
-            let refused = RefusedProbe { function, reason: refused.refusal.to_string() };
+        for entry in chosen {
+            let Some(reason) = planned.prospect(*entry).why_not() else { continue };
+            let refused = RefusedProbe { function: self.chooser.name(loaded.name(), *entry), reason };
             if !self.refused.contains(&refused) {
                 self.refused.push(refused);
             }

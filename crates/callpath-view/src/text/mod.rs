@@ -13,11 +13,13 @@ mod hot;
 mod label;
 mod levels;
 mod lines;
+mod live;
 mod options;
 mod outline;
 mod page;
 mod paint;
 mod printable;
+mod probe_list;
 mod procedure;
 mod quality;
 mod quantity;
@@ -39,10 +41,14 @@ pub use assembly::{Assembly, AssemblyScope, AssemblyText, InstructionText};
 pub(crate) use diff::change_in_words;
 pub use diff::{DiffTextOptions, diff};
 pub(crate) use label::whole_label;
+pub use live::{LiveOptions, live, live_line};
 pub use options::TextOptions;
 use page::Page;
 pub(crate) use printable::acts_on_terminals;
 pub use printable::{printable, shell_word};
+pub use probe_list::{
+    ListedFunction, ListedIfunc, ListedInlined, ListedPlace, ListedUnknown, ProbeList, probe_list, probe_list_json,
+};
 pub use procedure::procedure;
 pub use quality::quality;
 pub use ranks::ranks;

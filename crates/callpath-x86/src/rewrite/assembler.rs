@@ -4,7 +4,7 @@ use callpath_format::address::LinkAddr;
 
 use super::DirectBranch;
 use super::refusal::{Reason, Refusal};
-use crate::encoding;
+use crate::{encode, encoding};
 
 /// What a distance leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +13,8 @@ pub(super) enum Target {
     Copied(u64),
     /// The address.
     Fixed(u64),
+    /// The address, of a procedure that is called; noted with the jumps to code without a copy.
+    Called(u64),
     /// A label of the code that is being written.
     Label(usize),
 }
@@ -36,12 +38,15 @@ pub(super) struct Assembler {
     labels: Vec<Option<u32>>,
     /// From which offsets on rsp is lower than the program has it, and by how many bytes.
     lowered: Vec<(u32, u32)>,
+    /// Constants that are written behind the code, with the labels of their places.
+    words: Vec<(usize, u64)>,
 }
 
 impl Assembler {
     /// `base`: the address where the code will lie.
     pub(super) fn new(base: u64) -> Assembler {
-        Assembler { base, code: Vec::new(), distances: Vec::new(), labels: Vec::new(), lowered: Vec::new() }
+        let (code, distances, labels, lowered, words) = Default::default();
+        Assembler { base, code, distances, labels, lowered, words }
     }
 
     /// Where the next byte comes.
@@ -86,6 +91,27 @@ impl Assembler {
         self.opcode_to(&[encoding::JUMP], target);
     }
 
+    /// Pushes a constant.
+    pub(super) fn push_word(&mut self, value: u64) {
+        let label = self.label();
+        self.opcode_to(&encode::PUSH_BESIDE_CODE, Target::Label(label));
+        self.words.push((label, value));
+    }
+
+    /// Writes the constants that are pushed. Nothing runs into them.
+    pub(super) fn write_words(&mut self) {
+        /// `int3`
+        const FILLER: u8 = 0xcc;
+        let words = std::mem::take(&mut self.words);
+        if !words.is_empty() {
+            self.code.resize(self.code.len().next_multiple_of(size_of::<u64>()), FILLER);
+        }
+        for (label, value) in words {
+            self.set_label(label);
+            self.bytes(&value.to_le_bytes());
+        }
+    }
+
     /// From here on rsp is so many bytes lower than the program has it.
     pub(super) fn set_lowered(&mut self, bytes: u32) {
         self.lowered.push((self.offset(), bytes));
@@ -96,7 +122,7 @@ impl Assembler {
         std::mem::take(&mut self.lowered)
     }
 
-    /// The code, and its jumps to what has no copy. `place`: the offset of an instruction's copy, by its address.
+    /// The code, and its jumps to what has no copy or is called. `place`: the offset of an instruction's copy, by its address.
     pub(super) fn finish(
         mut self,
         place: impl Fn(u64) -> Option<u32>,
@@ -105,6 +131,11 @@ impl Assembler {
         for &Distance { at, from, target } in &self.distances {
             let to = match target {
                 Target::Fixed(address) => address,
+                Target::Called(address) => {
+                    let end = LinkAddr(self.base.wrapping_add(from as u64));
+                    out.push(DirectBranch { end, target: LinkAddr(address) });
+                    address
+                }
                 Target::Label(label) => {
                     let offset = self.labels.get(label).copied().flatten();
                     self.base

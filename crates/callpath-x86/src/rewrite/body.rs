@@ -1,6 +1,5 @@
 //! The instructions of a procedure, and how each of them is moved.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
@@ -204,23 +203,6 @@ impl<'g, 'a> Body<'g, 'a> {
         let is_last = step.end() == block.code.end.0;
         let leaves = matches!(block.terminator, Terminator::Return | Terminator::TailCall(_));
         is_last && leaves && step.never_continues()
-    }
-
-    /// Whether only instructions that do not jump lie between an address and a call, and none of them has to leave.
-    pub(super) fn is_straight_to_call(&self, mut address: u64, must_leave: &BTreeSet<u64>) -> bool {
-        while let Some(step) = self.step_at(address) {
-            if must_leave.contains(&address) {
-                return false;
-            }
-            match step.motion {
-                Motion::Call => return true,
-                Motion::Verbatim | Motion::BesideCode(_) if step.instruction.control() == Control::Next => {
-                    address = step.end();
-                }
-                _ => return false,
-            }
-        }
-        false
     }
 
     /// What of its blocks could not be read as instructions.

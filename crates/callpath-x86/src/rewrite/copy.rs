@@ -1,6 +1,6 @@
 //! Writes the copy of a procedure: its blocks in their order, with what is inserted between their instructions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use super::DirectBranch;
 use super::assembler::{Assembler, Target};
 use super::body::{Body, Step};
+use super::calls;
 use super::inserted::{self, Spot};
 use super::plan::{Place, Plan};
 use super::refusal::{Reason, Refusal};
@@ -37,6 +38,8 @@ pub(super) struct Source<'s, 'g, 'a> {
     pub(super) plan: &'s Plan,
     /// What is live before each instruction, if something is inserted.
     pub(super) live: &'s FxHashMap<LinkAddr, LiveSet>,
+    /// The calls that the copy makes itself.
+    pub(super) from_copy: &'s BTreeSet<u64>,
 }
 
 impl Source<'_, '_, '_> {
@@ -87,7 +90,10 @@ impl Copy {
                     stubs.push(Stub { edge: (block.code.start.0, to), label });
                     Target::Label(label)
                 });
-                write(&mut out, step, to);
+                match plan.bias().filter(|_| source.from_copy.contains(&step.at)) {
+                    Some(bias) => calls::write(&mut out, step, bias),
+                    None => write(&mut out, step, to),
+                }
             }
             // Behind the instructions that could be read.
             let end = steps.last().map_or(block.code.start.0, Step::end);
@@ -113,6 +119,7 @@ impl Copy {
             out.jump(Target::Copied(to));
         }
         copy.write_arrivals(source, &mut out)?;
+        out.write_words();
         copy.lowered = out.take_lowered();
         (copy.code, copy.direct_jumps) = out.finish(|address| copy.places.get(&address).copied())?;
         Ok(copy)

@@ -13,6 +13,8 @@ pub(super) struct Entrances {
     likely: Vec<u64>,
     /// By procedure: code that another procedure's graph has, too.
     shared: Vec<Option<LinkAddr>>,
+    /// Where the blocks of all procedures end and begin. Sorted.
+    ends: Vec<(u64, u64)>,
 }
 
 impl Entrances {
@@ -43,7 +45,9 @@ impl Entrances {
             addresses.sort_unstable();
             addresses.dedup();
         }
-        Entrances { sure, likely, shared }
+        let mut ends: Vec<(u64, u64)> = blocks.iter().map(|&(start, end, _)| (end, start)).collect();
+        ends.sort_unstable();
+        Entrances { sure, likely, shared, ends }
     }
 
     /// Where jumps and calls of known code lead, from `from` up to `to`, ascending.
@@ -54,6 +58,12 @@ impl Entrances {
     /// Where something seems to lead, from `from` up to `to`, ascending. It may be no code at all.
     pub(super) fn likely_within(&self, from: u64, to: u64) -> &[u64] {
         within(&self.likely, from, to)
+    }
+
+    /// The end and the start of the last block, of whichever procedure, that ends at an address or before.
+    pub(super) fn block_before(&self, address: u64) -> Option<(u64, u64)> {
+        let after = self.ends.partition_point(|&(end, _)| end <= address);
+        self.ends.get(after.checked_sub(1)?).copied()
     }
 
     /// Code of a procedure that another procedure's graph has, too.

@@ -16,7 +16,11 @@ pub fn fuzz_rewrite(bytes: &[u8]) {
         let rewriter = Rewriter::new(flow, graphs, &liveness);
         let at = LinkAddr(0x10_0000);
         for (number, graph) in graphs.iter().enumerate() {
-            for plan in [Plan::default(), blocks_counted(graph), edges_counted(graph), routine_called(flow, graph)] {
+            // Any run-time address.
+            const BIAS: u64 = 0x7f12_3456_7000;
+            let mut plans = [Plan::default(), blocks_counted(graph), edges_counted(graph), routine_called(flow, graph)];
+            plans.iter_mut().skip(1).for_each(|plan| plan.let_copy_call(BIAS));
+            for plan in plans {
                 if let Ok(copy) = rewriter.copy(number, at, &plan) {
                     check(graph, &copy);
                 }
@@ -68,7 +72,9 @@ fn check(graph: &ProcedureGraph, copy: &Rewritten) {
     // What is written and what is left over is apart.
     let patched = copy.patches.iter().map(|patch| (patch.at.0, patch.at.0 + patch.new.len() as u64));
     let unused = copy.unused.iter().map(|unused| (unused.start.0, unused.end.0));
-    let mut ranges: Vec<(u64, u64)> = patched.chain(unused).collect();
+    // Of calls that may be changed.
+    let distances = copy.direct_calls.iter().map(|call| (call.end.0 - 4, call.end.0));
+    let mut ranges: Vec<(u64, u64)> = patched.chain(unused).chain(distances).collect();
     ranges.sort_unstable();
     assert!(ranges.iter().all(|(start, end)| start < end), "{ranges:x?}");
     assert!(ranges.is_sorted_by(|a, b| a.1 <= b.0), "{ranges:x?}");

@@ -6,8 +6,10 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 
 use super::body::{Body, Step};
+use super::calls;
 use super::copy::Copy;
 use super::entrances::Entrances;
+use super::padding::{Room, rooms};
 use super::plan::{Place, Plan};
 use super::refusal::{Reason, Refusal};
 use super::{DirectBranch, Patch, Rewritten};
@@ -22,12 +24,14 @@ const JUMP_BYTES: u64 = encoding::JUMP_BYTES as u64;
 const SHORT_JUMP_BYTES: u64 = encoding::SHORT_JUMP_BYTES as u64;
 
 /// What is decided about the original body.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Layout {
-    /// The body's bytes, and padding between and behind, by address: disjoint.
-    ranges: Vec<Range<u64>>,
-    /// Of those, how many bytes of padding each has at its end.
-    padding: Vec<u64>,
+    /// The body's bytes and padding, by address: disjoint.
+    rooms: Vec<Room>,
+    /// Calls that the copy makes itself: they need not stay.
+    from_copy: BTreeSet<u64>,
+    /// Calls without which there would be room.
+    in_the_way: BTreeSet<u64>,
     /// Instructions that stay, by address, with their ends.
     kept: BTreeMap<u64, u64>,
     /// Springboards by address, with their lengths.
@@ -52,7 +56,6 @@ impl Layout {
         body: &Body<'_, '_>,
         plan: &Plan,
     ) -> Result<Layout, Refusal> {
-        let (ranges, padding) = with_padding(flow, entrances, body);
         let (must_leave, arrivals) = (must_leave(body, plan), arrivals(body, plan));
         for &at in &arrivals.after_calls {
             // Which way control came, home cannot tell.
@@ -60,32 +63,50 @@ impl Layout {
                 return Err(Refusal { at: LinkAddr(at), reason: Reason::SharedEdge });
             }
         }
-        let mut layout = Layout { ranges, padding, must_leave, arrivals: arrivals.all, ..Layout::default() };
+        let rooms = rooms(flow, entrances, body);
+        let empty = Layout { rooms, must_leave, arrivals: arrivals.all, ..Layout::default() };
+        let mut from_copy = BTreeSet::new();
+        loop {
+            let mut layout = Layout { from_copy, ..empty.clone() };
+            let wanted = layout.keep(body, entrances);
+            layout.place(body, wanted, plan.bias().is_some())?;
+            from_copy = layout.from_copy.union(&layout.in_the_way).copied().collect();
+            if layout.in_the_way.is_empty() {
+                return Ok(layout);
+            }
+        }
+    }
+
+    /// Notes what stays. Returns what is entered.
+    fn keep(&mut self, body: &Body<'_, '_>, entrances: &Entrances) -> BTreeSet<u64> {
         let mut wanted = BTreeSet::from([body.entry().0]);
         for step in body.in_order().filter(|step| step.motion == Motion::Call) {
-            layout.kept.insert(step.at, step.end());
+            if !self.from_copy.contains(&step.at) {
+                self.kept.insert(step.at, step.end());
+            }
             if body.comes_back(step) {
                 wanted.insert(step.end());
             }
         }
         // Bytes of blocks that are not instructions.
         for unread in body.unread() {
-            layout.kept.insert(unread.start, unread.end);
+            self.kept.insert(unread.start, unread.end);
         }
         for range in body.ranges() {
             wanted.extend(entrances.sure_within(range.start, range.end));
             let likely = entrances.likely_within(range.start, range.end).iter();
             wanted.extend(likely.filter(|&&at| body.step_at(at).is_some()));
         }
-        layout.place(body, wanted)?;
-        Ok(layout)
+        wanted
     }
 
-    /// Finds a place for the springboard of each address that is entered.
-    fn place(&mut self, body: &Body<'_, '_>, mut wanted: BTreeSet<u64>) -> Result<(), Refusal> {
+    /// Finds a place for the springboard of each address that is entered. Where there is none because of a call that the
+    /// copy may make itself, notes that call.
+    fn place(&mut self, body: &Body<'_, '_>, mut wanted: BTreeSet<u64>, may_call: bool) -> Result<(), Refusal> {
         loop {
             while let Some(at) = wanted.pop_first() {
-                self.place_one(body, at, &mut wanted)?;
+                let placed = self.place_one(body, at, &mut wanted);
+                placed.or_else(|refusal| self.blame_call(body, refusal, may_call))?;
             }
             for at in std::mem::take(&mut self.short) {
                 match self.free_near(at + SHORT_JUMP_BYTES) {
@@ -95,7 +116,8 @@ impl Layout {
                     }
                     None => {
                         self.springboards.remove(&at);
-                        self.run_at_home(body, at, &mut wanted)?;
+                        let placed = self.run_at_home(body, at, &mut wanted);
+                        placed.or_else(|refusal| self.blame_call(body, refusal, may_call))?;
                     }
                 }
             }
@@ -103,6 +125,19 @@ impl Layout {
                 return Ok(());
             }
         }
+    }
+
+    /// Notes the call that takes the room at a place that is refused.
+    fn blame_call(&mut self, body: &Body<'_, '_>, refusal: Refusal, may_call: bool) -> Result<(), Refusal> {
+        let Refusal { at: LinkAddr(at), reason } = refusal;
+        let limit = self.limit(at);
+        let call = body.step_at(limit).filter(|call| limit - at < JUMP_BYTES && calls::can_be_made(call));
+        let is_new = self.kept.contains_key(&limit) && !self.from_copy.contains(&limit);
+        if reason != Reason::NoRoom || !may_call || !is_new || call.is_none() {
+            return Err(refusal);
+        }
+        self.in_the_way.insert(limit);
+        Ok(())
     }
 
     fn place_one(&mut self, body: &Body<'_, '_>, at: u64, wanted: &mut BTreeSet<u64>) -> Result<(), Refusal> {
@@ -137,7 +172,7 @@ impl Layout {
         let room = self.limit(at).min(wanted.first().copied().unwrap_or(u64::MAX)) - at;
         if room >= JUMP_BYTES {
             self.springboards.insert(at, JUMP_BYTES);
-        } else if room >= SHORT_JUMP_BYTES && !body.is_straight_to_call(at, &self.must_leave) {
+        } else if room >= SHORT_JUMP_BYTES && !self.is_straight_to_call(body, at) {
             self.springboards.insert(at, SHORT_JUMP_BYTES);
             self.short.push(at);
         } else {
@@ -168,8 +203,8 @@ impl Layout {
 
     /// The first byte behind `at` that is not free.
     fn limit(&self, at: u64) -> u64 {
-        let range = self.ranges.partition_point(|range| range.start <= at).checked_sub(1);
-        let end = range.and_then(|index| self.ranges.get(index)).map_or(at, |range| range.end.max(at));
+        let room = self.rooms.partition_point(|room| room.all.start <= at).checked_sub(1);
+        let end = room.and_then(|index| self.rooms.get(index)).map_or(at, |room| room.all.end.max(at));
         let kept = self.kept.range(at..).next().map_or(u64::MAX, |(&kept, _)| kept);
         let springboard = self.springboards.range(at..).next().map_or(u64::MAX, |(&at, _)| at);
         end.min(kept).min(springboard)
@@ -178,8 +213,9 @@ impl Layout {
     /// Five free bytes that a short jump, which ends at `from`, reaches.
     fn free_near(&self, from: u64) -> Option<u64> {
         let reach = from.saturating_sub(128)..from + 128;
-        let first = self.ranges.partition_point(|range| range.end <= reach.start);
-        for range in self.ranges.get(first..)?.iter().take_while(|range| range.start < reach.end) {
+        let first = self.rooms.partition_point(|room| room.all.end <= reach.start);
+        let rooms = self.rooms.get(first..)?.iter().map(|room| &room.all);
+        for range in rooms.take_while(|range| range.start < reach.end) {
             let mut at = range.start.max(reach.start);
             while at < range.end.min(reach.end) {
                 if let Some(end) = self.taken_at(at) {
@@ -201,6 +237,29 @@ impl Layout {
         let kept = self.kept.range(..=at).next_back().map(|(_, &end)| end);
         let springboard = self.springboards.range(..=at).next_back().map(|(&start, &len)| start + len);
         kept.into_iter().chain(springboard).filter(|&end| end > at).max()
+    }
+
+    /// Whether only instructions that do not jump lie between an address and a call at home, and none of them has to
+    /// leave.
+    fn is_straight_to_call(&self, body: &Body<'_, '_>, mut address: u64) -> bool {
+        while let Some(step) = body.step_at(address) {
+            if self.must_leave.contains(&address) {
+                return false;
+            }
+            match step.motion {
+                Motion::Call => return !self.from_copy.contains(&address),
+                Motion::Verbatim | Motion::BesideCode(_) if step.instruction.control() == Control::Next => {
+                    address = step.end();
+                }
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// The calls that the copy makes itself.
+    pub(super) fn from_copy(&self) -> &BTreeSet<u64> {
+        &self.from_copy
     }
 
     /// What is to be written at home.
@@ -226,7 +285,11 @@ impl Layout {
             patches.push(Patch { at: LinkAddr(at), old, new });
         }
         let (unused, entry, at_home) = (self.unused(), body.entry(), self.at_home);
-        let direct = |step: &&Step<'_>| step.motion == Motion::Call && step.instruction.control() == Control::Call;
+        let from_copy = self.from_copy.iter().copied().map(LinkAddr).collect();
+        let direct = |step: &&Step<'_>| {
+            let is_direct = step.motion == Motion::Call && step.instruction.control() == Control::Call;
+            is_direct && self.kept.contains_key(&step.at)
+        };
         let calls = body.in_order().filter(direct);
         let direct_calls =
             calls.map(|call| DirectBranch { end: LinkAddr(call.end()), target: LinkAddr(call.target()) }).collect();
@@ -245,14 +308,15 @@ impl Layout {
             direct_calls,
             direct_jumps,
             at_home,
+            from_copy,
         })
     }
 
     /// Code that nothing executes any more; padding is not among it.
     fn unused(&self) -> Vec<Range<LinkAddr>> {
         let mut unused = Vec::new();
-        for (range, padding) in self.ranges.iter().zip(&self.padding) {
-            let (mut at, end) = (range.start, range.end - padding);
+        for Room { code, .. } in &self.rooms {
+            let (mut at, end) = (code.start, code.end);
             while at < end {
                 match self.taken_at(at) {
                     Some(taken) => at = taken,
@@ -306,27 +370,4 @@ fn arrivals(body: &Body<'_, '_>, plan: &Plan) -> Arrivals {
         Place::Before(_) | Place::AfterCall(_) => None,
     });
     Arrivals { all: other.chain(after_calls.iter().copied()).collect(), after_calls }
-}
-
-/// The body's bytes, each range with the padding behind it, and the lengths of that padding.
-fn with_padding(flow: &ModuleFlow<'_>, entrances: &Entrances, body: &Body<'_, '_>) -> (Vec<Range<u64>>, Vec<u64>) {
-    /// More is of no use: the padding between procedures is shorter.
-    const MOST: u64 = 15;
-    let mut ranges = body.ranges();
-    let mut padding = vec![0; ranges.len()];
-    for index in 0..ranges.len() {
-        let end = ranges[index].end;
-        // Else control may arrive there in a way that the graph does not know.
-        let is_left = body.step_before(end).is_some_and(|last| last.end() == end && last.never_continues());
-        let Some(from) = flow.code.code_map.position(end).filter(|_| is_left) else { continue };
-        let next = ranges.get(index + 1).map_or(u64::MAX, |next| next.start);
-        let entered = [entrances.sure_within(end, end + MOST), entrances.likely_within(end, end + MOST)];
-        let entrance = entered.into_iter().flatten().copied().min().unwrap_or(u64::MAX);
-        let fragment = flow.fragment_from(LinkAddr(end)).map_or(u64::MAX, |start| start.0);
-        let most = (end + MOST).min(next).min(entrance).min(fragment) - end;
-        let to = (from + most as u32).min(flow.code.code_map.part(from).map_or(from, |part| part.end()));
-        padding[index] = u64::from(flow.code.padding_end(from, to) - from);
-        ranges[index].end += padding[index];
-    }
-    (ranges, padding)
 }

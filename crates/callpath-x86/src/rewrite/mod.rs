@@ -14,16 +14,19 @@
 //! Every return address is an original one, so whatever walks the stack, throws or compares return addresses sees what
 //! it would have seen. Jumps through tables go home and from there to the copy. A jump at home is a *springboard*. Where
 //! fewer than five bytes are free for it, two bytes lead to five free ones nearby, or the instructions up to the next
-//! call run at home.
+//! call run at home. Where a call leaves no room for a springboard that has to be there, the copy makes that call itself:
+//! it pushes the return address at home and jumps.
 
 mod assembler;
 mod body;
+mod calls;
 mod copy;
 mod entrances;
 mod exits;
 mod fuzzing;
 mod home;
 mod inserted;
+mod padding;
 mod plan;
 mod refusal;
 mod thunk;
@@ -82,7 +85,7 @@ pub struct Rewritten {
     /// the call.
     pub origins: Vec<(u32, LinkAddr)>,
     /// By ascending offset in the copy: from there on rsp is so many bytes lower than at the instruction at home that
-    /// stands there, while a routine is called ([`Operation::Call`]).
+    /// stands there: while a routine is called ([`Operation::Call`]), and before the jump of a call in `from_copy`.
     pub lowered: Vec<(u32, u32)>,
     /// Springboards that do not lie where they are entered, and the instruction to whose copy they lead.
     pub detours: Vec<(LinkAddr, LinkAddr)>,
@@ -90,10 +93,13 @@ pub struct Rewritten {
     pub entered_at: LinkAddr,
     /// Calls at home, by ascending address, whose last four bytes are the distance to the called address.
     pub direct_calls: Vec<DirectBranch>,
-    /// Jumps in the copy to code that has none, whose distances end at the same places: among them tail calls.
+    /// Jumps in the copy to code that has none, whose distances end at the same places: among them tail calls. Also calls
+    /// that the copy makes itself.
     pub direct_jumps: Vec<DirectBranch>,
     /// Instructions that run at home besides calls, for want of room.
     pub at_home: u32,
+    /// Calls that the copy makes itself, ascending: at home they would leave no room.
+    pub from_copy: Vec<LinkAddr>,
 }
 
 /// A call of one address, or a jump there.
@@ -228,8 +234,9 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         }
         let layout = home::Layout::new(self.flow, &self.entrances, &body, plan)?;
         let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, body.graph, plan) };
-        let source = copy::Source { body: &body, plan, live: &live };
-        layout.finish(&body, copy::Copy::new(&source, at)?)
+        let source = copy::Source { body: &body, plan, live: &live, from_copy: layout.from_copy() };
+        let copy = copy::Copy::new(&source, at)?;
+        layout.finish(&body, copy)
     }
 
     /// What is live before each instruction of a procedure, in whichever of its blocks, and at the entries of those that

@@ -48,12 +48,25 @@ pub enum Operation {
 pub struct Plan {
     insertions: BTreeMap<Place, Vec<Operation>>,
     spill: Option<Cell>,
+    bias: Option<u64>,
 }
 
 impl Plan {
     /// Nothing yet. `spill`: a cell of the thread for the value of a register that has to be used while it is live.
     pub fn new(spill: Option<Cell>) -> Plan {
-        Plan { insertions: BTreeMap::new(), spill }
+        Plan { insertions: BTreeMap::new(), spill, bias: None }
+    }
+
+    /// Lets the copy make calls itself that leave no room at home for what has to be inserted: it pushes the return
+    /// address that they would push. `bias`: run-time address minus link-time address of the module. Not for processes
+    /// with user shadow stacks: there the return would trap.
+    pub fn let_copy_call(&mut self, bias: u64) {
+        self.bias = Some(bias);
+    }
+
+    /// Run-time address minus link-time address, if the copy may make calls itself.
+    pub(super) fn bias(&self) -> Option<u64> {
+        self.bias
     }
 
     /// Where the value of a register waits.

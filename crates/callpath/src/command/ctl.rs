@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use callpath_record::ask;
-use callpath_view::json::SCHEMA;
 use serde_json::json;
 
 use super::record::FAILED;
@@ -68,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let printed = match arguments.request {
         Request::List { json: true } => {
             let probe = |(state, function): (&str, &str)| json!({ "function": function, "state": state });
-            format!("{}\n", json!({ "schema": SCHEMA, "probes": listed().map(probe).collect::<Vec<_>>() }))
+            format!("{}\n", json!({ "schema": 1, "kind": "ctl", "probes": listed().map(probe).collect::<Vec<_>>() }))
         }
         Request::List { json: false } => listed().map(|(state, function)| format!("{function}: {state}\n")).collect(),
         _ => text,

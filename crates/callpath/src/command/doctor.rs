@@ -16,6 +16,7 @@ use callpath_target::find_program;
 use crate::outcome::{Failure, Outcome};
 use crate::screen::ScreenOptions;
 use crate::{output, surroundings};
+pub(super) use program::executed;
 use report::Report;
 
 /// `record` cannot work here, or not with this program.

@@ -1,9 +1,11 @@
 //! `callpath probe`: options in, the calls of chosen functions counted by call path, while the program runs.
 
 mod choice;
+mod list;
+mod live;
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
@@ -13,9 +15,12 @@ use callpath_record::{Event, ProbeOptions, Probed, ProbedProcess, RecordOptions,
 use callpath_target::{Pid, ProcessHandle};
 use callpath_view::text::shell_word;
 use choice::Choice;
+use list::{ListOptions, list};
+use live::{Live, LiveSubject};
 
 use super::record::{FAILED, status_of};
 use crate::outcome::{Failure, Outcome};
+use crate::screen::ScreenOptions;
 use crate::{output, preload, surroundings};
 
 /// So many functions that cannot be probed are named.
@@ -39,6 +44,17 @@ pub(crate) struct Arguments {
     /// Take the probes out after so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
+    /// Say what would be probed, and where it is; the process is left alone, the program is not started
+    #[arg(long, conflicts_with = "duration")]
+    list: bool,
+    /// With --list, print JSON (docs/formats.md)
+    #[arg(long, requires = "list")]
+    json: bool,
+    #[command(flatten)]
+    screen: ScreenOptions,
+    /// Show no call paths while it runs
+    #[arg(long)]
+    no_live: bool,
     /// Say only what went wrong
     #[arg(short, long)]
     quiet: bool,
@@ -71,8 +87,13 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
     let mut choice = Choice::new(patterns.map_err(|error| failed(anyhow!("{error}")))?);
     let pid = arguments.pid.map(Pid);
     let (program, rest) = what_runs(arguments, pid).map_err(failed)?;
+    let is_timed = arguments.metric.contains(&MetricArgument::WallTime);
+    if arguments.list {
+        let options = ListOptions { pid, program: &program, is_timed, json: arguments.json, screen: &arguments.screen };
+        return list(choice, &options).map(|()| 0);
+    }
     let mut events = vec![Event::probed(Probed::Calls)];
-    if arguments.metric.contains(&MetricArgument::WallTime) {
+    if is_timed {
         events.push(Event::probed(Probed::WallTime));
     }
     let record = RecordOptions {
@@ -88,14 +109,24 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
         cache: surroundings::cache_directory(),
         preload: preload::OBJECT,
     };
+    let mut live = None;
+    let mut begin = |directory: &Path| {
+        if !arguments.quiet && !arguments.no_live {
+            let color = arguments.screen.color_of_stderr();
+            live = Live::begin(directory, LiveSubject { title: title(&record.program, pid), pid, color });
+        }
+    };
     let options = ProbeOptions {
         record: &record,
         pid,
         injected: preload::INJECTED,
         duration: arguments.duration,
         chooser: &mut choice,
+        begun: &mut begin,
     };
-    let probed = probe(options).map_err(|error| {
+    let probed = probe(options);
+    drop(live);
+    let probed = probed.map_err(|error| {
         let status = status_of(&error);
         (anyhow!("failed to {error}"), status)
     })?;
@@ -115,6 +146,12 @@ fn what_runs(arguments: &Arguments, pid: Option<Pid>) -> anyhow::Result<(OsStrin
         (None, Some((program, rest))) => Ok((program.clone(), rest.to_vec())),
         (None, None) => bail!("no program and no process to probe; see: callpath probe --help"),
     }
+}
+
+/// What is probed, as the live screen says it.
+fn title(program: &OsStr, pid: Option<Pid>) -> String {
+    let name = Path::new(program).file_name().unwrap_or(program).to_string_lossy();
+    pid.map_or_else(|| name.to_string(), |pid| format!("{name}, process {pid}"))
 }
 
 /// Says what was probed, what could not be, and where the measurement is.

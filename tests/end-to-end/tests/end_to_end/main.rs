@@ -30,6 +30,7 @@ mod memory;
 mod messages;
 mod ordinary_user;
 mod packed;
+mod probe_control;
 mod probes;
 mod processes;
 mod ranks;

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use callpath_analyze::names::ModuleNames;
 use callpath_db::AskedName;
 use callpath_format::address::LinkAddr;
-use callpath_image::elf::Image;
-use callpath_tables::copies::{Copies, Made, copy_all, copyable};
+use callpath_tables::copies::{Copies, Made, behind, copy_all, copyable};
 use callpath_tables::module::Module;
 use callpath_view::text::printable;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
@@ -108,13 +107,6 @@ pub(super) fn run(arguments: &Arguments) -> Outcome {
         Some(procedure) => show(arguments, &copies, (&names, procedure)),
         None => list(&rows(&copies), &names, arguments.json.json),
     }
-}
-
-/// An address behind all that the file maps.
-fn behind(image: &Image) -> LinkAddr {
-    const PAGE: u64 = 4096;
-    let end = image.segments().iter().map(|segment| segment.vaddr.0.saturating_add(segment.mem_len)).max();
-    LinkAddr(end.unwrap_or(0).saturating_add(PAGE).next_multiple_of(PAGE))
 }
 
 /// Procedures by entry: the length, bytes, and why it cannot be copied.

@@ -47,7 +47,7 @@ pub(super) fn look(path: &Path) -> Program {
 }
 
 /// The file that is executed in the end, and its dynamic loader. `None` if it is nothing that can be read.
-fn executed(path: &Path) -> Option<(PathBuf, Option<PathBuf>)> {
+pub(in crate::command) fn executed(path: &Path) -> Option<(PathBuf, Option<PathBuf>)> {
     const SCRIPTS: u32 = 5;
     let mut file = path.to_owned();
     for _ in 0..SCRIPTS {

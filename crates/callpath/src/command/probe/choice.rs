@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use callpath_analyze::functions::{Functions, Ifunc, Pattern, unknown};
+use callpath_analyze::functions::{Function, Functions, Ifunc, Inlined, Pattern, Selection, unknown};
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_record::Chooser;
@@ -14,38 +14,109 @@ use crate::surroundings;
 /// So many are named of what is not probed.
 const NAMED: usize = 5;
 
+/// What inlined calls need to be seen.
+const WITHOUT_DWARF: &str = "calls that the compiler inlined cannot be seen: there is no debug information";
+
 /// What is meant, and what of it was found.
 pub(super) struct Choice {
     patterns: Vec<Pattern>,
-    modules: Vec<Functions>,
-    /// By pattern, whether it has named something.
-    is_found: Vec<bool>,
+    modules: Vec<InModule>,
     names: BTreeMap<(PathBuf, LinkAddr), String>,
-    notes: Vec<String>,
+}
+
+/// What patterns name in one module.
+pub(super) struct InModule {
+    pub(super) image: Arc<Image>,
+    pub(super) functions: Functions,
+    pub(super) selection: Selection,
+    pub(super) inlined: Vec<Inlined>,
+}
+
+impl InModule {
+    /// What is probed: functions that are named, and those between which a named one chooses, with that one. By
+    /// ascending entry, each once.
+    pub(super) fn probed(&self) -> Vec<(&Function, Option<&Function>)> {
+        let Selection { chosen, ifuncs, .. } = &self.selection;
+        let of_ifunc = |ifunc: &'_ Ifunc| ifunc.implementations.len();
+        let mut all = Vec::with_capacity(chosen.len() + ifuncs.iter().map(of_ifunc).sum::<usize>());
+        all.extend(chosen.iter().map(|function| (function, None)));
+        for Ifunc { resolver, implementations } in ifuncs {
+            all.extend(implementations.iter().map(|function| (function, Some(resolver))));
+        }
+        // One that was named itself stands first.
+        all.sort_by_key(|(function, _)| function.entry);
+        all.dedup_by_key(|(function, _)| function.entry);
+        all
+    }
+
+    /// Whether a pattern, by its index, names something here: also what cannot be probed.
+    fn knows(&self, pattern: usize) -> bool {
+        let is_named = !self.selection.unmatched.contains(&pattern);
+        is_named || self.inlined.iter().any(|inlined| inlined.pattern == pattern)
+    }
 }
 
 impl Choice {
     pub(super) fn new(patterns: Vec<Pattern>) -> Choice {
-        let is_found = vec![false; patterns.len()];
-        Choice { patterns, modules: Vec::new(), is_found, names: BTreeMap::new(), notes: Vec::new() }
+        Choice { patterns, modules: Vec::new(), names: BTreeMap::new() }
     }
 
-    /// What the user should know of what was found.
-    pub(super) fn notes(&self) -> &[String] {
-        &self.notes
+    /// What was typed, in its order.
+    pub(super) fn patterns(&self) -> &[Pattern] {
+        &self.patterns
     }
 
-    /// Says how many there are beyond those that are named.
-    fn note_others(&mut self, count: usize, what: &str) {
-        if let Some(others) = count.checked_sub(NAMED).filter(|others| *others > 0) {
-            self.notes.push(format!("{others} other {what}"));
-        }
+    /// What was found in each module that was looked at.
+    pub(super) fn modules(&self) -> &[InModule] {
+        &self.modules
+    }
+
+    /// The patterns that name nothing in any module, also nothing that is inlined everywhere.
+    pub(super) fn unknown(&self) -> Vec<&Pattern> {
+        let numbered = self.patterns.iter().enumerate();
+        let unknown = numbered.filter(|(number, _)| !self.modules.iter().any(|module| module.knows(*number)));
+        unknown.map(|(_, pattern)| pattern).collect()
     }
 
     /// Why nothing has the name of a pattern, with the names that may have been meant.
-    fn unknown(&self, pattern: &Pattern) -> String {
-        let modules: Vec<&Functions> = self.modules.iter().collect();
+    pub(super) fn why_unknown(&self, pattern: &Pattern) -> String {
+        let modules: Vec<&Functions> = self.modules.iter().map(|module| &module.functions).collect();
         unknown(pattern, &modules)
+    }
+
+    /// What the user should know of what was found.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        for module in &self.modules {
+            notes.extend(of_ifuncs(&module.selection.ifuncs));
+            let path = module.functions.path();
+            notes.extend(module.selection.not_entries.iter().map(|not_entry| not_entry.describe(path).to_string()));
+            notes.extend(of_inlined(&module.inlined));
+        }
+        notes.extend(self.without_dwarf());
+        notes.extend(self.unknown().into_iter().map(|pattern| self.why_unknown(pattern)));
+        notes
+    }
+
+    /// Says that inlined calls cannot be seen, where that is so of all modules that are meant.
+    pub(super) fn without_dwarf(&self) -> Option<String> {
+        let is_meant = |functions: &Functions| {
+            let mut named = self.patterns.iter().filter(|pattern| pattern.name().is_some());
+            named.any(|pattern| pattern.is_of(functions.path()))
+        };
+        let mut meant = self.modules.iter().map(|module| &module.functions).filter(|f| is_meant(f)).peekable();
+        let is_said = meant.peek().is_some() && !meant.any(Functions::has_dwarf);
+        is_said.then(|| WITHOUT_DWARF.to_owned())
+    }
+
+    /// Why nothing can be probed. `None`: something can, or a library may come that has it.
+    pub(super) fn nothing(&self) -> Option<String> {
+        let has_any = self.modules.iter().any(|module| !module.probed().is_empty());
+        let is_of_none = |pattern: &Pattern| {
+            pattern.module().is_some() && !self.modules.iter().any(|module| pattern.is_of(module.functions.path()))
+        };
+        let may_come = self.patterns.iter().any(is_of_none);
+        (!has_any && !may_come).then(|| self.notes().join("; "))
     }
 }
 
@@ -53,59 +124,26 @@ impl Chooser for Choice {
     fn choose(&mut self, image: &Arc<Image>, path: &Path) -> Vec<LinkAddr> {
         let functions = Functions::of(image, path, &surroundings::debug_roots());
         let selection = functions.select(&self.patterns);
-        for function in &selection.chosen {
-            if let Some(found) = self.is_found.get_mut(function.pattern) {
-                *found = true;
-            }
-            self.names.insert((path.to_owned(), function.entry), function.name.clone());
-        }
-        for Ifunc { resolver, implementations } in selection.ifuncs.iter().take(NAMED) {
-            let names: Vec<&str> = implementations.iter().map(|function| function.name.as_str()).collect();
-            let names = if names.is_empty() { String::new() } else { format!("; it knows {}", names.join(", ")) };
-            self.notes.push(format!(
-                "{} chooses one of several functions when the program starts, and is not probed itself{names}",
-                resolver.name
-            ));
-        }
-        self.note_others(
-            selection.ifuncs.len(),
-            "functions are chosen when the program starts, and not probed themselves",
-        );
-        for not_entry in &selection.not_entries {
-            self.notes.push(not_entry.describe(path).to_string());
-        }
         let inlined = functions.inlined(&self.patterns);
-        self.note_others(inlined.len(), "functions are inlined in places that are not probed");
-        for (number, inlined) in inlined.into_iter().enumerate() {
-            if let Some(found) = self.is_found.get_mut(inlined.pattern) {
-                *found = true;
-            }
-            if number >= NAMED {
-                continue;
-            }
-            let places: Vec<String> = inlined.copies.iter().take(3).map(|copy| copy.caller.to_string()).collect();
-            self.notes.push(format!(
-                "{} is inlined in {} place{}, not probed (in {}{})",
-                inlined.name,
-                inlined.copies.len(),
-                if inlined.copies.len() == 1 { "" } else { "s" },
-                places.join(", "),
-                if inlined.copies.len() > places.len() { ", ..." } else { "" }
-            ));
-        }
-        self.modules.push(functions);
-        selection.chosen.iter().map(|function| function.entry).collect()
+        let module = InModule { image: Arc::clone(image), functions, selection, inlined };
+        let probed = module.probed();
+        let named = probed.iter().map(|(function, _)| ((path.to_owned(), function.entry), function.name.clone()));
+        self.names.extend(named);
+        let entries = probed.iter().map(|(function, _)| function.entry).collect();
+        self.modules.push(module);
+        entries
     }
 
     fn add(&mut self, patterns: &[String]) -> Result<(), String> {
+        // What named nothing is forgotten; all modules are looked at again.
+        let unknown: Vec<Pattern> = Choice::unknown(self).into_iter().cloned().collect();
+        self.patterns.retain(|pattern| !unknown.contains(pattern) || pattern.module().is_some());
         for typed in patterns {
             let pattern = Pattern::parse(typed).map_err(|error| format!("failed to {error}"))?;
             if !self.patterns.contains(&pattern) {
                 self.patterns.push(pattern);
-                self.is_found.push(false);
             }
         }
-        // All modules are looked at again.
         self.modules.clear();
         Ok(())
     }
@@ -113,7 +151,8 @@ impl Chooser for Choice {
     fn is_meant(&self, patterns: &[String], path: &Path, entry: LinkAddr) -> Result<bool, String> {
         let parsed: Result<Vec<Pattern>, _> = patterns.iter().map(|typed| Pattern::parse(typed)).collect();
         let parsed = parsed.map_err(|error| format!("failed to {error}"))?;
-        let mut of_path = self.modules.iter().filter(|functions| functions.path() == path);
+        let mut of_path =
+            self.modules.iter().map(|module| &module.functions).filter(|functions| functions.path() == path);
         Ok(of_path.any(|functions| functions.select(&parsed).chosen.iter().any(|function| function.entry == entry)))
     }
 
@@ -125,23 +164,56 @@ impl Chooser for Choice {
         }
     }
 
-    fn check(&mut self) -> Result<(), String> {
-        let missing: Vec<&Pattern> = self
-            .patterns
-            .iter()
-            .zip(&self.is_found)
-            .filter(|(_, found)| !**found)
-            .map(|(pattern, _)| pattern)
-            .collect();
-        let reasons: Vec<String> = missing.iter().map(|pattern| self.unknown(pattern)).collect();
-        // A library may come later.
-        let is_of_none = |pattern: &&Pattern| {
-            pattern.module().is_some() && !self.modules.iter().any(|functions| pattern.is_of(functions.path()))
-        };
-        if missing.len() == self.patterns.len() && !missing.iter().any(is_of_none) {
-            return Err(reasons.join("; "));
-        }
-        self.notes.extend(reasons);
-        Ok(())
+    fn unknown(&self) -> Vec<String> {
+        Choice::unknown(self).into_iter().map(|pattern| self.why_unknown(pattern)).collect()
     }
+
+    fn check(&mut self) -> Result<(), String> {
+        self.nothing().map_or(Ok(()), Err)
+    }
+}
+
+/// What becomes of functions that choose others.
+fn of_ifuncs(ifuncs: &[Ifunc]) -> Vec<String> {
+    let describe = |Ifunc { resolver, implementations }: &Ifunc| {
+        let names: Vec<&str> = implementations.iter().take(NAMED).map(|function| function.name.as_str()).collect();
+        let count = implementations.len();
+        let more = count.checked_sub(names.len()).filter(|more| *more > 0);
+        let more = more.map_or_else(String::new, |more| format!(" and {more} more"));
+        match count {
+            0 => format!(
+                "{} chooses its implementation when it is loaded, and no symbol names one: it is not probed",
+                resolver.name
+            ),
+            _ => format!(
+                "{} chooses one of these when it is loaded, all are probed: {}{more}",
+                resolver.name,
+                names.join(", ")
+            ),
+        }
+    };
+    named(ifuncs, describe, "functions choose their implementations when they are loaded")
+}
+
+fn of_inlined(inlined: &[Inlined]) -> Vec<String> {
+    let describe = |inlined: &Inlined| {
+        let places: Vec<String> = inlined.copies.iter().take(3).map(|copy| copy.caller.to_string()).collect();
+        format!(
+            "{} is inlined in {} place{}, not probed (in {}{})",
+            inlined.name,
+            inlined.copies.len(),
+            if inlined.copies.len() == 1 { "" } else { "s" },
+            places.join(", "),
+            if inlined.copies.len() > places.len() { ", ..." } else { "" }
+        )
+    };
+    named(inlined, describe, "functions are inlined in places that are not probed")
+}
+
+/// A line for each of the first ones, and how many others there are.
+fn named<T>(all: &[T], describe: impl Fn(&T) -> String, what: &str) -> Vec<String> {
+    let mut lines: Vec<String> = all.iter().take(NAMED).map(describe).collect();
+    let others = all.len().checked_sub(NAMED).filter(|others| *others > 0);
+    lines.extend(others.map(|others| format!("{others} other {what}")));
+    lines
 }

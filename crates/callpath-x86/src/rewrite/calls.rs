@@ -1,0 +1,179 @@
+//! Calls that the copy makes itself, because at home they leave no room for a springboard: it pushes the return address
+//! at home and jumps to the callee. Neither changes flags or registers besides rsp. The processor mispredicts the return.
+
+use super::assembler::{Assembler, Target};
+use super::body::Step;
+use crate::instruction::Control;
+use crate::instruction::motion::Motion;
+
+/// The length of a return address, bytes.
+const WORD_BYTES: u8 = 8;
+/// `call` and `jmp`, through a register or memory, among others: ModRM tells which.
+const GROUP_5: u8 = 0xff;
+const CALL_EXTENSION: u8 = 2;
+const JUMP_EXTENSION: u8 = 4;
+/// The number of rsp as a register or a base; as an index it means none.
+const RSP: u8 = 4;
+
+/// The jump to a callee, where the return address has been pushed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Jump {
+    /// To one address.
+    Direct(u64),
+    /// Through a register, or memory that does not lie beside the code.
+    Through(Vec<u8>),
+    /// Through the word at this address, four bytes behind ModRM.
+    BesideCode(Vec<u8>, u64),
+}
+
+/// Whether the copy can make a call itself.
+pub(super) fn can_be_made(step: &Step<'_>) -> bool {
+    jump(step).is_some()
+}
+
+/// Makes a call. `bias`: run-time address minus link-time address.
+pub(super) fn write(out: &mut Assembler, step: &Step<'_>, bias: u64) {
+    let Some(jump) = jump(step) else { return };
+    out.push_word(step.end().wrapping_add(bias));
+    // The origin of the jump is the call. Who finds callers by the call's recipe has to know that rsp is lower.
+    out.set_lowered(WORD_BYTES.into());
+    match jump {
+        Jump::Direct(target) => out.jump(Target::Called(target)),
+        Jump::Through(bytes) => out.bytes(&bytes),
+        Jump::BesideCode(bytes, address) => {
+            let displacement_at = bytes.len().saturating_sub(4);
+            out.with_displacement(&bytes, displacement_at, Target::Fixed(address));
+        }
+    }
+    out.set_lowered(0);
+}
+
+/// The jump that takes the place of a call; `None` where there is none that does the same.
+fn jump(step: &Step<'_>) -> Option<Jump> {
+    if step.motion != Motion::Call {
+        return None;
+    }
+    match step.instruction.control() {
+        Control::Call => Some(Jump::Direct(step.target())),
+        Control::CallIndirect => indirect(step),
+        _ => None,
+    }
+}
+
+fn indirect(step: &Step<'_>) -> Option<Jump> {
+    let opcode_at = step.bytes.iter().position(|&byte| !is_segment(byte) && !is_rex(byte))?;
+    let rex = opcode_at.checked_sub(1).and_then(|at| step.bytes.get(at)).copied().filter(|&byte| is_rex(byte));
+    let (prefixes, rest) = step.bytes.split_at_checked(opcode_at)?;
+    let [GROUP_5, modrm, operand @ ..] = rest else { return None };
+    let (extends_base, extends_index) = rex.map_or((false, false), |rex| (rex & 1 != 0, rex & 2 != 0));
+    let (mode, register) = (modrm >> 6, modrm & 7);
+    if modrm >> 3 & 7 != CALL_EXTENSION {
+        return None;
+    }
+    let with_mode = |mode: u8| [prefixes, &[GROUP_5, mode << 6 | JUMP_EXTENSION << 3 | register]].concat();
+    let unchanged = || [with_mode(mode), operand.to_vec()].concat();
+    match (mode, register, operand) {
+        // The push has changed it.
+        (3, RSP, _) if !extends_base => None,
+        (0, 5, _) => Some(Jump::BesideCode(unchanged(), step.instruction.beside_code(step.end())?)),
+        (0..=2, RSP, [sib, displacement @ ..]) if sib & 7 == RSP && !extends_base => {
+            let has_index = sib >> 3 & 7 != RSP || extends_index;
+            let displacement = match mode {
+                0 => 0,
+                1 => i32::from(i8::from_le_bytes(*displacement.first_chunk()?)),
+                _ => i32::from_le_bytes(*displacement.first_chunk()?),
+            };
+            // With an index, or below rsp, it may be the word that the push overwrites.
+            if has_index || displacement < 0 {
+                return None;
+            }
+            let displacement = displacement.checked_add(WORD_BYTES.into())?;
+            Some(Jump::Through(match i8::try_from(displacement) {
+                Ok(short) => [with_mode(1), vec![*sib], short.to_le_bytes().to_vec()].concat(),
+                Err(_) => [with_mode(2), vec![*sib], displacement.to_le_bytes().to_vec()].concat(),
+            }))
+        }
+        // Elsewhere a callee's address is not below rsp: it would not outlive a signal.
+        _ => Some(Jump::Through(unchanged())),
+    }
+}
+
+/// Whether a prefix chooses a segment, or means nothing here.
+fn is_segment(byte: u8) -> bool {
+    matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65)
+}
+
+fn is_rex(byte: u8) -> bool {
+    byte & 0xf0 == 0x40
+}
+
+#[cfg(test)]
+mod tests {
+    use callpath_format::address::LinkAddr;
+
+    use super::*;
+    use crate::instruction::Instruction;
+    use crate::instruction::motion::motion;
+    use crate::listing::listing;
+
+    const AT: u64 = 0x1000;
+
+    /// What the call is as a jump, in words.
+    fn text(bytes: &[u8]) -> Option<String> {
+        let instruction = Instruction::decode(bytes).expect("an instruction");
+        let motion = motion(bytes).expect("it can be moved");
+        Some(match jump(&Step { at: AT, bytes, instruction, motion })? {
+            Jump::Direct(target) => format!("{target:#x}"),
+            Jump::BesideCode(bytes, address) => {
+                assert_eq!(bytes.len(), usize::from(bytes[0] != GROUP_5) + 6);
+                format!("[{address:#x}]")
+            }
+            Jump::Through(bytes) => {
+                let lines = listing(&bytes, LinkAddr(AT));
+                assert_eq!(lines.len(), 1, "{bytes:x?}");
+                lines[0].text.clone()
+            }
+        })
+    }
+
+    #[test]
+    fn a_call_is_the_jump_to_the_same_place() {
+        let cases: [(&[u8], Option<&str>); 20] = [
+            // call 0x1105
+            (&[0xe8, 0, 1, 0, 0], Some("0x1105")),
+            // call rax; call r12
+            (&[0xff, 0xd0], Some("jmp rax")),
+            (&[0x41, 0xff, 0xd4], Some("jmp r12")),
+            // call rsp
+            (&[0xff, 0xd4], None),
+            // call [rax+0x10]
+            (&[0xff, 0x50, 0x10], Some("jmp [rax+0x10]")),
+            // call [r12]; call [r12+8]
+            (&[0x41, 0xff, 0x14, 0x24], Some("jmp [r12]")),
+            (&[0x41, 0xff, 0x54, 0x24, 8], Some("jmp [r12+8]")),
+            // call [rsp]; call [rsp+8]; call [rsp+0x78]; call [rsp+0x100]; call [rsp-8]
+            (&[0xff, 0x14, 0x24], Some("jmp [rsp+8]")),
+            (&[0xff, 0x54, 0x24, 8], Some("jmp [rsp+0x10]")),
+            (&[0xff, 0x54, 0x24, 0x78], Some("jmp [rsp+0x80]")),
+            (&[0xff, 0x94, 0x24, 0, 1, 0, 0], Some("jmp [rsp+0x108]")),
+            (&[0xff, 0x54, 0x24, 0xf8], None),
+            // call [rsp+rax*8]; call [rsp+r12*8]
+            (&[0xff, 0x14, 0xc4], None),
+            (&[0x42, 0xff, 0x14, 0xe4], None),
+            // call [rip+0x10]; rex.w call [rip+0x10]
+            (&[0xff, 0x15, 0x10, 0, 0, 0], Some("[0x1016]")),
+            (&[0x48, 0xff, 0x15, 0x10, 0, 0, 0], Some("[0x1017]")),
+            // call fs:[0x10]
+            (&[0x64, 0xff, 0x14, 0x25, 0x10, 0, 0, 0], Some("jmp fs:[0x10]")),
+            // call [rbp+rax*8-8]
+            (&[0xff, 0x54, 0xc5, 0xf8], Some("jmp [rbp+rax*8-8]")),
+            // call [rax], with a prefix that processors disagree about; call [eax]
+            (&[0x66, 0xff, 0x10], None),
+            (&[0x67, 0xff, 0x10], None),
+        ];
+        for (bytes, expected) in cases {
+            let found = text(bytes).map(|text| text.replace("qword ptr ", ""));
+            assert_eq!(found.as_deref(), expected, "{bytes:02x?}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Calls that leave no room for what has to be inserted before them: the copy makes them itself.
+
+use std::collections::BTreeSet;
+
+use callpath_format::address::LinkAddr;
+use callpath_x86::listing::listing;
+use callpath_x86::liveness::{Convention, Liveness};
+use callpath_x86::rewrite::{Operation, Place, Plan, Reason, Rewriter, Rewritten};
+use small::{BASE, with_procedures};
+
+mod small;
+
+const ROUTINE: LinkAddr = LinkAddr(0x9000);
+const COPY: LinkAddr = LinkAddr(0x8000);
+const BIAS: u64 = 0x7f12_3456_7000;
+
+/// The copy of the procedure with a number, with a routine called at some places.
+fn copied(procedures: &[&[u8]], number: usize, places: &[Place], bias: Option<u64>) -> Result<Rewritten, Reason> {
+    with_procedures(procedures, |flow, graphs| {
+        let liveness = Liveness::new(flow, graphs, Convention::SystemV);
+        let mut plan = Plan::default();
+        places.iter().for_each(|&place| plan.insert(place, Operation::Call(ROUTINE)));
+        bias.into_iter().for_each(|bias| plan.let_copy_call(bias));
+        Rewriter::new(flow, graphs, &liveness).copy(number, COPY, &plan).map_err(|refusal| refusal.reason)
+    })
+}
+
+/// Instructions of the copy from an address on, in words, up to the first that does not follow the one before.
+fn from(copy: &Rewritten, at: u64) -> Vec<String> {
+    let code = &copy.code[(at - COPY.0) as usize..];
+    let lines = listing(code, LinkAddr(at)).into_iter().map(|line| line.text);
+    let mut is_over = false;
+    lines.take_while(|line| !std::mem::replace(&mut is_over, line.starts_with("jmp") || line == "ret")).collect()
+}
+
+/// Where the springboard at an offset leads, past one that lies elsewhere.
+fn springboard(copy: &Rewritten, offset: u64) -> u64 {
+    let patch = copy.patches.iter().find(|patch| patch.at.0 == BASE + offset).expect("a springboard");
+    let line = listing(&patch.new, patch.at).remove(0).text;
+    let to = line.rsplit_once(" 0x").unwrap_or_else(|| panic!("no jump: {line}")).1;
+    let to = u64::from_str_radix(to, 16).unwrap();
+    if patch.new.len() == 2 { springboard(copy, to - BASE) } else { to }
+}
+
+/// The value that the `push` at an address pushes, whose word the listing names.
+fn pushed(copy: &Rewritten, push: &str) -> u64 {
+    let word = push.strip_prefix("push qword ptr [0x").and_then(|push| push.strip_suffix(']'));
+    let word = word.unwrap_or_else(|| panic!("no push of a word: {push}"));
+    let at = (u64::from_str_radix(word, 16).unwrap() - COPY.0) as usize;
+    assert_eq!(at % 8, 0);
+    u64::from_le_bytes(copy.code[at..at + 8].try_into().unwrap())
+}
+
+/// Of a procedure with a call at an offset, and the jump that makes it.
+fn check(code: &[u8], call: u64, len: u64, jump: &str) {
+    let procedures = [code, b"\xc3"];
+    assert_eq!(copied(&procedures, 0, &[Place::Entry], None).map(|_| ()), Err(Reason::NoRoom), "{code:x?}");
+    let copy = copied(&procedures, 0, &[Place::Entry], Some(BIAS)).unwrap();
+    assert_eq!(copy.from_copy, [LinkAddr(BASE + call)]);
+    assert_eq!(copy.direct_calls, []);
+    // What is inserted comes first, and leads to the call.
+    let entry = if code.starts_with(b"\xf3\x0f\x1e\xfa") { 4 } else { 0 };
+    let entered = from(&copy, springboard(&copy, entry));
+    assert_eq!(entered, ["call 0x9000", "jmp 0x8000"], "{code:x?}");
+    let lines = from(&copy, COPY.0);
+    let [.., push, last] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!(last, jump, "{code:x?}");
+    let back = BASE + call + len;
+    assert_eq!(pushed(&copy, push), back + BIAS);
+    // From where it returns to, control comes back to the copy.
+    let behind = from(&copy, springboard(&copy, call + len));
+    assert_eq!(behind.last().unwrap(), "ret");
+    assert_eq!(copy.origin_of(LinkAddr(springboard(&copy, call + len))), Some(LinkAddr(back)));
+    // Both instructions are the call; at the second one rsp is lower.
+    let addresses: Vec<LinkAddr> = listing(&copy.code, COPY).iter().map(|line| line.address).collect();
+    let push = addresses[lines.len() - 2];
+    let jump = addresses[lines.len() - 1];
+    for (at, lowered) in [(push, 0), (jump, 8)] {
+        assert_eq!((copy.origin_of(at), copy.lowered_by(at)), (Some(LinkAddr(BASE + call)), lowered));
+    }
+    assert_eq!(copy.lowered_by(addresses[lines.len()]), 0);
+    // No byte of the call stays, but under springboards.
+    let written: BTreeSet<u64> =
+        copy.patches.iter().flat_map(|patch| patch.at.0..patch.at.0 + patch.new.len() as u64).collect();
+    let unused = |at: &u64| copy.unused.iter().any(|unused| unused.contains(&LinkAddr(*at)));
+    assert!((BASE + call..back).all(|at| written.contains(&at) || unused(&at)), "{copy:x?}");
+}
+
+#[test]
+fn calls_right_behind_the_entry_are_made_from_the_copy() {
+    // call 0x1020; ret
+    check(b"\xe8\x1b\x00\x00\x00\xc3", 0, 5, "jmp 0x1020");
+    // push rbx; call 0x1020; pop rbx; ret
+    check(b"\x53\xe8\x1a\x00\x00\x00\x5b\xc3", 1, 5, "jmp 0x1020");
+    // endbr64; call 0x1020; ret
+    check(b"\xf3\x0f\x1e\xfa\xe8\x17\x00\x00\x00\xc3", 4, 5, "jmp 0x1020");
+    // call [rsp+8]; ret
+    check(b"\xff\x54\x24\x08\xc3", 0, 4, "jmp [rsp+0x10]");
+    // call [rip+0x100]; ret
+    check(b"\xff\x15\x00\x01\x00\x00\xc3", 0, 6, "jmp [0x1106]");
+    // call rax; ret
+    check(b"\xff\xd0\xc3", 0, 2, "jmp rax");
+    // push rbx; call [rdi+rax*8]; pop rbx; ret
+    check(b"\x53\xff\x14\xc7\x5b\xc3", 1, 3, "jmp [rdi+rax*8]");
+}
+
+#[test]
+fn other_calls_are_made_at_home() {
+    // lea rax, [rax+1]; nop; call 0x1020; ret
+    let code = b"\x48\x8d\x40\x01\x90\xe8\x16\x00\x00\x00\xc3";
+    let copy = copied(&[code, b"\xc3"], 0, &[Place::Entry], Some(BIAS)).unwrap();
+    assert_eq!((copy.from_copy.len(), copy.direct_calls.len()), (0, 1));
+    // The second one is: the room before it suffices. call 0x1020; lea rax, [rax+1]; nop; call 0x1020; ret
+    let code = b"\xe8\x1b\x00\x00\x00\x48\x8d\x40\x01\x90\xe8\x11\x00\x00\x00\xc3";
+    let copy = copied(&[code, b"\xc3"], 0, &[Place::Entry], Some(BIAS)).unwrap();
+    assert_eq!(copy.from_copy, [LinkAddr(BASE)]);
+    assert_eq!(copy.direct_calls.iter().map(|call| call.end.0 - BASE).collect::<Vec<_>>(), [15]);
+    // A call through rsp cannot be made by a jump: call rsp; ret
+    assert_eq!(copied(&[b"\xff\xd4\xc3"], 0, &[Place::Entry], Some(BIAS)).map(|_| ()), Err(Reason::NoRoom));
+}
+
+#[test]
+fn a_call_behind_another_is_made_from_the_copy_if_something_is_inserted_between() {
+    // call 0x1020; call 0x1020; nop; nop; nop; nop; ret
+    let code = b"\xe8\x1b\x00\x00\x00\xe8\x16\x00\x00\x00\x90\x90\x90\x90\xc3";
+    let (first, second) = (LinkAddr(BASE), LinkAddr(BASE + 5));
+    for place in [Place::Before(second), Place::AfterCall(first)] {
+        let copy = copied(&[code, b"\xc3"], 0, &[place], Some(BIAS)).unwrap();
+        assert_eq!(copy.from_copy, [second], "{place:?}");
+        // The first one returns to what is inserted.
+        let lines = from(&copy, springboard(&copy, 5));
+        assert!(lines.contains(&"call 0x9000".to_owned()), "{lines:?}");
+    }
+    let all = [Place::Entry, Place::AfterCall(first), Place::Before(second), Place::AfterCall(second)];
+    let copy = copied(&[code, b"\xc3"], 0, &all, Some(BIAS)).unwrap();
+    assert_eq!(copy.from_copy, [first, second]);
+    let lines = from(&copy, COPY.0);
+    assert_eq!((lines.len(), pushed(&copy, &lines[0])), (2, BASE + 5 + BIAS));
+}
+
+#[test]
+fn such_a_call_is_linked_to_the_copy_of_its_callee() {
+    let code = b"\xe8\x1b\x00\x00\x00\xc3";
+    let mut copy = copied(&[code, b"\xc3"], 0, &[Place::Entry], Some(BIAS)).unwrap();
+    assert_eq!(copy.direct_jumps.iter().map(|jump| jump.target).collect::<Vec<_>>(), [LinkAddr(BASE + 0x20)]);
+    copy.link_jumps(|target| (target == LinkAddr(BASE + 0x20)).then_some(LinkAddr(0xa000)));
+    assert_eq!(from(&copy, COPY.0)[1], "jmp 0xa000");
+    // One of the procedure itself enters it as any other: push rbx; call 0x1000; pop rbx; ret
+    let code = b"\x53\xe8\xfa\xff\xff\xff\x5b\xc3";
+    let mut copy = copied(&[code], 0, &[Place::Entry], Some(BIAS)).unwrap();
+    assert_eq!(from(&copy, COPY.0)[2], "jmp 0x1000");
+    let entered_at = copy.entered_at;
+    assert_ne!(entered_at, COPY);
+    copy.link_jumps(|target| (target == LinkAddr(BASE)).then_some(entered_at));
+    assert_eq!(from(&copy, COPY.0)[2], format!("jmp {:#x}", entered_at.0));
+}
+
+/// Padding before an entry that begins with two bytes and a call serves it, and not the procedure before.
+#[test]
+fn padding_before_the_entry_has_room() {
+    // push r12; five calls of 0x1000; pop r12; ret
+    let mut code = b"\x41\x54".to_vec();
+    for call in 0..5u8 {
+        code.extend([0xe8, 0xd9 - 5 * call, 0xff, 0xff, 0xff]);
+    }
+    code.extend(b"\x41\x5c\xc3");
+    let copy = copied(&[b"\xc3", &code], 1, &[Place::Entry], None).unwrap();
+    assert_eq!((copy.from_copy.len(), copy.at_home), (0, 0));
+    let patch =
+        |offset: u64| copy.patches.iter().find(|patch| patch.at.0 == BASE + offset).map(|patch| patch.new.len());
+    assert_eq!((patch(0x20), patch(0x1b)), (Some(2), Some(5)));
+    assert_eq!(from(&copy, springboard(&copy, 0x20))[0], "call 0x9000");
+    // Ten bytes are needed: a procedure of 23 bytes before it keeps its padding.
+    let before = [&[0x90; 22][..], &[0xc3]].concat();
+    assert_eq!(copied(&[&before, &code], 1, &[Place::Entry], None).map(|_| ()), Err(Reason::NoRoom));
+    // nop, which control passes; a jump into the padding
+    for before in [&b"\x90"[..], b"\xeb\x1a\xc3"] {
+        let found = copied(&[before, &code], 1, &[Place::Entry], None).map(|_| ());
+        assert_eq!(found, Err(Reason::NoRoom), "{before:x?}");
+    }
+}

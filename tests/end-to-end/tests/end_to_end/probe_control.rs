@@ -1,0 +1,114 @@
+//! Requests to a probe that is under way.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use callpath_end_to_end::{Attached, Program, callpath, run_report};
+use serde_json::Value;
+
+/// `callpath ctl`, as it answers.
+fn asked(directory: &Path, words: &[&str]) -> Output {
+    Command::new(callpath()).arg("ctl").arg(directory).args(words).output().expect("callpath can be run")
+}
+
+#[track_caller]
+fn ask(directory: &Path, words: &[&str]) -> String {
+    let output = asked(directory, words);
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("it answers in UTF-8")
+}
+
+/// Its complaint.
+#[track_caller]
+fn refused(directory: &Path, words: &[&str]) -> String {
+    let output = asked(directory, words);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(125), &b""[..]), "{words:?}: {output:?}");
+    String::from_utf8(output.stderr).expect("it complains in UTF-8")
+}
+
+/// What is listed: functions and their states.
+fn listed(directory: &Path) -> Vec<(String, String)> {
+    let json: Value = serde_json::from_str(&ask(directory, &["list", "--json"])).expect("it is JSON");
+    assert_eq!((json["schema"].as_u64(), json["kind"].as_str()), (Some(1), Some("ctl")));
+    let word = |probe: &Value, field: &str| probe[field].as_str().expect("a string").to_owned();
+    let probes = json["probes"].as_array().expect("a list").iter();
+    probes.map(|probe| (word(probe, "function"), word(probe, "state"))).collect()
+}
+
+/// Calls of a procedure in the report of what is there now.
+fn calls_of(directory: &Path, name: &str) -> u64 {
+    let said = run_report(directory, &["--view", "flat", "--json"]);
+    assert_eq!(said.status, 0, "{said:?}");
+    let json: Value = serde_json::from_str(&said.stdout).expect("it is JSON");
+    let nodes = json["nodes"].as_array().expect("a list").iter();
+    let named = nodes.filter(|node| node["kind"] == "procedure" && node["name"] == name);
+    named.map(|node| node["self"][0].as_u64().expect("a number")).sum()
+}
+
+#[test]
+fn a_probe_that_is_under_way_is_changed() {
+    let mut running = Program::nasty("crew.c").arguments(["asked"]).started();
+    let line = running.line();
+    let words: Vec<&str> = line.split(' ').collect();
+    let address = |at: usize| u64::from_str_radix(words[at].trim_start_matches("0x"), 16).expect("an address");
+    let (leaf, step) = (address(1), address(3));
+    let bare = [running.bytes(leaf, 64), running.bytes(step, 64)];
+    let attached = Attached::to(running.pid(), &["crew!leaf"], &["-m", "wall-time"]).until_probed(&running, leaf);
+    let attached = {
+        let socket = attached.directory().join("control");
+        attached.until(move || socket.exists())
+    };
+    let directory = attached.directory().to_owned();
+    let state = |function: &str, state: &str| (function.to_owned(), state.to_owned());
+    assert_eq!(listed(&directory), [state("crew!leaf", "probed")]);
+    assert_eq!(running.bytes(step, 64), bare[1]);
+
+    assert_eq!(ask(&directory, &["add", "crew!step"]), "1 function was added\n");
+    assert_eq!(running.bytes(step, 1), [0xe9]);
+    assert_eq!(listed(&directory), [state("crew!leaf", "probed"), state("crew!step", "probed")]);
+    assert_eq!(ask(&directory, &["remove", "leaf"]), "1 function was removed\n");
+    assert_eq!(running.bytes(leaf, 64), bare[0]);
+    assert_eq!(listed(&directory), [state("crew!leaf", "removed"), state("crew!step", "probed")]);
+
+    // What is removed is counted no more, and what is added is.
+    ask(&directory, &["snapshot"]);
+    let before = [calls_of(&directory, "leaf"), calls_of(&directory, "step")];
+    assert!(before[0] > 0, "{before:?}");
+    while calls_of(&directory, "step") == before[1] {
+        ask(&directory, &["snapshot"]);
+    }
+    assert_eq!(calls_of(&directory, "leaf"), before[0]);
+
+    assert_eq!(ask(&directory, &["metrics"]), "calls\nwall-time\n");
+    assert_eq!(ask(&directory, &["metrics", "calls"]), "calls\n");
+    assert_eq!(running.bytes(step, 1), [0xe9]);
+    assert_eq!(running.bytes(leaf, 64), bare[0]);
+    assert_eq!(ask(&directory, &["metrics", "calls,wall-time"]), "calls\nwall-time\n");
+    let complaint = refused(&directory, &["metrics", "page-faults"]);
+    assert!(complaint.contains("no metric of probes; these are: calls, wall-time"), "{complaint}");
+
+    let complaint = refused(&directory, &["add", "crew!stepp"]);
+    assert!(complaint.contains("crew!stepp") && complaint.contains("similar names: crew!step"), "{complaint}");
+    let complaint = refused(&directory, &["remove", "leaf"]);
+    assert!(complaint.contains("nothing of that name is probed"), "{complaint}");
+    assert_eq!(ask(&directory, &["add", "leaf"]), "1 function was added\n");
+    assert_eq!(running.bytes(leaf, 1), [0xe9]);
+
+    assert_eq!(ask(&directory, &["stop"]), "the probes are taken out\n");
+    let recorded = attached.ended();
+    assert_eq!(recorded.ended.status, 0, "{recorded:?}");
+    assert_eq!([running.bytes(leaf, 64), running.bytes(step, 64)], bare);
+    let complaint = refused(&recorded.directory, &["list"]);
+    assert!(complaint.contains("no probe is under way"), "{complaint}");
+    let ended = running.ended();
+    assert!(ended.stdout.ends_with("all is right\n"), "{ended:?}");
+}
+
+#[test]
+fn what_is_no_measurement_is_not_asked() {
+    let place = tempfile::tempdir().expect("a directory");
+    assert!(refused(place.path(), &["list"]).contains("no probe is under way"));
+    // Whatever is there that does not answer.
+    std::fs::write(place.path().join("control"), "").expect("it can be written");
+    assert!(refused(place.path(), &["list"]).contains("no probe is under way"));
+}

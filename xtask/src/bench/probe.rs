@@ -1,0 +1,93 @@
+//! `cargo xtask bench-probe`: what a hit of a probe costs, and how long a program stands still while probes are set.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, ensure};
+
+use crate::arguments::Arguments;
+use crate::build;
+
+/// Calls in a run.
+const ROUNDS: &str = "20000000";
+
+/// `cargo xtask bench-probe [--runs N] [--attaches N]`
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    arguments.only(&["runs", "attaches", "callpath"])?;
+    let runs = arguments.number("runs", 5)?;
+    let attaches = arguments.number("attaches", 100)?;
+    let callpath = build::command(arguments)?;
+    let place = crate::suite::work_directory()?;
+    let program = place.join("hits");
+    super::compile(&build::root().join("xtask/src/bench/hits.c"), &program)?;
+    println!("a hit over the bare call, ns (median of {runs} pairs, least to most)\n");
+    println!("| frames on the stack | calls | calls and wall-time |\n|---|---|---|");
+    for depth in ["0", "20", "50"] {
+        let mut costs = [Vec::new(), Vec::new()];
+        for _ in 0..runs {
+            for (metrics, costs) in [&[][..], &["-m", "wall-time"][..]].into_iter().zip(&mut costs) {
+                let bare = per_call(Command::new(&program), depth)?;
+                let mut probed = Command::new(&callpath);
+                probed.args(["probe", "--quiet", "-f", "leaf"]).args(metrics).arg("-o");
+                probed.arg(fresh(&place)?).arg("--").arg(&program);
+                costs.push(per_call(probed, depth)? - bare);
+            }
+        }
+        let [calls, timed] = costs.map(spread);
+        println!("| {depth} | {calls} | {timed} |");
+    }
+    stops(&callpath, &program, (&place, attaches))?;
+    std::fs::remove_dir_all(&place)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A directory's name that is free.
+fn fresh(place: &Path) -> anyhow::Result<std::path::PathBuf> {
+    let directory = place.join("out.callpath");
+    crate::suite::remove_output(&directory)?;
+    Ok(directory)
+}
+
+/// What the program says of a call, ns.
+fn per_call(mut command: Command, depth: &str) -> anyhow::Result<f64> {
+    let output = command.args([ROUNDS, depth]).stderr(Stdio::inherit()).output().context("failed to run it")?;
+    ensure!(output.status.success(), "{command:?} ended with {}", output.status);
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim().parse().with_context(|| format!("{text:?} is no time"))
+}
+
+/// Median, least and most.
+fn spread(mut values: Vec<f64>) -> String {
+    values.sort_by(f64::total_cmp);
+    let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
+    format!("{:.1} ({:.1} to {:.1})", at(values.len() / 2), at(0), at(values.len().saturating_sub(1)))
+}
+
+/// How long a program of eight busy threads stands still.
+fn stops(callpath: &Path, program: &Path, (place, attaches): (&Path, usize)) -> anyhow::Result<()> {
+    let mut busy = Command::new(program).args(["0", "3600"]).spawn()?;
+    let mut longest = Vec::new();
+    for _ in 0..attaches {
+        let mut probe = Command::new(callpath);
+        probe
+            .args(["probe", "-f", "leaf", "--duration", "0.05", "-p", &busy.id().to_string(), "-o"])
+            .arg(fresh(place)?);
+        let output = probe.output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let milliseconds =
+            said.split(" ms at most").next().and_then(|text| text.rsplit(' ').next()?.parse::<f64>().ok());
+        longest.push(milliseconds.with_context(|| format!("callpath says nothing of its stops: {said}"))?);
+    }
+    busy.kill()?;
+    busy.wait()?;
+    longest.sort_by(f64::total_cmp);
+    let at = |share: f64| longest.get(((longest.len() as f64 * share) as usize).min(longest.len() - 1)).copied();
+    println!(
+        "\nthe longest stop of each of {attaches} probes of a program of eight busy threads, set and taken out, ms: median {:.1}, \
+         p99 {:.1}, most {:.1}",
+        at(0.5).unwrap_or_default(),
+        at(0.99).unwrap_or_default(),
+        at(1.0).unwrap_or_default()
+    );
+    Ok(())
+}
