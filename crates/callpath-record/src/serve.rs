@@ -317,7 +317,10 @@ impl<'o> Recorder<'o> {
     pub(crate) fn refresh_map(&mut self, pid: Pid, at_most: Duration) {
         let begun = Instant::now();
         let shared = &mut self.shared;
-        self.processes.iter_mut().filter(|process| process.pid() == pid).for_each(|process| process.refresh_map(shared));
+        self.processes
+            .iter_mut()
+            .filter(|process| process.pid() == pid)
+            .for_each(|process| process.refresh_map(shared));
         while begun.elapsed() < at_most {
             let rung = self.shared.allocator.session().doorbell.load(Acquire);
             self.serve();

@@ -37,9 +37,9 @@ fn no_command(error: &clap::Error) -> Outcome {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => drop(error.print()),
         _ => output::say(in_a_line(&error.render().to_string())),
     }
-    match runs_programs() {
-        true => Ok(command::RECORD_FAILED),
-        false => Ok(u8::try_from(error.exit_code()).unwrap_or(1)),
+    match own_failure() {
+        command::RECORD_FAILED => Ok(command::RECORD_FAILED),
+        _ => Ok(u8::try_from(error.exit_code()).unwrap_or(1)),
     }
 }
 
@@ -78,20 +78,19 @@ fn in_a_line(said: &str) -> String {
 /// The status of a failure of our own: what other commands end with as an answer, no failure may end with.
 fn own_failure() -> u8 {
     match std::env::args_os().nth(1) {
-        _ if runs_programs() => command::RECORD_FAILED,
+        Some(word) if word == "record" || word == "probe" => command::RECORD_FAILED,
         Some(word) if word == "diff" || word == "compare" => command::DIFF_FAILED,
         _ => 1,
     }
 }
 
-/// Whether the command's status is that of a program that it runs.
-fn runs_programs() -> bool {
-    std::env::args_os().nth(1).is_some_and(|word| word == "record" || word == "probe")
+fn is_record() -> bool {
+    std::env::args_os().nth(1).is_some_and(|word| word == "record")
 }
 
 fn main() -> ExitCode {
     memory::begin(own_failure());
-    if !runs_programs() {
+    if !is_record() {
         cut_file::begin(own_failure());
     }
     let outcome = match Arguments::try_parse() {

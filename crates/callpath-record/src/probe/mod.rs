@@ -109,15 +109,12 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     let held = signals::Signals::hold_back();
     let started = match options.pid {
         Some(pid) => inject::Held::running(pid),
-        None => inject::Held::started(options.record)?,
+        None => inject::Held::started(options.record).inspect_err(|_| discard(asked_for.as_ref()))?,
     };
     let pid = started.pid();
     let mut probes = Probes::new(options.record, options.chooser);
     if let Err(error) = probes.find(pid).and_then(|()| probes.check()) {
-        // It is empty, and may be asked for again with other functions.
-        if let Some(destination) = &asked_for {
-            drop(std::fs::remove_dir(&destination.directory));
-        }
+        discard(asked_for.as_ref());
         return Err(error);
     }
     let destination = match asked_for {
@@ -136,8 +133,7 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     let injected = match set(&mut probes, &mut recorder, (pid, options.injected)) {
         Ok(injected) => injected,
         Err(error) => {
-            // Nothing was measured. What cannot be removed does no harm.
-            drop(std::fs::remove_dir_all(&recorder.shared.directory));
+            discard_directory(&recorder.shared.directory);
             return Err(error);
         }
     };
@@ -150,6 +146,18 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     let recorded = recorder.run(&mut watched)?;
     let Probes { probed, refused, stops, .. } = watched.probes;
     Ok(ProbedProcess { recorded, probed, refused, stops })
+}
+
+/// Removes the directory of a measurement that does not begin: it may be asked for again.
+fn discard(destination: Option<&Destination>) {
+    if let Some(destination) = destination {
+        discard_directory(&destination.directory);
+    }
+}
+
+fn discard_directory(directory: &Path) {
+    // It was made for this measurement, which has nothing. What cannot be removed does no harm.
+    drop(std::fs::remove_dir_all(directory));
 }
 
 /// Brings our object into a process, and puts the first probes in.

@@ -6,6 +6,9 @@ use std::process::{Command, Output};
 use callpath_end_to_end::{Attached, Program, callpath, run_report};
 use serde_json::Value;
 
+/// As much of a function's code is looked at: where a jump would be, and not the next function.
+const BYTES: usize = 16;
+
 /// `callpath ctl`, as it answers.
 fn asked(directory: &Path, words: &[&str]) -> Output {
     Command::new(callpath()).arg("ctl").arg(directory).args(words).output().expect("callpath can be run")
@@ -52,7 +55,7 @@ fn a_probe_that_is_under_way_is_changed() {
     let words: Vec<&str> = line.split(' ').collect();
     let address = |at: usize| u64::from_str_radix(words[at].trim_start_matches("0x"), 16).expect("an address");
     let (leaf, step) = (address(1), address(3));
-    let bare = [running.bytes(leaf, 64), running.bytes(step, 64)];
+    let bare = [running.bytes(leaf, BYTES), running.bytes(step, BYTES)];
     let attached = Attached::to(running.pid(), &["crew!leaf"], &["-m", "wall-time"]).until_probed(&running, leaf);
     let attached = {
         let socket = attached.directory().join("control");
@@ -61,13 +64,13 @@ fn a_probe_that_is_under_way_is_changed() {
     let directory = attached.directory().to_owned();
     let state = |function: &str, state: &str| (function.to_owned(), state.to_owned());
     assert_eq!(listed(&directory), [state("crew!leaf", "probed")]);
-    assert_eq!(running.bytes(step, 64), bare[1]);
+    assert_eq!(running.bytes(step, BYTES), bare[1]);
 
     assert_eq!(ask(&directory, &["add", "crew!step"]), "1 function was added\n");
     assert_eq!(running.bytes(step, 1), [0xe9]);
     assert_eq!(listed(&directory), [state("crew!leaf", "probed"), state("crew!step", "probed")]);
     assert_eq!(ask(&directory, &["remove", "leaf"]), "1 function was removed\n");
-    assert_eq!(running.bytes(leaf, 64), bare[0]);
+    assert_eq!(running.bytes(leaf, BYTES), bare[0]);
     assert_eq!(listed(&directory), [state("crew!leaf", "removed"), state("crew!step", "probed")]);
 
     // What is removed is counted no more, and what is added is.
@@ -82,7 +85,7 @@ fn a_probe_that_is_under_way_is_changed() {
     assert_eq!(ask(&directory, &["metrics"]), "calls\nwall-time\n");
     assert_eq!(ask(&directory, &["metrics", "calls"]), "calls\n");
     assert_eq!(running.bytes(step, 1), [0xe9]);
-    assert_eq!(running.bytes(leaf, 64), bare[0]);
+    assert_eq!(running.bytes(leaf, BYTES), bare[0]);
     assert_eq!(ask(&directory, &["metrics", "calls,wall-time"]), "calls\nwall-time\n");
     let complaint = refused(&directory, &["metrics", "page-faults"]);
     assert!(complaint.contains("no metric of probes; these are: calls, wall-time"), "{complaint}");
@@ -97,7 +100,7 @@ fn a_probe_that_is_under_way_is_changed() {
     assert_eq!(ask(&directory, &["stop"]), "the probes are taken out\n");
     let recorded = attached.ended();
     assert_eq!(recorded.ended.status, 0, "{recorded:?}");
-    assert_eq!([running.bytes(leaf, 64), running.bytes(step, 64)], bare);
+    assert_eq!([running.bytes(leaf, BYTES), running.bytes(step, BYTES)], bare);
     let complaint = refused(&recorded.directory, &["list"]);
     assert!(complaint.contains("no probe is under way"), "{complaint}");
     let ended = running.ended();

@@ -60,6 +60,9 @@ fn malformed_patterns_and_options() {
         &["-f", "main", "--duration", "soon", "--", "true"],
         &["-f", "main", "--duration", "-1", "--", "true"],
         &["-f", "main", "--", "/no/such/program"],
+        &["-f", "main", "-o", "m", "--", "/no/such/program"],
+        &["-f", "main", "-o", "m", "-p", "4194304"],
+        &["-f", "no_such_function", "-o", "m", "--", "/bin/true"],
         &["-f", "main", "--", "/usr"],
         &["-f", "main", "--", "/etc/passwd"],
     ] {
