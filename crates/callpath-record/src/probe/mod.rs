@@ -43,6 +43,9 @@ pub trait Chooser {
     /// The first instructions of those of a module. Asked once for each, and for each that comes.
     fn choose(&mut self, image: &Arc<Image>, path: &Path) -> Vec<LinkAddr>;
 
+    /// The same again, of what was added last alone.
+    fn choose_added(&mut self, image: &Arc<Image>, path: &Path) -> Vec<LinkAddr>;
+
     /// Has more chosen from now on, by what somebody types.
     ///
     /// # Errors

@@ -93,26 +93,27 @@ impl<'o> Probes<'o> {
             let found = self.found.iter().map(|found| &found.loaded);
             let probed = self.modules.iter().map(|module| &module.loaded);
             if !found.chain(probed).chain(&self.others).any(|known| *known == loaded) {
-                self.find_in(loaded, pid);
+                self.find_in(loaded, pid, false);
             }
         }
         Ok(())
     }
 
-    /// The same in all modules anew: other procedures may be meant by now. Those that are probed stay so.
+    /// Has what was added chosen in all modules.
     pub(super) fn find_again(&mut self, pid: Pid) -> Result<(), RecordError> {
         for loaded in Loaded::all(&Maps::read(pid)?) {
             self.others.retain(|other| *other != loaded);
-            self.find_in(loaded, pid);
+            self.find_in(loaded, pid, true);
         }
         Ok(())
     }
 
-    fn find_in(&mut self, loaded: Loaded, pid: Pid) {
+    fn find_in(&mut self, loaded: Loaded, pid: Pid, added: bool) {
         let image = (!loaded.is_left_alone()).then(|| loaded.image(pid)).flatten();
         let Some((image, bias)) = image else { return self.others.push(loaded) };
         let image = Arc::new(image);
-        let mut chosen = self.chooser.choose(&image, loaded.name());
+        let (chooser, name) = (&mut *self.chooser, loaded.name());
+        let mut chosen = if added { chooser.choose_added(&image, name) } else { chooser.choose(&image, name) };
         chosen.sort_unstable();
         chosen.dedup();
         let of_module = self.modules.iter().filter(|module| module.loaded == loaded);

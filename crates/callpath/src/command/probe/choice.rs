@@ -20,6 +20,8 @@ const WITHOUT_DWARF: &str = "calls that the compiler inlined cannot be seen: the
 /// What is meant, and what of it was found.
 pub(super) struct Choice {
     patterns: Vec<Pattern>,
+    /// What was added last.
+    added: Vec<Pattern>,
     modules: Vec<InModule>,
     names: BTreeMap<(PathBuf, LinkAddr), String>,
 }
@@ -58,7 +60,7 @@ impl InModule {
 
 impl Choice {
     pub(super) fn new(patterns: Vec<Pattern>) -> Choice {
-        Choice { patterns, modules: Vec::new(), names: BTreeMap::new() }
+        Choice { patterns, added: Vec::new(), modules: Vec::new(), names: BTreeMap::new() }
     }
 
     /// What was typed, in its order.
@@ -134,14 +136,23 @@ impl Chooser for Choice {
         entries
     }
 
+    fn choose_added(&mut self, image: &Arc<Image>, path: &Path) -> Vec<LinkAddr> {
+        self.choose(image, path);
+        let Some(module) = self.modules.last() else { return Vec::new() };
+        let selection = module.functions.select(&self.added);
+        let implementations = selection.ifuncs.iter().flat_map(|ifunc| &ifunc.implementations);
+        selection.chosen.iter().chain(implementations).map(|function| function.entry).collect()
+    }
+
     fn add(&mut self, patterns: &[String]) -> Result<(), String> {
         // What named nothing is forgotten; all modules are looked at again.
         let unknown: Vec<Pattern> = Choice::unknown(self).into_iter().cloned().collect();
         self.patterns.retain(|pattern| !unknown.contains(pattern) || pattern.module().is_some());
-        for typed in patterns {
-            let pattern = Pattern::parse(typed).map_err(|error| format!("failed to {error}"))?;
-            if !self.patterns.contains(&pattern) {
-                self.patterns.push(pattern);
+        let parsed: Result<Vec<Pattern>, _> = patterns.iter().map(|typed| Pattern::parse(typed)).collect();
+        self.added = parsed.map_err(|error| format!("failed to {error}"))?;
+        for pattern in &self.added {
+            if !self.patterns.contains(pattern) {
+                self.patterns.push(pattern.clone());
             }
         }
         self.modules.clear();
