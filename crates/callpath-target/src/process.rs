@@ -60,8 +60,8 @@ impl ProcessHandle {
         match &self.descriptor {
             Some(fd) => {
                 let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-                // SAFETY: one valid record.
-                unsafe { libc::poll(&mut poll, 1, 0) == 0 }
+                // SAFETY: one valid record. A signal that comes meanwhile makes it fail, at once or not: that says nothing.
+                unsafe { libc::poll(&mut poll, 1, 0) <= 0 }
             }
             // SAFETY: signal 0 is never sent.
             None => unsafe { libc::kill(self.pid.0 as i32, 0) == 0 },
