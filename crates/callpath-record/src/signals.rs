@@ -37,6 +37,20 @@ pub(crate) fn program_has_ended() {
     }
 }
 
+/// The same of terminations, for a process that runs without us: they are for the recorder alone.
+pub(crate) fn are_all_for_us() {
+    extern "C" fn stop(_: libc::c_int) {
+        SHALL_STOP.store(true, Relaxed);
+    }
+    program_has_ended();
+    for signal in HANDED_ON {
+        // SAFETY: the handler stores a word.
+        unsafe { libc::signal(signal, stop as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+    }
+    // SAFETY: a valid set.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &handed_on(), std::ptr::null_mut()) };
+}
+
 /// Whether one has come since.
 pub(crate) fn shall_stop() -> bool {
     SHALL_STOP.load(Relaxed)

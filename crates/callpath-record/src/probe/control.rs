@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use callpath_target::Pid;
 
-use crate::probe::Probes;
 use crate::probe::inject::Injected;
+use crate::probe::patches::Probes;
 use crate::serve::Recorder;
 
 /// The socket's name in the directory.

@@ -7,7 +7,7 @@ use callpath_format::shared::probe::{Admission, Admitted, JOIN, Routines};
 use callpath_target::{Halted, Maps, Pid, StepOptions, Stepper};
 
 use crate::error::RecordError;
-use crate::probe::halt;
+use crate::probe::halt::halt;
 use crate::serve::Recorder;
 use crate::settings::RecordOptions;
 

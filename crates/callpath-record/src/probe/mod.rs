@@ -5,7 +5,9 @@
 //! injected, and when the copies that call them are put in. What is written has been planned before. Between the two,
 //! and from then on, it is served as any process that is recorded.
 
+mod chooser;
 mod control;
+mod halt;
 mod inject;
 mod inside;
 mod modules;
@@ -13,19 +15,17 @@ mod patches;
 mod subject;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use callpath_format::address::LinkAddr;
-use callpath_image::elf::Image;
 use callpath_schema::RefusedProbe;
-use callpath_target::{Halted, Pid, ProcessHandle, raise_own_limits, survive_long_files};
+use callpath_target::{Pid, ProcessHandle, raise_own_limits, survive_long_files};
 
 use crate::error::RecordError;
 use crate::output::Destination;
 use crate::serve::{Prepared, Recorded, Recorder};
 use crate::settings::RecordOptions;
 use crate::signals;
+pub use chooser::Chooser;
 use control::Control;
 pub use control::{CONTROL_SOCKET, ListedProbe, ask};
 use inject::Injected;
@@ -33,43 +33,8 @@ pub use modules::{is_left_alone, probed_modules};
 pub(crate) use patches::Probes;
 use subject::Watched;
 
-/// How long threads may take to stop.
-const STOP_AT_MOST: Duration = Duration::from_secs(5);
 /// How long the recipe tables of a process's modules may take before it is probed without some.
 const TABLES_AT_MOST: Duration = Duration::from_secs(30);
-
-/// Says which procedures are probed.
-pub trait Chooser {
-    /// The first instructions of those of a module. Asked once for each, and for each that comes.
-    fn choose(&mut self, image: &Arc<Image>, path: &Path) -> Vec<LinkAddr>;
-
-    /// The same again, of what was added last alone.
-    fn choose_added(&mut self, image: &Arc<Image>, path: &Path) -> Vec<LinkAddr>;
-
-    /// Has more chosen from now on, by what somebody types.
-    ///
-    /// # Errors
-    /// What is wrong with that.
-    fn add(&mut self, patterns: &[String]) -> Result<(), String>;
-
-    /// Whether a procedure that was chosen is meant by what somebody types.
-    ///
-    /// # Errors
-    /// What is wrong with that.
-    fn is_meant(&self, patterns: &[String], path: &Path, entry: LinkAddr) -> Result<bool, String>;
-
-    /// What one of them is called, with its module.
-    fn name(&self, path: &Path, entry: LinkAddr) -> String;
-
-    /// Why what somebody has typed names nothing, for the user.
-    fn unknown(&self) -> Vec<String>;
-
-    /// Whether what was chosen in the modules that are there is worth to go on.
-    ///
-    /// # Errors
-    /// Why not, for the user.
-    fn check(&mut self) -> Result<(), String>;
-}
 
 /// What is probed, and how.
 pub struct ProbeOptions<'o> {
@@ -128,7 +93,7 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     let program = handle.program().unwrap_or_else(|| PathBuf::from(&options.record.program));
     let _handed_on = if started.is_child() { Some(held.hand_on_to(pid)) } else { None };
     if !started.is_child() {
-        signals::program_has_ended();
+        signals::are_all_for_us();
     }
     let directory = destination.directory.clone();
     let mut recorder = Recorder::new(prepared, options.record, &program, destination.directory);
@@ -175,9 +140,4 @@ fn set(
     }
     probes.put_in(recorder, pid, injected)?;
     Ok(injected)
-}
-
-/// Stops all threads of a process.
-fn halt(pid: Pid) -> Result<Halted, RecordError> {
-    Ok(Halted::halt(pid, STOP_AT_MOST)?)
 }

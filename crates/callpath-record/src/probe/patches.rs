@@ -13,10 +13,11 @@ use callpath_target::{Edits, Maps, NewMemory, Pid, TargetError, Write, read_memo
 
 use crate::error::RecordError;
 use crate::events::Probed;
+use crate::probe::chooser::Chooser;
+use crate::probe::halt::halt;
 use crate::probe::inject::Injected;
 use crate::probe::inside::{inside, standing};
 use crate::probe::modules::Loaded;
-use crate::probe::{Chooser, halt};
 use crate::raw::Standing;
 use crate::serve::Recorder;
 use crate::settings::RecordOptions;

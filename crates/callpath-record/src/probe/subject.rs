@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use callpath_target::{Ended, Pid, ProcessHandle};
 
 use crate::error::RecordError;
-use crate::probe::Probes;
 use crate::probe::control::{Control, Demand};
 use crate::probe::inject::Injected;
+use crate::probe::patches::Probes;
 use crate::serve::{Recorder, Subject};
 use crate::signals;
 

@@ -2,7 +2,7 @@
 
 use callpath_format::address::LinkAddr;
 
-use super::DirectBranch;
+use super::patch::DirectBranch;
 use super::refusal::{Reason, Refusal};
 use crate::{encode, encoding};
 

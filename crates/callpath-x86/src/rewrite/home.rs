@@ -5,14 +5,15 @@ use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 
+use super::Rewritten;
 use super::body::{Body, Step};
 use super::calls;
 use super::copy::Copy;
 use super::entrances::Entrances;
 use super::padding::{Room, rooms};
+use super::patch::{DirectBranch, Patch};
 use super::plan::{Place, Plan};
 use super::refusal::{Reason, Refusal};
-use super::{DirectBranch, Patch, Rewritten};
 use crate::encoding;
 use crate::graph::ModuleFlow;
 use crate::instruction::motion::Motion;

@@ -27,6 +27,7 @@ mod fuzzing;
 mod home;
 mod inserted;
 mod padding;
+mod patch;
 mod plan;
 mod refusal;
 mod thunk;
@@ -38,11 +39,11 @@ use rustc_hash::FxHashMap;
 
 pub use exits::{Exit, ExitKind, Exits, LeftOut, exits};
 pub use fuzzing::fuzz_rewrite;
+pub use patch::{DirectBranch, Patch};
 pub use plan::{Cell, Operation, Place, Plan};
 pub use refusal::{Reason, Refusal};
 pub use thunk::{THUNK_LEN_BYTES, thunk};
 
-use crate::encoding;
 use crate::graph::{ModuleFlow, ProcedureGraph};
 use crate::liveness::{LiveSet, Liveness};
 use body::Body;
@@ -100,42 +101,6 @@ pub struct Rewritten {
     pub at_home: u32,
     /// Calls that the copy makes itself, ascending: at home they would leave no room.
     pub from_copy: Vec<LinkAddr>,
-}
-
-/// A call of one address, or a jump there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DirectBranch {
-    /// One past its last byte.
-    pub end: LinkAddr,
-    /// Where it leads.
-    pub target: LinkAddr,
-}
-
-impl DirectBranch {
-    /// What makes it lead to another address: none if that is too far.
-    pub fn redirected(&self, to: LinkAddr) -> Option<Patch> {
-        let new = encoding::distance(self.end.0, to.0)?.to_le_bytes().to_vec();
-        let old = encoding::distance(self.end.0, self.target.0)?.to_le_bytes().to_vec();
-        Some(Patch { at: LinkAddr(self.end.0.wrapping_sub(new.len() as u64)), old, new })
-    }
-}
-
-/// Bytes at home that change.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Patch {
-    /// Where.
-    pub at: LinkAddr,
-    /// What stands there.
-    pub old: Vec<u8>,
-    /// What is to stand there: as many bytes.
-    pub new: Vec<u8>,
-}
-
-impl Patch {
-    /// Whether a jump is written; else the distance of a call.
-    pub fn is_springboard(&self) -> bool {
-        encoding::is_jump(&self.new)
-    }
 }
 
 impl Rewritten {
