@@ -40,6 +40,10 @@ pub enum RecordError {
     ShortFiles { limit: u64, least: u64 },
     #[error("probe process {pid}: it has ended, or callpath cannot read its memory map")]
     NotAdmitted { pid: Pid },
+    #[error(
+        "probe process {pid}: it is in another PID name space (a container), where its threads have other numbers; run callpath in the same one"
+    )]
+    OtherNameSpace { pid: Pid },
     #[error("find what to probe: {reason}")]
     NotChosen { reason: String },
     #[error("inject callpath's object: {reason}")]

@@ -200,7 +200,10 @@ impl Halted {
     /// # Errors
     /// If a thread cannot be let go.
     pub fn release(self) -> Result<Duration, TargetError> {
-        let released = self.worker.with(Tracer::release);
-        released.map(|()| self.since.elapsed())
+        // Before the caller has a processor again, which the program's threads may take.
+        self.worker.with(|tracer| {
+            tracer.release()?;
+            Ok(tracer.since.elapsed())
+        })
     }
 }

@@ -135,6 +135,13 @@ impl ProcessHandle {
         Some(std::fs::read_to_string(format!("/proc/{process}/comm")).ok()?.trim_end().to_owned())
     }
 
+    /// Whether it is in another PID name space than ours: it has other numbers there, and so have its threads.
+    pub fn is_in_other_name_space(&self) -> bool {
+        let status = self.status().unwrap_or_default();
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        numbers.is_some_and(|numbers| numbers.split_whitespace().count() > 1)
+    }
+
     /// A thread's name as it has set it.
     pub fn thread_name(&self, tid: u32) -> Option<String> {
         let name = std::fs::read_to_string(format!("/proc/{}/task/{tid}/comm", self.pid)).ok()?;

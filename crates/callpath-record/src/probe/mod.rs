@@ -72,6 +72,9 @@ pub struct ProbedProcess {
 pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     survive_long_files();
     raise_own_limits();
+    if let Some(pid) = options.pid.filter(|pid| ProcessHandle::open(*pid).is_in_other_name_space()) {
+        return Err(RecordError::OtherNameSpace { pid });
+    }
     let prepared = Prepared::new(options.record)?;
     let asked_for = options.record.output.as_deref().map(Destination::asked_for).transpose()?;
     let held = signals::Signals::hold_back();

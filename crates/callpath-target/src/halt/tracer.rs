@@ -244,8 +244,8 @@ impl Patience {
     pub(super) fn wait(&mut self) {
         self.waits += 1;
         match self.waits {
-            0..=20 => std::thread::yield_now(),
-            21..=200 => std::thread::sleep(Duration::from_micros(20)),
+            // Not a yield: the program's threads would have their turns, all of them, before this one goes on.
+            0..=200 => std::thread::sleep(Duration::from_micros(10)),
             _ => std::thread::sleep(Duration::from_millis(1)),
         }
     }
