@@ -34,7 +34,7 @@ fn a_stopped_program_stays_stopped() {
 
 #[test]
 fn a_program_stopped_and_continued_while_halted() {
-    let program = Program::start("busy.c", &[]);
+    let program = Program::start("busy.c", &["stopped"]);
     for round in 0..20 {
         let halted = program.halt();
         program.signal(libc::SIGSTOP);
