@@ -212,7 +212,12 @@ impl Probes<'_> {
         if meant.is_empty() {
             return Err("nothing of that name is probed; see: callpath ctl DIR list".to_owned());
         }
-        Ok(self.take_out(recorder, |loaded, entry| meant.iter().any(|(of, at)| of == loaded && *at == entry)))
+        let failed_before = self.left_in.len();
+        let count = self.take_out(recorder, |loaded, entry| meant.iter().any(|(of, at)| of == loaded && *at == entry));
+        match self.left_in.get(failed_before) {
+            Some(failure) => Err(format!("failed to {failure}")),
+            None => Ok(count),
+        }
     }
 
     /// Says what is measured, or has something else measured from now on.

@@ -63,6 +63,8 @@ pub struct ProbedProcess {
     pub refused: Vec<RefusedProbe>,
     /// How long the process stood still, each time.
     pub stops: Vec<Duration>,
+    /// Why probes could not be taken out, completing "failed to ...": the process still has them.
+    pub left_in: Vec<String>,
 }
 
 /// Probes a process until it ends, the time is over, or somebody interrupts; then the probes are taken out.
@@ -115,8 +117,8 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     let control = Control::open(&recorder.shared.directory).map_err(|why| recorder.note(&why)).ok();
     let mut watched = Watched { handle, probes, injected, control, is_child, until, looked: Instant::now() };
     let recorded = recorder.run(&mut watched)?;
-    let Probes { probed, refused, stops, .. } = watched.probes;
-    Ok(ProbedProcess { recorded, probed, refused, stops })
+    let Probes { probed, refused, stops, left_in, .. } = watched.probes;
+    Ok(ProbedProcess { recorded, probed, refused, stops, left_in })
 }
 
 /// Removes the directory of a measurement that does not begin: it may be asked for again.

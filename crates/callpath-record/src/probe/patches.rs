@@ -72,6 +72,8 @@ pub(crate) struct Probes<'o> {
     pub(super) probed: usize,
     pub(super) refused: Vec<RefusedProbe>,
     pub(super) stops: Vec<Duration>,
+    /// Why probes could not be taken out.
+    pub(super) left_in: Vec<String>,
 }
 
 impl<'o> Probes<'o> {
@@ -85,6 +87,7 @@ impl<'o> Probes<'o> {
             probed: 0,
             refused: Vec::new(),
             stops: Vec::new(),
+            left_in: Vec::new(),
         }
     }
 
@@ -293,8 +296,8 @@ impl<'o> Probes<'o> {
         }
     }
 
-    /// Takes probes out of all processes that have them: those of the procedures that `is_meant` says, by the module's
-    /// number here and the procedure's entry. The copies stay: threads may be in them. Returns how many.
+    /// Takes probes out of all processes that have them: those of the procedures that `is_meant` says, by module and
+    /// entry. The copies stay: threads may be in them. Returns how many; what fails is in `left_in`.
     pub(super) fn take_out(
         &mut self,
         recorder: &mut Recorder<'_>,
@@ -320,7 +323,7 @@ impl<'o> Probes<'o> {
             for &pid in &pids {
                 match undo(recorder, pid, &loaded, &edits) {
                     Ok(stop) => self.stops.extend(stop),
-                    Err(error) => recorder.note(&format!("failed to take probes out of process {pid}: {error}")),
+                    Err(error) => self.left_in.push(format!("take probes out of process {pid}: {error}")),
                 }
             }
         }

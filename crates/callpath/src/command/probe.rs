@@ -179,6 +179,10 @@ fn say(arguments: &Arguments, choice: &Choice, probed: &ProbedProcess) {
             longest.as_secs_f64() * 1e3
         ));
     }
+    probed
+        .left_in
+        .iter()
+        .for_each(|failure| output::say(format_args!("failed to {failure}; the process still has them")));
     if let Some(loss) = &recorded.loss {
         output::say(format_args!("failed to {loss}: this part of the measurement is missing"));
     }
