@@ -32,11 +32,15 @@ pub static LOAD_MAP: AtomicU64 = AtomicU64::new(0);
 const WAITS: u32 = 50;
 const WAIT_NS: u64 = 20_000_000;
 
-/// Begins: called once, on a thread that stands still, as all others do. Returns an [`Admitted`].
+/// Begins: called once, on a thread that stands still, as all others do.
 #[unsafe(no_mangle)]
-extern "C" fn callpath_join(admission: &mut Admission) -> u64 {
+extern "C" fn callpath_join(admission: &mut Admission) {
+    admission.admitted = begin(admission) as u64;
+}
+
+fn begin(admission: &mut Admission) -> Admitted {
     if admission.magic != Admission::MAGIC {
-        return Admitted::OtherSession as u64;
+        return Admitted::OtherSession;
     }
     // SAFETY: the recorder has mapped both, and nothing unmaps them.
     let (arena, published) = unsafe {
@@ -46,19 +50,19 @@ extern "C" fn callpath_join(admission: &mut Admission) -> u64 {
         )
     };
     let head = arena.at_offset::<Session>(0).map(Session::head).filter(|head| head.magic == Session::MAGIC);
-    let Some(head) = head else { return Admitted::OtherSession as u64 };
+    let Some(head) = head else { return Admitted::OtherSession };
     refused::remember_time(0, 0, head.settings.ticks_per_ms);
     refused::set(Calls(head.settings.refused_calls));
     refused::remember_time(clock::monotonic_ns(), clock::ticks(), head.settings.ticks_per_ms);
     if !areas::begin() {
-        return Admitted::NoMemory as u64;
+        return Admitted::NoMemory;
     }
-    let Some(process) = Process::claim(arena, published, None) else { return Admitted::NoSlot as u64 };
+    let Some(process) = Process::claim(arena, published, None) else { return Admitted::NoSlot };
     admission.routines = routines::addresses();
     // SAFETY: nothing reads it before `STATE` says so.
     unsafe { (*ADMISSION.0.get()).write(*admission) };
     take_part(process, admission.pid as u32, 0);
-    Admitted::Yes as u64
+    Admitted::Yes
 }
 
 /// Fills in the slot, and lets the process's threads count.

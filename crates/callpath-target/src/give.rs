@@ -12,7 +12,6 @@ use callpath_format::address::RunAddr;
 
 use crate::error::TargetError;
 use crate::pid::Pid;
-use crate::remote_call::system_call;
 use crate::remote_memory::{Mapping, PAGE_BYTES, checked, unmap};
 use crate::traced::Traced;
 
@@ -32,7 +31,7 @@ pub(crate) fn give(traced: &mut impl Traced, thread: Pid, descriptor: RawFd) -> 
 fn send(traced: &mut impl Traced, thread: Pid, (page, descriptor): (RunAddr, RawFd)) -> Result<RawFd, TargetError> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
     let arguments = [libc::AF_UNIX as u64, kind as u64, 0, page.0, 0, 0];
-    let made = system_call(traced, thread, libc::SYS_socketpair, arguments)?;
+    let made = traced.system_call(thread, libc::SYS_socketpair, arguments)?;
     checked(traced, "making a socket in it", made)?;
     let [ours, theirs] = read_pair(traced, page.0)?;
     let sent = copy_of(traced.memory().pid(), ours).and_then(|socket| send_over(&socket, descriptor));
@@ -43,7 +42,7 @@ fn send(traced: &mut impl Traced, thread: Pid, (page, descriptor): (RunAddr, Raw
         }
     };
     for socket in [ours, theirs] {
-        system_call(traced, thread, libc::SYS_close, [socket as u64, 0, 0, 0, 0, 0])?;
+        traced.system_call(thread, libc::SYS_close, [socket as u64, 0, 0, 0, 0, 0])?;
     }
     got
 }
@@ -112,7 +111,7 @@ fn receive(traced: &mut impl Traced, thread: Pid, (page, socket): (RunAddr, RawF
     traced.memory().write(page.0, &bytes(&message))?;
     traced.memory().write(part, &bytes(&iovec))?;
     let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
-    let received = system_call(traced, thread, libc::SYS_recvmsg, [socket as u64, page.0, flags as u64, 0, 0, 0])?;
+    let received = traced.system_call(thread, libc::SYS_recvmsg, [socket as u64, page.0, flags as u64, 0, 0, 0])?;
     checked(traced, "receiving memory of ours", received)?;
     let (len, kind) = (traced.memory().read_u64(rights), traced.memory().read_u64(rights + 8));
     let is_one = len == Some(Rights::LEN as u64) && kind == Some(SCM_RIGHTS_OF_SOCKETS);
@@ -132,6 +131,6 @@ fn open(traced: &mut impl Traced, thread: Pid, (page, descriptor): (RunAddr, Raw
     traced.memory().write(page.0, path.as_bytes())?;
     let flags = libc::O_RDWR | libc::O_CLOEXEC;
     let arguments = [libc::AT_FDCWD as u64, page.0, flags as u64, 0, 0, 0];
-    let opened = system_call(traced, thread, libc::SYS_openat, arguments)?;
+    let opened = traced.system_call(thread, libc::SYS_openat, arguments)?;
     Ok(checked(traced, "opening memory of ours", opened)? as RawFd)
 }

@@ -1,8 +1,10 @@
 //! A running process that callpath did not start, all of its threads stopped: looked at, changed, and let go.
 //!
 //! Nothing of the program's own is called, and what callpath does is undone by nobody: should callpath be killed, the
-//! threads run on, with the changes that are complete.
+//! threads run on, with the changes that are complete. A thread that works for callpath at that moment goes on where it
+//! was (`shelter.rs`), if the first thread is on its own stack, and the process has code that returns from signals.
 
+mod borrowed;
 mod gather;
 mod interrupted;
 mod load;
@@ -11,6 +13,7 @@ mod refusal;
 mod release;
 mod routine;
 mod sharers;
+mod shelter;
 mod signal_frames;
 mod tracer;
 mod worker;
@@ -82,7 +85,10 @@ impl Halted {
     /// # Errors
     /// If the thread has ended.
     pub fn registers(&self, thread: Pid) -> Result<libc::user_regs_struct, TargetError> {
-        self.worker.with(|_| ptrace::registers(thread))
+        self.worker.with(|tracer| {
+            tracer.give_back()?;
+            ptrace::registers(thread)
+        })
     }
 
     /// Gives a thread other registers, with which it will run on.
@@ -90,7 +96,10 @@ impl Halted {
     /// # Errors
     /// If the thread has ended.
     pub fn set_registers(&self, thread: Pid, registers: &libc::user_regs_struct) -> Result<(), TargetError> {
-        self.worker.with(|_| ptrace::set_registers(thread, registers))
+        self.worker.with(|tracer| {
+            tracer.give_back()?;
+            ptrace::set_registers(thread, registers)
+        })
     }
 
     /// Reads its memory; fewer bytes than asked for where it ends.
@@ -117,13 +126,14 @@ impl Halted {
         self.worker.with(|tracer| tracer.system_call(number, arguments))
     }
 
-    /// Calls a routine in its memory on one of the threads, by C's calling convention, on a stack that ends at `stack`,
-    /// and returns its value. The routine must use nothing of the program's: no libc, no thread-local memory.
+    /// Calls a routine in its memory on one of the threads, by C's calling convention, on a stack that ends at `stack`.
+    /// The routine must use nothing of the program's: no libc, no thread-local memory. What it has to say it writes into
+    /// memory: where it returns to, the register of its value has another use.
     ///
     /// # Errors
     /// If it faults, or does not return in time (some seconds); the thread's state is as it was also then. If the thread
     /// has a shadow stack, on which the call would have to be noted.
-    pub fn call(&self, routine: RunAddr, arguments: [u64; 6], stack: RunAddr) -> Result<u64, TargetError> {
+    pub fn call(&self, routine: RunAddr, arguments: [u64; 6], stack: RunAddr) -> Result<(), TargetError> {
         self.worker.with(|tracer| tracer.call(routine, arguments, stack))
     }
 
@@ -174,7 +184,10 @@ impl Halted {
         changing: &[Range<RunAddr>],
         to: impl Fn(RunAddr) -> Option<RunAddr> + Sync,
     ) -> Result<usize, TargetError> {
-        self.worker.with(|tracer| tracer.move_out(changing, &to))
+        self.worker.with(|tracer| {
+            tracer.give_back()?;
+            tracer.move_out(changing, &to)
+        })
     }
 
     /// Makes changes, after [`Halted::move_out`]. If any of the old bytes differ, nothing has been changed but that new

@@ -10,11 +10,14 @@ use crate::traced::{Traced, TracedMemory};
 
 /// `syscall`
 pub(crate) const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
+/// `syscall; ret`
+pub(crate) const CALLS_AND_RETURNS: [u8; 3] = [0x0f, 0x05, 0xc3];
 
 /// All signals that can be held back.
 const ALL_SIGNALS: u64 = u64::MAX;
 
 /// A thread's state, as far as running it for us changes it.
+#[derive(Debug)]
 pub(crate) struct Before {
     pub(crate) registers: libc::user_regs_struct,
     pub(crate) signal_mask: u64,
@@ -24,23 +27,23 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    /// Notes the state of a thread that stands still, and holds its signals of `held` back.
-    pub(crate) fn note(traced: &impl Traced, thread: Pid, held: u64) -> Result<Before, TargetError> {
+    /// Notes the state of a thread that stands still.
+    pub(crate) fn note(traced: &impl Traced, thread: Pid) -> Result<Before, TargetError> {
         let registers = ptrace::registers(thread)?;
         let note = ptrace::rseq_note(thread);
         let sequence = note.and_then(|at| Some((at, traced.memory().read_u64(at)?))).filter(|(_, note)| *note != 0);
         let signal_mask = ptrace::signal_mask(thread)?;
-        ptrace::set_signal_mask(thread, held)?;
         Ok(Before { registers, signal_mask, sequence })
     }
 
     /// Puts it back.
     pub(crate) fn put_back(&self, traced: &impl Traced, thread: Pid) -> Result<(), TargetError> {
-        ptrace::set_registers(thread, &self.registers)?;
+        // The registers last: until then, a thread that has a frame to go on from does so, should callpath be killed.
+        ptrace::set_signal_mask(thread, self.signal_mask)?;
         if let Some((at, note)) = self.sequence {
             traced.memory().write(at, &note.to_le_bytes())?;
         }
-        ptrace::set_signal_mask(thread, self.signal_mask)
+        ptrace::set_registers(thread, &self.registers)
     }
 }
 
@@ -56,7 +59,8 @@ pub(crate) fn system_call(
     arguments: [u64; 6],
 ) -> Result<i64, TargetError> {
     let at = traced.system_call_instruction()?;
-    let before = Before::note(traced, thread, ALL_SIGNALS)?;
+    let before = Before::note(traced, thread)?;
+    ptrace::set_signal_mask(thread, ALL_SIGNALS)?;
     let result = call_at(traced, thread, with(&before.registers, at, (number, arguments)));
     let settled = traced.settle(thread);
     before.put_back(traced, thread)?;
@@ -65,7 +69,7 @@ pub(crate) fn system_call(
 }
 
 /// The registers of a thread that is about to make a system call at `at`.
-fn with(
+pub(crate) fn with(
     before: &libc::user_regs_struct,
     at: RunAddr,
     (number, [rdi, rsi, rdx, r10, r8, r9]): (libc::c_long, [u64; 6]),
@@ -85,7 +89,12 @@ fn with(
     }
 }
 
-fn call_at(traced: &mut impl Traced, thread: Pid, registers: libc::user_regs_struct) -> Result<i64, TargetError> {
+/// Makes the system call at which a thread that stands still is put by `registers`.
+pub(crate) fn call_at(
+    traced: &mut impl Traced,
+    thread: Pid,
+    registers: libc::user_regs_struct,
+) -> Result<i64, TargetError> {
     ptrace::set_registers(thread, &registers)?;
     // Its beginning, its end.
     traced.run_to_system_call(thread)?;
@@ -97,29 +106,28 @@ fn call_at(traced: &mut impl Traced, thread: Pid, registers: libc::user_regs_str
     Ok(after.rax as i64)
 }
 
-/// A `syscall` instruction in the process's code: in the kernel's own object, else wherever these bytes are. Nothing need
-/// be written, and what stands behind it never runs.
-pub(crate) fn find_instruction(memory: &TracedMemory, maps: &Maps) -> Option<RunAddr> {
+/// Instructions in the process's code: in the kernel's own object, else wherever these bytes are. Nothing need be written.
+pub(crate) fn find_code(memory: &TracedMemory, maps: &Maps, wanted: &[u8]) -> Option<RunAddr> {
     let of_kernel = |entry: &&MapEntry| entry.path.as_os_str() == "[vdso]";
     let code = || maps.entries.iter().filter(|entry| entry.executable && entry.readable);
     let kernels = code().filter(of_kernel);
     let files = code().filter(|entry| entry.file.is_some());
-    kernels.chain(files).find_map(|entry| find_in(memory, entry))
+    kernels.chain(files).find_map(|entry| find_in(memory, entry, wanted))
 }
 
-fn find_in(memory: &TracedMemory, entry: &MapEntry) -> Option<RunAddr> {
+fn find_in(memory: &TracedMemory, entry: &MapEntry, wanted: &[u8]) -> Option<RunAddr> {
     const BLOCK_BYTES: usize = 64 * 1024;
     let mut block = vec![0; BLOCK_BYTES];
     let mut at = entry.start.0;
     while at < entry.end.0 {
         let len = BLOCK_BYTES.min((entry.end.0 - at) as usize);
         let got = memory.read(at, block.get_mut(..len)?);
-        let found = block.get(..got)?.windows(SYSTEM_CALL.len()).position(|bytes| bytes == SYSTEM_CALL);
+        let found = memchr::memmem::find(block.get(..got)?, wanted);
         if let Some(offset) = found {
             return Some(RunAddr(at + offset as u64));
         }
-        // Blocks overlap by a byte.
-        at += if got < len || len <= 1 { return None } else { len as u64 - 1 };
+        // Blocks overlap.
+        at += if got < len || len < wanted.len() { return None } else { (len + 1 - wanted.len()) as u64 };
     }
     None
 }

@@ -7,7 +7,6 @@ use crate::error::TargetError;
 use crate::give::give;
 use crate::memory::SharedMemory;
 use crate::pid::Pid;
-use crate::remote_call::system_call;
 use crate::traced::Traced;
 
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -32,7 +31,7 @@ impl Mapping {
         let len = self.len_bytes.next_multiple_of(PAGE_BYTES);
         let at = self.at.map_or(0, |at| at.0);
         let arguments = [at, len, self.protection as u64, (of_file | at_place) as u64, file, 0];
-        let mapped = system_call(traced, thread, libc::SYS_mmap, arguments)?;
+        let mapped = traced.system_call(thread, libc::SYS_mmap, arguments)?;
         let mapped = RunAddr(checked(traced, "mapping memory", mapped)? as u64);
         if self.at.is_some_and(|at| at != mapped) {
             // A kernel before 4.17 takes the address for a wish.
@@ -45,7 +44,7 @@ impl Mapping {
 
 /// Takes memory away.
 pub(crate) fn unmap(traced: &mut impl Traced, thread: Pid, (at, len): (RunAddr, u64)) -> Result<(), TargetError> {
-    let unmapped = system_call(traced, thread, libc::SYS_munmap, [at.0, len, 0, 0, 0, 0])?;
+    let unmapped = traced.system_call(thread, libc::SYS_munmap, [at.0, len, 0, 0, 0, 0])?;
     checked(traced, "unmapping memory", unmapped).map(drop)
 }
 
@@ -74,7 +73,7 @@ pub(crate) fn map_shared(
     let descriptor = give(traced, thread, memory.descriptor())?;
     let mapping = Mapping { at, len_bytes: memory.len_bytes() as u64, protection, descriptor: Some(descriptor) };
     let mapped = mapping.map(traced, thread);
-    system_call(traced, thread, libc::SYS_close, [descriptor as u64, 0, 0, 0, 0, 0])?;
+    traced.system_call(thread, libc::SYS_close, [descriptor as u64, 0, 0, 0, 0, 0])?;
     mapped
 }
 

@@ -244,9 +244,13 @@ impl Traced for Stepper {
         Ok(())
     }
 
+    fn system_call(&mut self, thread: Pid, number: libc::c_long, arguments: [u64; 6]) -> Result<i64, TargetError> {
+        remote_call::system_call(self, thread, number, arguments)
+    }
+
     fn system_call_instruction(&mut self) -> Result<RunAddr, TargetError> {
         let maps = Maps::read(self.pid())?;
-        let found = remote_call::find_instruction(&self.memory, &maps);
+        let found = remote_call::find_code(&self.memory, &maps, &remote_call::SYSTEM_CALL);
         found.ok_or_else(|| self.failed("a system call", "there is no instruction for it in its memory"))
     }
 }

@@ -81,6 +81,9 @@ pub(crate) trait Traced {
     /// as well.
     fn settle(&mut self, thread: Pid) -> Result<(), TargetError>;
 
+    /// Has a thread make a system call. Returns what the kernel does: a negative number is an error's.
+    fn system_call(&mut self, thread: Pid, number: libc::c_long, arguments: [u64; 6]) -> Result<i64, TargetError>;
+
     /// Where a `syscall` instruction stands.
     fn system_call_instruction(&mut self) -> Result<RunAddr, TargetError>;
 

@@ -24,6 +24,8 @@ pub struct Admission {
     pub stack: [u64; 2],
     /// That thread's thread pointer (fs), 0: it has ended.
     pub first_thread: u64,
+    /// Written by the object: how it ended, an [`Admitted`].
+    pub admitted: u64,
     /// Written by the object: the addresses of its routines.
     pub routines: Routines,
 }
@@ -42,7 +44,7 @@ pub struct Routines {
 
 impl Admission {
     /// Includes the version: change it with any layout in this file.
-    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE2");
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE3");
     /// Its length, bytes.
     pub const LEN_BYTES: usize = size_of::<Admission>();
 
@@ -58,6 +60,7 @@ impl Admission {
             self.stack[0],
             self.stack[1],
             self.first_thread,
+            self.admitted,
             self.routines.count,
             self.routines.enter,
             self.routines.leave,
@@ -69,30 +72,32 @@ impl Admission {
         bytes
     }
 
-    /// The routines in the bytes of one that the object has been given; `None`: there are too few.
-    pub fn routines_in(bytes: &[u8]) -> Option<Routines> {
+    /// What the object has written into the bytes that it has been given: how it ended, and its routines. `None`: the
+    /// bytes are too few, or the first is no such number.
+    pub fn answer_in(bytes: &[u8]) -> Option<(Admitted, Routines)> {
         let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let admitted = Admitted::from_u64(word(core::mem::offset_of!(Admission, admitted))?)?;
         let at = core::mem::offset_of!(Admission, routines);
-        Some(Routines { count: word(at)?, enter: word(at + 8)?, leave: word(at + 16)? })
+        Some((admitted, Routines { count: word(at)?, enter: word(at + 8)?, leave: word(at + 16)? }))
     }
 }
 
-/// How it ended that the injected object was to begin: the result of its first routine.
+/// How it ended that the injected object was to begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Admitted {
     /// It takes part: its slot is live.
-    Yes = 0,
+    Yes = 1,
     /// The memories are not a session's of this build.
-    OtherSession = 1,
+    OtherSession = 2,
     /// All slots are taken.
-    NoSlot = 2,
+    NoSlot = 3,
     /// The kernel gives the process no memory.
-    NoMemory = 3,
+    NoMemory = 4,
 }
 
 impl Admitted {
-    /// The result with this number; `None`: there is none.
+    /// The result with this number; `None`: there is none. 0 is none: it has not begun.
     pub fn from_u64(value: u64) -> Option<Admitted> {
         [Admitted::Yes, Admitted::OtherSession, Admitted::NoSlot, Admitted::NoMemory]
             .into_iter()
@@ -100,7 +105,7 @@ impl Admitted {
     }
 }
 
-/// The dynamic symbol of the injected object's first routine, `extern "C" fn(*mut Admission) -> u64`, an [`Admitted`].
+/// The dynamic symbol of the injected object's first routine, `extern "C" fn(*mut Admission)`.
 pub const JOIN: &str = "callpath_join";
 
 /// A context that a thread was in at a probe: what tells that it is there again, and where it counts.

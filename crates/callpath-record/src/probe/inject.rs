@@ -107,16 +107,15 @@ impl Injected {
         // At the bottom of the stack that the routine begins on; it does not come down there.
         halted.write(stack, &admission.to_bytes())?;
         let top = RunAddr(stack.0 + STACK_BYTES);
-        let result = halted.call(join, [stack.0, 0, 0, 0, 0, 0], top)?;
-        match Admitted::from_u64(result) {
-            Some(Admitted::Yes) => {}
-            Some(Admitted::OtherSession) | None => return Err(unusable("it is of another build")),
-            Some(Admitted::NoSlot) => return Err(unusable("too many processes are measured")),
-            Some(Admitted::NoMemory) => return Err(unusable("the process gets no memory")),
-        }
+        halted.call(join, [stack.0, 0, 0, 0, 0, 0], top)?;
         let mut bytes = [0; Admission::LEN_BYTES];
         halted.read(stack, &mut bytes)?;
-        let routines = Admission::routines_in(&bytes).ok_or_else(|| unusable("it names no routines"))?;
+        let routines = match Admission::answer_in(&bytes) {
+            Some((Admitted::Yes, routines)) => routines,
+            Some((Admitted::OtherSession, _)) | None => return Err(unusable("it is of another build")),
+            Some((Admitted::NoSlot, _)) => return Err(unusable("too many processes are measured")),
+            Some((Admitted::NoMemory, _)) => return Err(unusable("the process gets no memory")),
+        };
         halted.system_call(libc::SYS_munmap, [stack.0, STACK_BYTES, 0, 0, 0, 0])?;
         halted.release()?;
         Ok(Injected { routines })

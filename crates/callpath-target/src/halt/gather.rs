@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::release::let_go;
+use super::shelter::Shelter;
 use super::tracer::{Patience, Thread, Tracer, look};
 use super::{refusal, sharers};
 use crate::error::TargetError;
@@ -25,6 +26,8 @@ impl Tracer {
     /// As [`super::Halted::halt`]. After an error, the calling thread must end: then the kernel lets the threads go.
     pub(super) fn gather(pid: Pid, at_most: Duration) -> Result<Tracer, TargetError> {
         refusal::check(pid)?;
+        // Before the program stands still.
+        let shelter = Shelter::find(pid);
         let started = Instant::now();
         let mut gathering = Gathering { pid, threads: Vec::new(), started, at_most, since: None };
         let mut processes = vec![pid];
@@ -46,8 +49,14 @@ impl Tracer {
             drop(let_go(&mut threads));
             return Err(error);
         }
-        let tracer = Tracer::new(pid, threads, since.unwrap_or(started))?;
+        let mut tracer = Tracer::new(pid, threads, since.unwrap_or(started))?;
+        tracer.shelter = shelter;
         refusal::check_stopped(&tracer)?;
+        // A signal that is about to be delivered would be lost if callpath were killed.
+        let with_signal = tracer.threads.iter().filter(|thread| thread.signal.is_some());
+        for tid in with_signal.map(|thread| thread.tid).collect::<Vec<_>>() {
+            tracer.requeue(tid)?;
+        }
         Ok(tracer)
     }
 }

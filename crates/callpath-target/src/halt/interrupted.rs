@@ -37,13 +37,25 @@ const SYS_IO_PGETEVENTS: libc::c_long = 333;
 /// Of such calls, those with a signal mask of their own. Made anew, they see signals that they let through.
 const WITH_MASK: [libc::c_long; 3] = [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, SYS_IO_PGETEVENTS];
 
+/// Whether a thread is in a system call that the kernel makes anew when it runs on.
+pub(super) fn is_restarted(registers: &libc::user_regs_struct) -> bool {
+    /// ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK
+    const RESTARTED: [i64; 4] = [-512, -513, -514, -516];
+    registers.orig_rax as i64 >= 0 && RESTARTED.contains(&(registers.rax as i64))
+}
+
+/// Whether it is in one that fails because it was interrupted.
+pub(super) fn has_failed(registers: &libc::user_regs_struct) -> bool {
+    registers.orig_rax as i64 >= 0 && registers.rax as i64 == -i64::from(libc::EINTR)
+}
+
 impl Thread {
     /// Once it has stopped: notes whether it is in such a call, and has it made anew unless a signal is about to
     /// interrupt it anyway. Should callpath be killed, that holds.
     pub(super) fn note_call(&mut self) -> Result<(), TargetError> {
         let registers = ptrace::registers(self.tid)?;
         let call = registers.orig_rax as libc::c_long;
-        let is_failed = call >= 0 && registers.rax as i64 == -i64::from(libc::EINTR);
+        let is_failed = has_failed(&registers);
         self.call = Some(call).filter(|call| is_failed && (MADE_ANEW.contains(call) || WITH_MASK.contains(call)));
         self.decide_call()
     }

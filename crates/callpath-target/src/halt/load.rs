@@ -6,8 +6,8 @@ use super::tracer::Tracer;
 use crate::error::TargetError;
 use crate::object::FreestandingObject;
 use crate::pid::Pid;
-use crate::remote_call;
 use crate::remote_memory::{self, Mapping, PAGE_BYTES};
+use crate::traced::Traced;
 
 /// An object in a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,7 +79,7 @@ impl Tracer {
             return Ok(());
         }
         let arguments = [base.0.wrapping_add(range.start), range.end - range.start, protection as u64, 0, 0, 0];
-        let protected = remote_call::system_call(self, thread, libc::SYS_mprotect, arguments)?;
+        let protected = Traced::system_call(self, thread, libc::SYS_mprotect, arguments)?;
         remote_memory::checked(self, "protecting memory", protected).map(drop)
     }
 }

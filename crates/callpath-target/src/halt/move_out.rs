@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use callpath_format::address::RunAddr;
 
+use super::interrupted::{has_failed, is_restarted};
 use super::signal_frames::{Interrupted, SignalFrames};
 use super::tracer::Tracer;
 use crate::error::TargetError;
@@ -62,7 +63,8 @@ impl Tracer {
         let inside = |at| is_inside(changing, at);
         let at = RunAddr(registers.rip);
         // It may go on behind the call, or make it anew.
-        let call = is_interrupted(&registers).then(|| RunAddr(at.0.wrapping_sub(SYSTEM_CALL.len() as u64)));
+        let call = (is_restarted(&registers) || has_failed(&registers))
+            .then(|| RunAddr(at.0.wrapping_sub(SYSTEM_CALL.len() as u64)));
         if !inside(at) && !call.is_some_and(inside) {
             return Ok(false);
         }
@@ -92,7 +94,8 @@ impl Tracer {
             return Err(self.in_the_way(tid, at, "ignores SIGTRAP: it cannot be run on step by step"));
         }
         self.requeue(tid)?;
-        let before = Before::note(self, tid, !trap)?;
+        let before = Before::note(self, tid)?;
+        ptrace::set_signal_mask(tid, !trap)?;
         let outcome = self.steps(tid, inside);
         let now = ptrace::registers(tid)?;
         self.settle(tid)?;
@@ -134,12 +137,4 @@ impl Tracer {
 /// Whether an address is behind the first byte of bytes that change, and before their end.
 fn is_inside(changing: &[Range<RunAddr>], at: RunAddr) -> bool {
     changing.iter().any(|range| range.start < at && at < range.end)
-}
-
-/// Whether the thread is in a system call that may be made anew.
-fn is_interrupted(registers: &libc::user_regs_struct) -> bool {
-    /// ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK
-    const RESTARTED: [i64; 4] = [-512, -513, -514, -516];
-    let result = registers.rax as i64;
-    registers.orig_rax as i64 >= 0 && (RESTARTED.contains(&result) || result == -i64::from(libc::EINTR))
 }

@@ -9,7 +9,8 @@ use crate::task_status::TaskStatus;
 impl Tracer {
     /// As [`super::Halted::release`].
     pub(super) fn release(&mut self) -> Result<(), TargetError> {
-        let_go(&mut self.threads)
+        let given_back = self.give_back();
+        let_go(&mut self.threads).and(given_back)
     }
 }
 

@@ -4,34 +4,52 @@ use std::time::Instant;
 
 use callpath_format::address::RunAddr;
 
+use super::borrowed::Borrowed;
 use super::tracer::{RUN_AT_MOST, Tracer};
 use crate::error::TargetError;
 use crate::pid::Pid;
 use crate::ptrace::{self, Stop};
-use crate::remote_call::{Before, SYSTEM_CALL};
+use crate::remote_call::SYSTEM_CALL;
 use crate::task_status::{TaskStatus, bit};
 use crate::traced::Traced;
 
 /// Signals by which a fault is told. The kernel would take their handlers from a program that holds them back.
 const FAULTS: [i32; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+const ALL_SIGNALS: u64 = u64::MAX;
+
+/// Where a routine returns to.
+struct Return {
+    /// The code's address lies there: rsp when the routine begins.
+    rsp: u64,
+    /// That code is a system call, and ends there: the thread stops as it begins, so no signal is needed.
+    behind: RunAddr,
+}
 
 impl Tracer {
     /// As [`super::Halted::call`].
-    pub(super) fn call(&mut self, routine: RunAddr, arguments: [u64; 6], stack: RunAddr) -> Result<u64, TargetError> {
-        let thread = self.caller()?;
+    pub(super) fn call(&mut self, routine: RunAddr, arguments: [u64; 6], stack: RunAddr) -> Result<(), TargetError> {
+        self.borrow()?;
+        let Some(borrowed) = self.borrowed.take() else { return Ok(()) };
+        let called = self.call_on(&borrowed, (routine, arguments), stack);
+        self.borrowed = Some(Borrowed { has_run_routine: true, ..borrowed });
+        called
+    }
+
+    fn call_on(
+        &mut self,
+        borrowed: &Borrowed,
+        (routine, arguments): (RunAddr, [u64; 6]),
+        stack: RunAddr,
+    ) -> Result<(), TargetError> {
+        let Borrowed { thread, idle, .. } = *borrowed;
         if TaskStatus::read(self.pid, thread).is_some_and(|status| status.shadow_stack) {
             return Err(self.routine_failed("its threads have shadow stacks"));
         }
-        // The routine returns to a system call, at whose beginning the thread stops: no signal is needed.
-        let trap = self.system_call_instruction()?;
-        let vectors = ptrace::vector_state(thread)?;
-        let held = FAULTS.iter().fold(u64::MAX, |set, signal| set & !bit(*signal));
-        let before = Before::note(self, thread, held)?;
+        let back = self.lay_out_return(borrowed, stack)?;
         let [rdi, rsi, rdx, rcx, r8, r9] = arguments;
-        let rsp = (stack.0 & !15).wrapping_sub(size_of::<u64>() as u64);
         let registers = libc::user_regs_struct {
             rip: routine.0,
-            rsp,
+            rsp: back.rsp,
             rbp: 0,
             rax: 0,
             orig_rax: u64::MAX,
@@ -41,33 +59,41 @@ impl Tracer {
             rcx,
             r8,
             r9,
-            eflags: before.registers.eflags & !(DIRECTION_FLAG | TRAP_FLAG),
-            ..before.registers
+            eflags: idle.eflags & !(DIRECTION_FLAG | TRAP_FLAG),
+            ..idle
         };
-        let returned = self
-            .memory()
-            .write(rsp, &trap.0.to_le_bytes())
-            .and_then(|()| ptrace::set_registers(thread, &registers))
-            .and_then(|()| {
-                self.run_until = Some(Instant::now() + RUN_AT_MOST);
-                self.run_to_return(thread, trap, rsp)
-            });
+        let held = FAULTS.iter().fold(ALL_SIGNALS, |set, signal| set & !bit(*signal));
+        ptrace::set_signal_mask(thread, held)?;
+        self.run_until = Some(Instant::now() + RUN_AT_MOST);
+        let returned = ptrace::set_registers(thread, &registers).and_then(|()| self.run_to_return(thread, &back));
         self.run_until = None;
-        let settled = match &returned {
+        match &returned {
             // Still running: it must be stopped wherever it is.
-            Err(_) => self.settle_anywhere(thread),
-            Ok(_) => self.settle(thread),
-        };
-        settled?;
-        before.put_back(self, thread)?;
-        ptrace::set_vector_state(thread, &vectors)?;
+            Err(_) => self.settle_anywhere(thread)?,
+            Ok(()) => self.settle(thread)?,
+        }
+        ptrace::set_registers(thread, &idle)?;
+        ptrace::set_signal_mask(thread, ALL_SIGNALS)?;
         returned
     }
 
-    /// Returns the routine's value.
-    fn run_to_return(&mut self, thread: Pid, trap: RunAddr, rsp: u64) -> Result<u64, TargetError> {
-        let (behind, above) =
-            (trap.0.wrapping_add(SYSTEM_CALL.len() as u64), rsp.wrapping_add(size_of::<u64>() as u64));
+    /// Lays out what the routine returns to, at the end of its stack: a frame, where there is a shelter.
+    fn lay_out_return(&mut self, borrowed: &Borrowed, stack: RunAddr) -> Result<Return, TargetError> {
+        let is_sheltered = borrowed.idle.rip != borrowed.calls.0;
+        if let Some((bytes, _)) = borrowed.frame_at(0, self).filter(|_| is_sheltered) {
+            let at = stack.0.wrapping_sub(bytes.len() as u64) & !63;
+            if let (Some((bytes, rsp)), Some(shelter)) = (borrowed.frame_at(at, self), &self.shelter) {
+                self.memory().write(at, &bytes)?;
+                return Ok(Return { rsp, behind: shelter.behind });
+            }
+        }
+        let rsp = (stack.0 & !15).wrapping_sub(size_of::<u64>() as u64);
+        self.memory().write(rsp, &borrowed.calls.0.to_le_bytes())?;
+        Ok(Return { rsp, behind: RunAddr(borrowed.calls.0.wrapping_add(SYSTEM_CALL.len() as u64)) })
+    }
+
+    fn run_to_return(&mut self, thread: Pid, back: &Return) -> Result<(), TargetError> {
+        let above = back.rsp.wrapping_add(size_of::<u64>() as u64);
         loop {
             ptrace::to_system_call(thread)?;
             match self.next_stop(thread)? {
@@ -80,11 +106,10 @@ impl Tracer {
                 Stop::Interrupt | Stop::Event => {}
                 Stop::SystemCall => {
                     let registers = ptrace::registers(thread)?;
-                    if registers.rip == behind && registers.rsp == above {
-                        // Not to be made. Its number is the routine's value.
+                    if registers.rip == back.behind.0 && registers.rsp == above {
+                        // Not to be made.
                         let skipped = libc::user_regs_struct { orig_rax: u64::MAX, ..registers };
-                        ptrace::set_registers(thread, &skipped)?;
-                        return Ok(registers.orig_rax);
+                        return ptrace::set_registers(thread, &skipped);
                     }
                 }
             }

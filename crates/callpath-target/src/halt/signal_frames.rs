@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use callpath_format::address::RunAddr;
 
+use super::shelter::{RETURNS_FROM_SIGNAL, RIP, RSP};
 use crate::maps::{MapEntry, Maps};
 use crate::traced::TracedMemory;
 
@@ -24,9 +25,6 @@ pub(super) struct Interrupted {
 }
 
 const WORD: u64 = 8;
-/// In a frame, of the saved `rsp` and `rip`: behind the code's address, five words and fifteen registers.
-const RSP: u64 = (1 + 5 + 15) * WORD;
-const RIP: u64 = RSP + WORD;
 
 impl<'m> SignalFrames<'m> {
     pub(super) fn new(memory: &'m TracedMemory, maps: Maps) -> SignalFrames<'m> {
@@ -81,7 +79,6 @@ impl<'m> SignalFrames<'m> {
 
     /// Whether the code there is `mov $15, %eax` (or `%rax`) and `syscall`.
     fn is_return(&mut self, at: u64) -> bool {
-        const FORMS: [&[u8]; 2] = [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]];
         if let Some(known) = self.returns.get(&at) {
             return *known;
         }
@@ -90,7 +87,7 @@ impl<'m> SignalFrames<'m> {
         }
         let mut code = [0; 9];
         let got = self.memory.read(at, &mut code);
-        let is = FORMS.iter().any(|form| code.get(..got).is_some_and(|code| code.starts_with(form)));
+        let is = RETURNS_FROM_SIGNAL.iter().any(|form| code.get(..got).is_some_and(|code| code.starts_with(form)));
         self.returns.insert(at, is);
         is
     }

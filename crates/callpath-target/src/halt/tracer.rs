@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use callpath_format::address::RunAddr;
 
+use super::borrowed::Borrowed;
+use super::shelter::Shelter;
 use crate::edits::Edits;
 use crate::error::TargetError;
 use crate::maps::Maps;
@@ -44,6 +46,9 @@ pub(super) struct Tracer {
     pub(super) threads: Vec<Thread>,
     memory: TracedMemory,
     system_call_at: Option<RunAddr>,
+    pub(super) shelter: Option<Shelter>,
+    /// The thread that works for us.
+    pub(super) borrowed: Option<Borrowed>,
     /// When a routine that runs for us has had its time. `None`: each wait has its own.
     pub(super) run_until: Option<Instant>,
 }
@@ -52,7 +57,8 @@ impl Tracer {
     pub(super) fn new(pid: Pid, threads: Vec<Thread>, since: Instant) -> Result<Tracer, TargetError> {
         let living = threads.iter().find(|thread| thread.process == pid).ok_or(TargetError::NoProcess { pid })?;
         let memory = TracedMemory::open(pid, living.tid)?;
-        Ok(Tracer { pid, since, threads, memory, system_call_at: None, run_until: None })
+        let (system_call_at, shelter, borrowed, run_until) = (None, None, None, None);
+        Ok(Tracer { pid, since, threads, memory, system_call_at, shelter, borrowed, run_until })
     }
 
     pub(super) fn memory(&self) -> &TracedMemory {
@@ -67,8 +73,13 @@ impl Tracer {
         found.ok_or_else(|| TargetError::Trace { request: "a thread", pid, source: source() })
     }
 
-    /// A thread that may make system calls, made ready: best one outside of the kernel, with no signal on its way.
+    /// The thread that works for us.
     pub(super) fn caller(&mut self) -> Result<Pid, TargetError> {
+        self.borrow().map(|borrowed| borrowed.thread)
+    }
+
+    /// A thread that may make system calls: best one outside of the kernel, with no signal on its way.
+    pub(super) fn choose_caller(&mut self) -> Result<Pid, TargetError> {
         let mut best: Option<(u32, Pid)> = None;
         for thread in self.threads.iter().filter(|thread| thread.process == self.pid) {
             let Some(status) = TaskStatus::read(thread.process, thread.tid) else { continue };
@@ -130,8 +141,7 @@ impl Tracer {
 
     /// As [`super::Halted::system_call`].
     pub(super) fn system_call(&mut self, number: libc::c_long, arguments: [u64; 6]) -> Result<i64, TargetError> {
-        let thread = self.caller()?;
-        remote_call::system_call(self, thread, number, arguments)
+        self.system_call_on_borrowed(number, arguments)
     }
 
     /// As [`super::Halted::apply`].
@@ -201,6 +211,10 @@ impl Traced for Tracer {
         self.await_interrupt(tid)
     }
 
+    fn system_call(&mut self, _: Pid, number: libc::c_long, arguments: [u64; 6]) -> Result<i64, TargetError> {
+        self.system_call_on_borrowed(number, arguments)
+    }
+
     fn system_call_instruction(&mut self) -> Result<RunAddr, TargetError> {
         if let Some(at) = self.system_call_at {
             return Ok(at);
@@ -209,7 +223,7 @@ impl Traced for Tracer {
             self.threads.iter().find(|thread| thread.process == self.pid).map_or(self.pid, |thread| thread.tid);
         // Of a first thread that has ended, the kernel shows no map.
         let maps = Maps::read(living)?;
-        let found = remote_call::find_instruction(&self.memory, &maps);
+        let found = remote_call::find_code(&self.memory, &maps, &remote_call::SYSTEM_CALL);
         let at = found.ok_or_else(|| self.failed("a system call", "there is no instruction for it in its memory"))?;
         self.system_call_at = Some(at);
         Ok(at)

@@ -9,13 +9,13 @@ use crate::program::{Program, compile, other_user};
 
 const FREESTANDING: &[&str] = &["-O1", "-nostdlib", "-shared", "-fPIC", "-fvisibility=hidden", "-ffreestanding"];
 
-fn object() -> Vec<u8> {
+pub(crate) fn object() -> Vec<u8> {
     let place = tempfile::tempdir().unwrap();
     std::fs::read(compile("routine.c", FREESTANDING, place.path())).unwrap()
 }
 
 /// Memory of the process for a stack: the address past its end.
-fn stack(halted: &Halted) -> RunAddr {
+pub(crate) fn stack(halted: &Halted) -> RunAddr {
     const BYTES: u64 = 64 * 1024;
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
@@ -26,7 +26,12 @@ fn stack(halted: &Halted) -> RunAddr {
 
 fn call_routines(halted: &Halted, object: &LoadedObject) {
     let top = stack(halted);
-    let call = |name, arguments| halted.call(object.symbol(name).unwrap(), arguments, top);
+    let call = |name, arguments| {
+        halted.call(object.symbol(name).unwrap(), arguments, top)?;
+        let mut result = [0; 8];
+        assert_eq!(halted.read(object.symbol("result").unwrap(), &mut result)?, 8);
+        Ok::<u64, TargetError>(u64::from_le_bytes(result))
+    };
     assert_eq!(call("add", [1, 2, 3, 4, 5, 6]).unwrap(), 654_321);
     assert_eq!(call("use", [0; 6]).unwrap(), 41);
     assert_eq!(call("use", [1, 0, 0, 0, 0, 0]).unwrap(), 42);
@@ -81,7 +86,7 @@ fn a_routine_that_does_not_return_is_given_up() {
     let loaded = halted.load(&object(), None).unwrap();
     let top = stack(&halted);
     assert!(halted.call(loaded.symbol("forever").unwrap(), [0; 6], top).is_err());
-    assert_eq!(halted.call(loaded.symbol("use").unwrap(), [0; 6], top).unwrap(), 41);
+    call_routines(&halted, &loaded);
     halted.release().unwrap();
     program.ends_rightly();
 }

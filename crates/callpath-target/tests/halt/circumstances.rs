@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use callpath_target::{Halted, Pid, TargetError};
 
+use crate::changes::{object, stack};
 use crate::program::{Program, other_user};
 
 fn odd(name: &str) -> Program {
@@ -206,16 +207,34 @@ fn halts_and_waits_to_be_killed() {
     };
     halted.system_call(libc::SYS_getpid, [0; 6]).unwrap();
     println!("\nhalted");
-    std::thread::sleep(Duration::from_secs(60));
-    halted.release().unwrap();
+    let work: Box<dyn Fn()> = match std::env::var(WORK).unwrap_or_default().as_str() {
+        "calls" => Box::new(|| assert!(halted.system_call(libc::SYS_sched_yield, [0; 6]).is_ok())),
+        "borrows" => Box::new(|| {
+            halted.system_call(libc::SYS_getpid, [0; 6]).unwrap();
+            halted.registers(halted.pid()).unwrap();
+        }),
+        "routines" => {
+            let loaded = halted.load(&object(), None).unwrap();
+            let (work, top) = (loaded.symbol("work").unwrap(), stack(&halted));
+            Box::new(move || halted.call(work, [100_000, 0, 0, 0, 0, 0], top).unwrap())
+        }
+        _ => Box::new(|| std::thread::sleep(Duration::from_secs(60))),
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < until {
+        work();
+    }
 }
 
+/// What that copy is at when it is killed.
+const WORK: &str = "CALLPATH_TEST_WORK";
+
 /// A copy of this test that halts a process.
-fn halting(program: &Program, user: Option<u32>) -> (Child, BufReader<ChildStdout>) {
+fn halting(program: &Program, work: &str, user: Option<u32>) -> (Child, BufReader<ChildStdout>) {
     use std::os::unix::process::CommandExt;
     let mut tracer = Command::new(std::env::current_exe().unwrap());
     tracer.args(["--exact", "circumstances::halts_and_waits_to_be_killed", "--ignored", "--nocapture"]);
-    tracer.env(TO_HALT, program.pid().to_string()).stdout(Stdio::piped());
+    tracer.env(TO_HALT, program.pid().to_string()).env(WORK, work).stdout(Stdio::piped());
     user.map(|user| tracer.uid(user));
     let mut tracer = tracer.spawn().unwrap();
     let output = BufReader::new(tracer.stdout.take().unwrap());
@@ -227,7 +246,7 @@ fn another_users_process() {
     // Only root can become another user.
     let Some(user) = other_user() else { return };
     let program = Program::start("computes.c", &[]);
-    let (mut tracer, mut output) = halting(&program, Some(user));
+    let (mut tracer, mut output) = halting(&program, "", Some(user));
     let mut text = String::new();
     output.read_to_string(&mut text).unwrap();
     assert!(text.contains("it belongs to another user (0, callpath runs as 65534)"), "{text}");
@@ -236,17 +255,15 @@ fn another_users_process() {
     program.ends_rightly();
 }
 
-#[test]
-fn a_program_runs_on_when_its_tracer_is_killed() {
-    let program = Program::start("busy.c", &[]);
-    for _ in 0..10 {
-        let (mut tracer, mut output) = halting(&program, None);
+/// Has a tracer killed some times, in the middle of its work.
+fn killed(program: &Program, work: &str) {
+    for wait_us in (0..5000).step_by(1000) {
+        let (mut tracer, mut output) = halting(program, work, None);
         let mut line = String::new();
-        while line != "halted\n" {
-            line.clear();
-            assert!(output.read_line(&mut line).unwrap() > 0);
+        while !line.ends_with("\nhalted\n") {
+            assert!(output.read_line(&mut line).unwrap() > 0, "{work}: {line}");
         }
-        program.await_state('t');
+        std::thread::sleep(Duration::from_micros(wait_us));
         tracer.kill().unwrap();
         tracer.wait().unwrap();
         output.read_to_string(&mut line).unwrap();
@@ -255,6 +272,27 @@ fn a_program_runs_on_when_its_tracer_is_killed() {
             assert!(Instant::now() < until);
             std::thread::yield_now();
         }
+    }
+}
+
+#[test]
+fn a_program_runs_on_when_its_tracer_is_killed() {
+    for source in ["busy.c", "computes.c"] {
+        let program = Program::start(source, &[]);
+        for work in ["", "calls", "borrows", "routines"] {
+            killed(&program, work);
+        }
+        program.ends_rightly();
+    }
+}
+
+/// A thread that waited for something waits on.
+#[test]
+fn a_program_that_sleeps_does_so_when_its_tracer_is_killed() {
+    let program = Program::start("waits.c", &["nanosleep"]);
+    for work in ["calls", "routines"] {
+        program.await_state('S');
+        killed(&program, work);
     }
     program.ends_rightly();
 }

@@ -189,10 +189,8 @@ fn by_one_that_is_killed() {
     }
 }
 
-/// At any moment, too. A thread that makes a call for callpath at that moment goes on from there, and the process ends
-/// by a signal: the kernel lets threads go as they are.
+/// At any moment, too.
 #[test]
-#[ignore = "a process may end if callpath is killed while a thread of it makes a call for callpath"]
 fn by_one_that_is_killed_as_it_comes() {
     for wait_ms in (0..200).step_by(10) {
         let crew = Crew::new();
