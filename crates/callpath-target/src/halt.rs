@@ -208,6 +208,15 @@ impl Halted {
         self.worker.with(|tracer| tracer.undo(edits))
     }
 
+    /// As [`Halted::release`]; one thread stays for a moment, in which it registers the process for what [`Halted::apply`]
+    /// needs: the kernel takes some 20 ms for that, in which the others should not stand still.
+    ///
+    /// # Errors
+    /// If a thread cannot be let go.
+    pub fn release_for_changes(self) -> Result<Duration, TargetError> {
+        self.worker.with(Tracer::release_for_changes)
+    }
+
     /// Lets the threads run on, their pending signals delivered. Returns how long the process stood still.
     ///
     /// # Errors

@@ -117,7 +117,7 @@ impl Injected {
             Some((Admitted::NoMemory, _)) => return Err(unusable("the process gets no memory")),
         };
         halted.system_call(libc::SYS_munmap, [stack.0, STACK_BYTES, 0, 0, 0, 0])?;
-        halted.release()?;
+        halted.release_for_changes()?;
         Ok(Injected { routines })
     }
 }

@@ -42,7 +42,7 @@ impl Tracer {
     /// Has a thread work for us, unless one does already.
     pub(super) fn borrow(&mut self) -> Result<&mut Borrowed, TargetError> {
         if self.borrowed.is_none() {
-            let thread = self.choose_caller()?;
+            let thread = self.choose_caller(false)?;
             let borrowed = self.make_ready(thread)?;
             self.borrowed = Some(borrowed);
         }
@@ -50,7 +50,7 @@ impl Tracer {
         self.borrowed.as_mut().ok_or(TargetError::NoProcess { pid })
     }
 
-    fn make_ready(&mut self, thread: Pid) -> Result<Borrowed, TargetError> {
+    pub(super) fn make_ready(&mut self, thread: Pid) -> Result<Borrowed, TargetError> {
         let before = Before::note(self, thread)?;
         let vectors = ptrace::vector_state(thread)?;
         let frame = self.write_frame(&before, &vectors)?;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use callpath_format::address::RunAddr;
 
 use super::borrowed::Borrowed;
+use super::release::let_go;
 use super::shelter::Shelter;
 use crate::edits::Edits;
 use crate::error::TargetError;
@@ -15,6 +16,9 @@ use crate::ptrace::{self, Stop};
 use crate::remote_call;
 use crate::task_status::TaskStatus;
 use crate::traced::{Traced, TracedMemory};
+
+/// Of `membarrier`: registers a process. With several threads the kernel waits for all processors, some 20 ms.
+const REGISTER_SYNC_CORE: u64 = 1 << 6;
 
 /// How long a thread may run for us between two stops.
 pub(super) const RUN_AT_MOST: Duration = Duration::from_secs(5);
@@ -78,8 +82,9 @@ impl Tracer {
         self.borrow().map(|borrowed| borrowed.thread)
     }
 
-    /// A thread that may make system calls: best one outside of the kernel, with no signal on its way.
-    pub(super) fn choose_caller(&mut self) -> Result<Pid, TargetError> {
+    /// A thread that may make system calls, best one with no signal on its way: one outside of the kernel, or one that
+    /// `waits` in it.
+    pub(super) fn choose_caller(&mut self, waits: bool) -> Result<Pid, TargetError> {
         let mut best: Option<(u32, Pid)> = None;
         for thread in self.threads.iter().filter(|thread| thread.process == self.pid) {
             let Some(status) = TaskStatus::read(thread.process, thread.tid) else { continue };
@@ -87,7 +92,7 @@ impl Tracer {
                 continue;
             }
             let Ok(registers) = ptrace::registers(thread.tid) else { continue };
-            let in_call = u32::from(registers.orig_rax as i64 >= 0);
+            let in_call = u32::from((registers.orig_rax as i64 >= 0) != waits);
             let with_signal = if thread.signal.is_some() { 2 } else { 0 };
             let shadowed = if status.shadow_stack { 4 } else { 0 };
             let cost = in_call + with_signal + shadowed;
@@ -170,12 +175,27 @@ impl Tracer {
     /// and the thread again must do: in them, kernels in use have always loaded CR3 or returned by `iret`.
     fn synchronise(&mut self) {
         const SYNC_CORE: u64 = 1 << 5;
-        const REGISTER_SYNC_CORE: u64 = 1 << 6;
         let mut command = |command| self.system_call(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]);
         if matches!(command(SYNC_CORE), Ok(error) if error == -i64::from(libc::EPERM)) {
             // Not registered.
             drop(command(REGISTER_SYNC_CORE).and_then(|_| command(SYNC_CORE)));
         }
+    }
+
+    /// As [`super::Halted::release_for_changes`].
+    pub(super) fn release_for_changes(&mut self) -> Result<Duration, TargetError> {
+        self.give_back()?;
+        let chosen = self.choose_caller(true)?;
+        let borrowed = self.make_ready(chosen)?;
+        self.borrowed = Some(borrowed);
+        let (mut others, one) = std::mem::take(&mut self.threads).into_iter().partition(|thread| thread.tid != chosen);
+        self.threads = one;
+        let let_go = let_go(&mut others);
+        let stood_still = self.since.elapsed();
+        // Where it cannot be done, it is tried again when it is needed.
+        drop(self.system_call_on_borrowed(libc::SYS_membarrier, [REGISTER_SYNC_CORE, 0, 0, 0, 0, 0]));
+        self.release().and(let_go)?;
+        Ok(stood_still)
     }
 }
 
