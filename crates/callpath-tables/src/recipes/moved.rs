@@ -389,3 +389,41 @@ fn mentions(expressions: &[u8], reg: Reg) -> bool {
     const FIRST: u8 = 0x70;
     expressions.iter().any(|byte| usize::from(byte.wrapping_sub(FIRST)) == reg.index())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RSP_BY_8: Recipe = Recipe::with_cfa(Cfa::Register { reg: Reg::RSP, disp: 8 });
+
+    #[test]
+    fn a_lower_rsp_moves_what_counts_from_it() {
+        let mut recipe = RSP_BY_8;
+        recipe.registers[Reg::RBP.index()] = Rule::AtCfa(-16);
+        recipe.registers[Reg::RBX.index()] = Rule::AtRegister(Reg::RSP, 24);
+        lower(&mut recipe, 136, &[]).expect("it can be written");
+        assert_eq!(recipe.cfa, Cfa::Register { reg: Reg::RSP, disp: 144 });
+        assert_eq!(recipe.registers[Reg::RBP.index()], Rule::AtCfa(-16));
+        assert_eq!(recipe.registers[Reg::RBX.index()], Rule::AtRegister(Reg::RSP, 160));
+        // Another base is where it was; an expression over rsp is not understood.
+        let framed = Recipe::with_cfa(Cfa::Register { reg: Reg::RBP, disp: 16 });
+        let mut recipe = framed;
+        lower(&mut recipe, 136, &[]).expect("it can be written");
+        assert_eq!(recipe, framed);
+        assert_eq!(lower(&mut recipe, 136, &[0x77, 8]), None);
+        assert_eq!(lower(&mut recipe, 0, &[0x77, 8]), Some(()));
+    }
+
+    #[test]
+    fn a_frame_by_rax_is_found_where_that_waits() {
+        let by_rax = Recipe::with_cfa(Cfa::Register { reg: Reg::RAX, disp: 8 });
+        let mut recipe = by_rax;
+        move_rax(&mut recipe, Rax::OnStack, &[]).expect("it can be written");
+        assert_eq!(recipe.cfa, Cfa::Deref { reg: Reg::RSP, disp: 0, add: 8 });
+        let mut recipe = by_rax;
+        assert_eq!(move_rax(&mut recipe, Rax::InCell, &[]), None);
+        assert_eq!(move_rax(&mut recipe, Rax::InPlace, &[]), Some(()));
+        let mut recipe = RSP_BY_8;
+        assert_eq!(move_rax(&mut recipe, Rax::InCell, &[]), Some(()));
+    }
+}

@@ -2,8 +2,8 @@
 
 use callpath_format::address::LinkAddr;
 
-use super::Rax;
 use super::patch::DirectBranch;
+use super::plan::Rax;
 use super::refusal::{Reason, Refusal};
 use crate::{encode, encoding};
 

@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
 
-use super::Rax;
 use super::assembler::{Assembler, Target};
 use super::body::{Body, Step};
 use super::calls;
 use super::inserted::{self, Spot};
 use super::patch::DirectBranch;
-use super::plan::{Place, Plan};
+use super::plan::{Place, Plan, Rax};
 use super::refusal::{Reason, Refusal};
 use crate::encoding;
 use crate::graph::EdgeKind;

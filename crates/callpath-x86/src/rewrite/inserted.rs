@@ -4,9 +4,8 @@
 
 use callpath_format::address::LinkAddr;
 
-use super::Rax;
 use super::assembler::{Assembler, Target};
-use super::plan::{Cell, Operation, Plan};
+use super::plan::{Cell, Operation, Plan, Rax};
 use super::refusal::{Reason, Refusal};
 use crate::encode::{self, Encoded, Register, Word};
 use crate::liveness::LiveSet;

@@ -40,7 +40,7 @@ use rustc_hash::FxHashMap;
 pub use exits::{Exit, ExitKind, Exits, LeftOut, exits};
 pub use fuzzing::fuzz_rewrite;
 pub use patch::{DirectBranch, Patch};
-pub use plan::{Cell, Operation, Place, Plan};
+pub use plan::{Cell, Operation, Place, Plan, Rax};
 pub use refusal::{Reason, Refusal};
 pub use thunk::{THUNK_LEN_BYTES, THUNK_PUSH_BYTES, thunk};
 
@@ -109,17 +109,6 @@ pub struct Rewritten {
     pub at_home: u32,
     /// Calls that the copy makes itself, ascending: at home they would leave no room.
     pub from_copy: Vec<LinkAddr>,
-}
-
-/// Where the value of rax is while inserted code runs.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Rax {
-    /// In rax.
-    InPlace,
-    /// In the word that rsp points at.
-    OnStack,
-    /// In the plan's spill cell.
-    InCell,
 }
 
 impl Rewritten {
