@@ -149,7 +149,8 @@ impl<'p, 'm> Tree<'p, 'm> {
         let (Some(node), Some(sums)) = (arena.get::<Node>(at), self.process.session.columns.of_node(arena, at)) else {
             return false;
         };
-        for (sum, value) in sums.iter().zip(values) {
+        // A call that a probe counts while a handler has interrupted this is not undone.
+        for (sum, value) in sums.iter().zip(values).filter(|(_, value)| *value != 0) {
             sum.store(sum.load(Relaxed).wrapping_add(value), Relaxed);
         }
         node.samples.store(node.samples.load(Relaxed).wrapping_add(samples), Relaxed);

@@ -24,6 +24,8 @@ pub struct Admission {
     pub stack: [u64; 2],
     /// That thread's thread pointer (fs), 0: it has ended.
     pub first_thread: u64,
+    /// The number of the slot that the process has taken already, + 1; 0: it takes one.
+    pub slot: u64,
     /// Written by the object: the addresses of its routines.
     pub routines: Routines,
 }
@@ -42,7 +44,7 @@ pub struct Routines {
 
 impl Admission {
     /// Includes the version: change it with any layout in this file.
-    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE2");
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE3");
     /// Its length, bytes.
     pub const LEN_BYTES: usize = size_of::<Admission>();
 
@@ -58,6 +60,7 @@ impl Admission {
             self.stack[0],
             self.stack[1],
             self.first_thread,
+            self.slot,
             self.routines.count,
             self.routines.enter,
             self.routines.leave,
@@ -85,7 +88,7 @@ pub enum Admitted {
     Yes = 0,
     /// The memories are not a session's of this build.
     OtherSession = 1,
-    /// All slots are taken.
+    /// All slots are taken, or the process's own is no slot.
     NoSlot = 2,
     /// The kernel gives the process no memory.
     NoMemory = 3,

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::shared::probe::{Admission, Admitted, JOIN, Routines};
-use callpath_target::{Halted, Maps, Pid, StepOptions, Stepper};
+use callpath_target::{Halted, MapEntry, Maps, Pid, StepOptions, Stepper};
 
 use crate::error::RecordError;
 use crate::moved::MovedCode;
@@ -80,7 +80,12 @@ pub(crate) struct Injected {
 
 impl Injected {
     /// Maps the object and both memories, and lets the object begin.
-    pub(super) fn into(pid: Pid, recorder: &mut Recorder<'_>, object: &[u8]) -> Result<Injected, RecordError> {
+    /// `slot`: the one that the process has taken already, if it is sampled.
+    pub(super) fn into(
+        (pid, slot): (Pid, Option<usize>),
+        recorder: &mut Recorder<'_>,
+        object: &[u8],
+    ) -> Result<Injected, RecordError> {
         let shared = &mut recorder.shared;
         let table = shared.modules.table_of_object(object, OBJECT_NAME);
         let halted = halt(pid)?;
@@ -102,6 +107,7 @@ impl Injected {
             published: published.0,
             published_len_bytes: shared.allocator.head().published_len_bytes,
             pid: u64::from(pid.0),
+            slot: slot.map_or(0, |slot| slot as u64 + 1),
             ..Admission::default()
         };
         if let Some(first) = first {
@@ -128,6 +134,15 @@ impl Injected {
         halted.system_call(libc::SYS_munmap, [stack.0, STACK_BYTES, 0, 0, 0, 0])?;
         halted.release()?;
         Ok(Injected { routines })
+    }
+}
+
+impl Injected {
+    /// Whether it is still there: the process may have executed another program.
+    pub(super) fn is_in(&self, maps: &Maps) -> bool {
+        let routine = RunAddr(self.routines.count);
+        let holds = |entry: &MapEntry| entry.start <= routine && routine < entry.end;
+        maps.entries.iter().any(|entry| entry.executable && entry.file.is_none() && holds(entry))
     }
 }
 

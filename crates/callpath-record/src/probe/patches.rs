@@ -292,7 +292,7 @@ impl<'o> Probes<'o> {
         // Where a library is mapped anew, what stands there is its file's.
         self.modules.retain(|module| module.loaded.is_in(&maps) && module.is_in_force(pid));
         self.others.retain(|loaded| loaded.is_in(&maps));
-        if !recorder.shared.allocator.is_mapped_in(&maps) {
+        if !recorder.shared.allocator.is_mapped_in(&maps) || !injected.is_in(&maps) {
             if !maps.entries.is_empty() {
                 recorder.note("the process executed another program, which is not probed");
             }
