@@ -23,7 +23,7 @@ use thread::{Adder, Merged};
 use crate::links::{LinkRater, Modules};
 use crate::names::ModuleNames;
 use callpath_measurement::{Measurement, MeasurementError, PackFile, ProcessFile, SampleTally};
-use callpath_schema::ProbeAccount;
+use callpath_schema::{Metric, MetricId, ProbeAccount};
 
 /// The profile of a measurement.
 pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress: Progress<'_>) -> Profile {
@@ -90,6 +90,12 @@ impl Attribution {
     fn profile(&mut self, measurement: &Measurement) -> (Profile, Vec<String>) {
         // Ranks may have been recorded by different events each.
         let mut metrics = measurement.session.metrics.clone();
+        // What is sampled comes before what probes measure, whose columns come first in the program.
+        metrics.sort_by_key(|metric| match metric.source {
+            MetricSource::Probes => 1,
+            MetricSource::Samples => 2,
+            _ => 0,
+        });
         let of_process = |process| columns_for(&mut metrics, &measurement.session_of(process).metrics);
         let columns: Vec<Vec<usize>> = measurement.processes.iter().map(of_process).collect();
         let mut profile = Profile::new(metrics);
@@ -99,12 +105,25 @@ impl Attribution {
             found.add_process(measurement, process, Recorded { modules: &modules, columns });
         }
         describe(&mut profile, measurement);
-        // Each entry of a probed function that was counted is a sample.
-        let hits = profile.quality.taken;
+        // Each entry of a probed function that was counted; where nothing else is measured it is a sample.
+        let is_sampled = |metric: &Metric| matches!(metric.source, MetricSource::Clock | MetricSource::Kernel);
+        let hits = if profile.metrics.iter().any(is_sampled) { calls_of(measurement) } else { profile.quality.taken };
         profile.quality.probes = measurement.session.probes.clone().map(|probes| ProbeAccount { hits, ..probes });
         let notes = code_notes(&profile, measurement, &self.code);
         (profile, notes)
     }
+}
+
+/// How often probed functions were called.
+fn calls_of(measurement: &Measurement) -> u64 {
+    let of_process = |process: &ProcessFile| {
+        let metrics = &measurement.session_of(process).metrics;
+        let calls = metrics.iter().position(|metric| metric.id == Some(MetricId::CALLS));
+        let total =
+            |calls| process.threads.iter().fold(0, |sum: u64, thread| sum.saturating_add(thread.tree.total(calls)));
+        calls.map_or(0, total)
+    };
+    measurement.processes.iter().map(of_process).fold(0, u64::saturating_add)
 }
 
 /// What the indices in a process's files stand for.

@@ -113,7 +113,7 @@ pub(crate) fn of_call(sample: &Sample<'_, '_>, stack: &mut Stack, each: impl FnM
     let walked = Walked { root: ArenaRef(root.load(Relaxed)), frames, noting: None };
     let node = Tree::new(process, thread).and_then(|mut tree| walker.insert(walked, &mut tree, stack));
     if wants_map {
-        want_map(process, thread);
+        want_map(process);
     }
     match node {
         None => Path::NoMemory,
@@ -122,15 +122,16 @@ pub(crate) fn of_call(sample: &Sample<'_, '_>, stack: &mut Stack, each: impl FnM
     }
 }
 
-/// Has the recorder read the process's memory map again, every tenth of a second at most. Only the paths of calls call
-/// this: a thread that is sampled keeps something else in `throttled_until`.
+/// Has the recorder read the process's memory map again, every tenth of a second at most.
 #[cold]
-fn want_map(process: &Process<'_>, thread: Thread<'_>) {
+fn want_map(process: &Process<'_>) {
     const EVERY_MS: u64 = 100;
+    /// When it may be wanted again, ticks.
+    static WANTED_UNTIL: AtomicU64 = AtomicU64::new(0);
     let now = clock::ticks();
-    if now >= thread.record.throttled_until.load(Relaxed) {
+    if now >= WANTED_UNTIL.load(Relaxed) {
         let until = now.saturating_add(process.session.settings.ticks_per_ms.saturating_mul(EVERY_MS));
-        thread.record.throttled_until.store(until, Relaxed);
+        WANTED_UNTIL.store(until, Relaxed);
         process.slot.map_wanted.fetch_add(1, Relaxed);
         process.ring();
     }

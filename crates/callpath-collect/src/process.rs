@@ -84,12 +84,20 @@ impl<'m> Process<'m> {
                     .compare_exchange(SlotState::FREE, SlotState::CLAIMED, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
             {
-                let bases = session.columns.bases(&arena, index)?;
-                return Some(Process { arena, published, session, slot, bases, slot_index: index as u32, stubs });
+                return Process::in_slot(arena, published, index).map(|process| Process { stubs, ..process });
             }
         }
         session.lost_processes.fetch_add(1, Ordering::Relaxed);
         None
+    }
+
+    /// In a slot that it has taken already; without stubs. `None`: there is no such slot, or the mapping is not an
+    /// arena's.
+    pub fn in_slot(arena: Arena<'m>, published: Published<'m>, index: usize) -> Option<Process<'m>> {
+        let session = Joined::new(arena.at_offset(0)?, &published)?;
+        let slot: &ProcessSlot = arena.at_offset(ProcessSlot::offset_bytes(index)?)?;
+        let bases = session.columns.bases(&arena, index)?;
+        Some(Process { arena, published, session, slot, bases, slot_index: index as u32, stubs: None })
     }
 
     /// Calls the recorder.

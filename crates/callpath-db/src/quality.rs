@@ -82,6 +82,11 @@ impl Quality {
         }
     }
 
+    /// Whether what was taken are the calls that probes counted, and no samples.
+    pub fn is_of_calls(&self) -> bool {
+        self.probes.as_ref().is_some_and(|probes| probes.hits == self.taken)
+    }
+
     /// Samples dropped for any reason.
     pub fn dropped_total(&self) -> u64 {
         self.dropped.values().fold(0, |sum, &count| sum.saturating_add(count))

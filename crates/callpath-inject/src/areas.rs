@@ -157,6 +157,11 @@ fn has_ended(process: &Process<'_>, slot: &Slot) -> bool {
 
 fn create(process: &Process<'static>, pointer: u64) -> Option<Thread<'static>> {
     let admitted = join::admission()?;
+    if join::is_sampled()
+        && let Some(thread) = recorded(process, gettid())
+    {
+        return Some(thread);
+    }
     let stack = if pointer == admitted.first_thread { admitted.stack } else { own_stack(pointer) };
     await_chunks(process);
     let thread = Thread::create(process, gettid(), stack, [0; 2]);
@@ -164,6 +169,25 @@ fn create(process: &Process<'static>, pointer: u64) -> Option<Thread<'static>> {
         process.ring();
     }
     thread
+}
+
+/// The record that a thread of a process which is sampled has already.
+fn recorded(process: &Process<'static>, tid: u32) -> Option<Thread<'static>> {
+    /// The list is longer only if the program has damaged it.
+    const LONGEST: usize = 1 << 16;
+    let mut at = ArenaRef(process.slot.threads.load(Acquire));
+    for _ in 0..LONGEST {
+        let thread = Thread::at(process, at)?;
+        let record = thread.record;
+        if record.tid.load(Relaxed) == tid
+            && record.state.load(Acquire) == ThreadRecord::LIVE
+            && record.slot.load(Relaxed) == process.slot_index
+        {
+            return Some(thread);
+        }
+        at = ArenaRef(record.next.load(Acquire));
+    }
+    None
 }
 
 /// What is known of the calling thread's stack: from here up to the thread's control block, which the C libraries keep at

@@ -6,7 +6,7 @@ use callpath_collect::{Process, clock, refused};
 use callpath_format::shared::load_map::Published;
 use callpath_format::shared::probe::{Admission, Admitted};
 use callpath_format::shared::refused::Calls;
-use callpath_format::shared::{Arena, ProcessSlot, Session, SlotState};
+use callpath_format::shared::{Arena, PROCESS_SLOTS, ProcessSlot, Session, SlotState, Source};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -57,12 +57,45 @@ fn begin(admission: &mut Admission) -> Admitted {
     if !areas::begin() {
         return Admitted::NoMemory;
     }
-    let Some(process) = Process::claim(arena, published, None) else { return Admitted::NoSlot };
+    let process = match (admission.slot as usize).checked_sub(1) {
+        Some(taken) => Process::in_slot(arena, published, taken),
+        None => Process::claim(arena, published, None),
+    };
+    let Some(process) = process else { return Admitted::NoSlot };
     admission.routines = routines::addresses();
     // SAFETY: nothing reads it before `STATE` says so.
     unsafe { (*ADMISSION.0.get()).write(*admission) };
-    take_part(process, admission.pid as u32, 0);
+    if admission.slot == 0 {
+        take_part(process, admission.pid as u32, 0);
+    } else {
+        belong_to(process);
+    }
     Admitted::Yes
+}
+
+/// Whether the process takes part without us: it is sampled.
+pub fn is_sampled() -> bool {
+    admission().is_some_and(|admission| admission.slot != 0)
+}
+
+/// Lets the process's threads count in its slot.
+fn belong_to(process: Process<'static>) {
+    LOAD_MAP.store(process.slot.load_map.as_ptr() as u64, Relaxed);
+    // SAFETY: no thread reads it now: none has begun, or it is a fork's child that says so by `STATE`.
+    unsafe { (*PROCESS.0.get()).write(process) };
+    STATE.store(JOINED, Release);
+}
+
+/// The slot that a process which is sampled has taken, once it was let in.
+fn slot_of(pid: u32, before: &Process<'static>) -> Option<Process<'static>> {
+    let is_its = |process: &Process<'_>| {
+        let slot = process.slot;
+        slot.state.load(Acquire) == SlotState::LIVE
+            && slot.pid.load(Relaxed) == pid
+            && ![Source::None as u32, Source::Refused as u32].contains(&slot.source.load(Acquire))
+    };
+    let all = (0..PROCESS_SLOTS).filter_map(|index| Process::in_slot(before.arena, before.published, index));
+    all.into_iter().find(is_its)
 }
 
 /// Fills in the slot, and lets the process's threads count.
@@ -85,10 +118,7 @@ fn take_part(process: Process<'static>, pid: u32, forked_from: u32) {
         count.store(0, Relaxed);
     }
     slot.forked_from.store(forked_from, Relaxed);
-    LOAD_MAP.store(slot.load_map.as_ptr() as u64, Relaxed);
-    // SAFETY: no thread reads it now: none has begun, or it is a fork's child that says so by `STATE`.
-    unsafe { (*PROCESS.0.get()).write(process) };
-    STATE.store(JOINED, Release);
+    belong_to(process);
     slot.state.store(SlotState::LIVE, Release);
     process.ring();
 }
@@ -115,6 +145,14 @@ pub fn own_process() -> Option<&'static Process<'static>> {
     }
     if STATE.compare_exchange(JOINED, JOINING, AcqRel, Relaxed).is_err() {
         return None;
+    }
+    if is_sampled() {
+        match slot_of(pid, before) {
+            Some(own) => belong_to(own),
+            // It does not take part, or not yet.
+            None => STATE.store(JOINED, Release),
+        }
+        return process().filter(|process| process.slot.pid.load(Relaxed) == pid);
     }
     let Some(own) = Process::claim(before.arena, before.published, None) else {
         // All hits of this process are lost, and the next one tries again.

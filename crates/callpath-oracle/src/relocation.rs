@@ -2,6 +2,7 @@
 //! code traps: if it behaves as it does bare, what was copied was copied rightly.
 
 use std::io::Read;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_tables::copies::{Copies, copy_all};
 use callpath_tables::module::Module as Analysed;
+use callpath_tables::recipes::Moved;
 use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper, Write};
 use callpath_x86::rewrite::{Cell, Operation, Place, Plan, exits};
 
@@ -21,7 +23,7 @@ pub struct Options {
     /// Only modules whose path contains this.
     pub module: Option<String>,
     /// Only these procedures, counted over all modules.
-    pub procedures: Option<std::ops::Range<usize>>,
+    pub procedures: Option<Range<usize>>,
     /// The original code stays as it is, but for the springboards.
     pub keep: bool,
     /// Before each block all registers and flags that are not live are overwritten.
@@ -42,6 +44,8 @@ pub struct Relocated {
     pub loaded: Module,
     /// The copies that were put in, and what was refused.
     pub copies: Copies,
+    /// Where what was put in belongs.
+    pub moved: Moved,
     /// Sorted.
     springboards: Vec<LinkAddr>,
     /// What its blocks count in.
@@ -234,7 +238,9 @@ impl Relocation {
         let patches = copies.made.iter().flat_map(|made| &made.copy.patches).filter(|patch| patch.is_springboard());
         let mut springboards: Vec<LinkAddr> = patches.map(|patch| patch.at).collect();
         springboards.sort_unstable();
-        self.modules.push(Relocated { loaded, copies, springboards, counters });
+        let routine = if options.routine { overwriting_routine_parts(link(place)) } else { Vec::new() };
+        let moved = Moved::of(&copies).with_routines(routine);
+        self.modules.push(Relocated { loaded, copies, moved, springboards, counters });
         Ok(())
     }
 
@@ -304,6 +310,11 @@ impl Relocation {
         Ok(self.stepper.set_registers(self.stepper.pid(), registers)?)
     }
 
+    /// Reads memory of the program; how many bytes could be read.
+    pub fn read(&self, at: u64, to: &mut [u8]) -> usize {
+        self.stepper.read(at, to)
+    }
+
     /// What an address is.
     pub fn stands(&self, at: RunAddr) -> Stands {
         if let Some((module, origin)) = self.copy_at(at) {
@@ -320,7 +331,8 @@ impl Relocation {
     pub fn memory(&self) -> impl Iterator<Item = NewMemory<'static>> + '_ {
         self.modules.iter().map(|module| {
             let run = |address: LinkAddr| address.0.wrapping_add(module.loaded.bias);
-            let start = run(module.copies.start);
+            const PAGE_BYTES: u64 = 4096;
+            let start = run(module.copies.start) / PAGE_BYTES * PAGE_BYTES;
             NewMemory::Code { at: RunAddr(start), len_bytes: run(module.copies.end) - start }
         })
     }
@@ -399,6 +411,18 @@ fn overwriting_routine(at: u64, cell: u64) -> Vec<u8> {
     code.extend(END);
     code.resize(code.len().next_multiple_of(16), 0xcc);
     code
+}
+
+/// The parts of that routine, by how many bytes each has pushed.
+fn overwriting_routine_parts(at: LinkAddr) -> Vec<(Range<LinkAddr>, u32)> {
+    const PUSHES: u32 = 0x90 / 8;
+    const LEA_BYTES: u64 = 8;
+    const REST_BYTES: u64 = 3 + 4 + 8;
+    let part = |from: u64, len: u64| LinkAddr(at.0 + from)..LinkAddr(at.0 + from + len);
+    let mut parts: Vec<(Range<LinkAddr>, u32)> = (0..PUSHES).map(|n| (part(n.into(), 1), n * 8)).collect();
+    parts.push((part(PUSHES.into(), LEA_BYTES), PUSHES * 8));
+    parts.push((part(u64::from(PUSHES) + LEA_BYTES, REST_BYTES), 0));
+    parts
 }
 
 /// Whether a module's procedures are copied. The loader's are not: it is active when they are put in.

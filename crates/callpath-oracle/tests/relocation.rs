@@ -12,6 +12,9 @@ use callpath_oracle::relocation::{Options, Passes, Relocated, Relocation, Stands
 use callpath_target::{Edits, StepOptions, Stepped, Stepper, Write};
 use callpath_x86::rewrite::Place;
 
+#[path = "relocation/unwinding.rs"]
+mod unwinding;
+
 fn compile(compiler: &str, source: &str, options: &[&str], into: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
     let program = into.join(format!("{}{}", source.file_stem().unwrap().display(), options.concat()));
@@ -343,6 +346,34 @@ fn every_instruction_finds_the_same_registers() {
     for (arguments, most) in programs {
         let in_copies = check_in_step(arguments, most);
         assert!(in_copies > 10_000, "{arguments:?}: {in_copies}");
+    }
+}
+
+/// In copies, springboards and inserted code, with calls of a routine everywhere, and without.
+#[test]
+fn every_instruction_is_unwound() {
+    let directory = tempfile::tempdir().unwrap();
+    let steps = compile("gcc", "relocation/steps.c", &["-O2"], directory.path());
+    let wrappers = compile("g++", "relocation/wrappers.cpp", &["-O2"], directory.path());
+    let programs: [(&[&str], u64); 4] = [
+        (&[steps.to_str().unwrap()], 25_000),
+        (&[wrappers.to_str().unwrap(), "throws nothing"], 25_000),
+        (&["/usr/bin/sha256sum", "/etc/services"], 25_000),
+        (&["/usr/bin/tac", "/etc/services"], 25_000),
+    ];
+    for (arguments, most) in programs {
+        let start = || {
+            let stepper = Stepper::start(command(arguments, Path::new("/dev/null")), StepOptions::default()).unwrap();
+            same_chance(&stepper);
+            stepper
+        };
+        let looked = unwinding::check(start, &Options::default(), most);
+        assert!(looked.copies > 3_000 && looked.springboards > 100 && looked.ours == 0, "{arguments:?}: {looked:?}");
+        let looked = unwinding::check(start, &Options { routine: true, ..Options::default() }, most);
+        assert!(
+            looked.copies > 500 && looked.springboards > 20 && looked.ours > looked.copies,
+            "{arguments:?}: {looked:?}"
+        );
     }
 }
 

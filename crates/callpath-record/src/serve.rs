@@ -66,6 +66,14 @@ pub struct Recorded {
 
 /// Runs the program and records it until it ends. Before the program is started an error means that it never ran.
 pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
+    record_as(options, |program, _| program)
+}
+
+/// The same, with what is done in the program while it is recorded. `subject`: makes it of the program and its number.
+pub(crate) fn record_as<S: Subject>(
+    options: &RecordOptions,
+    subject: impl FnOnce(Program, &mut Recorder<'_>) -> S,
+) -> Result<Recorded, RecordError> {
     let program = find_program(&options.program)?;
     let suitable = check_program(&program)?;
     let (options, notes) = offered::fit(options)?;
@@ -100,8 +108,9 @@ pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
         None => Destination::usual(&options.program, pid).inspect_err(|_| kill(pid))?,
     };
     prepared.notes.extend(destination.note);
-    let recorder = Recorder::new(prepared, options, &program, destination.directory);
-    let recorded = recorder.run(Program { waiter, signals })?;
+    let mut recorder = Recorder::new(prepared, options, &program, destination.directory);
+    let subject = subject(Program { pid, waiter, signals }, &mut recorder);
+    let recorded = recorder.run(subject)?;
     Ok(Recorded { of_job: destination.of_job, ..recorded })
 }
 
@@ -125,7 +134,8 @@ impl<S: Subject> Subject for &mut S {
 }
 
 /// A program that was typed.
-struct Program {
+pub(crate) struct Program {
+    pub(crate) pid: Pid,
     waiter: Waiter,
     signals: HandedOn,
 }
@@ -159,6 +169,8 @@ pub(crate) struct Recorder<'o> {
     /// Exits of probed procedures without an entry, of processes that have ended.
     unmatched_exits: u64,
     allowance: Allowance,
+    /// A process that is not let in before something was done in it.
+    kept_waiting: Option<Pid>,
     /// What could not be written and is lost, and what can still be written the next time.
     loss: Option<MeasurementError>,
     trouble: Option<MeasurementError>,
@@ -185,7 +197,15 @@ impl<'o> Recorder<'o> {
             ..SessionFile::default()
         };
         Recorder {
-            shared: Shared { modules, allocator, publisher, directory, began, together: Together::default() },
+            shared: Shared {
+                modules,
+                allocator,
+                publisher,
+                moved: Vec::new(),
+                directory,
+                began,
+                together: Together::default(),
+            },
             options,
             session,
             processes: Vec::new(),
@@ -197,6 +217,7 @@ impl<'o> Recorder<'o> {
             totals: Totals::default(),
             unmatched_exits: 0,
             allowance: Allowance::new(),
+            kept_waiting: None,
             loss: None,
             trouble: None,
         }
@@ -317,10 +338,9 @@ impl<'o> Recorder<'o> {
     pub(crate) fn refresh_map(&mut self, pid: Pid, at_most: Duration) {
         let begun = Instant::now();
         let shared = &mut self.shared;
-        self.processes
-            .iter_mut()
-            .filter(|process| process.pid() == pid)
-            .for_each(|process| process.refresh_map(shared));
+        let held = self.held.iter_mut().map(|(process, _)| process);
+        let of_pid = self.processes.iter_mut().chain(held).filter(|process| process.pid() == pid);
+        of_pid.for_each(|process| process.refresh_map(shared));
         while begun.elapsed() < at_most {
             let rung = self.shared.allocator.session().doorbell.load(Acquire);
             self.serve();
@@ -330,6 +350,23 @@ impl<'o> Recorder<'o> {
             }
             wait(&self.shared.allocator.session().doorbell, rung, LOOK_EVERY / 10);
         }
+    }
+
+    /// Lets a process wait at its beginning until [`Recorder::let_in`].
+    pub(crate) fn keep_waiting(&mut self, pid: Pid) {
+        self.kept_waiting = Some(pid);
+    }
+
+    /// The slot of the process that waits, once it could be let in.
+    pub(crate) fn waiting(&self) -> Option<usize> {
+        let is_it = |process: &Process| Some(process.pid()) == self.kept_waiting;
+        let (process, until) = self.held.iter().find(|(process, _)| is_it(process))?;
+        (process.has_all_tables(&self.shared) || Instant::now() >= *until).then_some(process.slot)
+    }
+
+    /// Lets it begin.
+    pub(crate) fn let_in(&mut self) {
+        self.kept_waiting = None;
     }
 
     /// The frames of a thread that stands still: what is at each, the innermost first. `None`: its process is not known.
@@ -418,7 +455,8 @@ impl<'o> Recorder<'o> {
         self.shared.modules.receive(&mut self.shared.publisher);
         for (mut process, until) in std::mem::take(&mut self.held) {
             process.receive_tables(&mut self.shared, process::LOOK_AT_MOST);
-            if process.has_all_tables(&self.shared) || Instant::now() >= until {
+            let is_ready = process.has_all_tables(&self.shared) || Instant::now() >= until;
+            if is_ready && self.kept_waiting != Some(process.pid()) {
                 self.admit(process);
             } else {
                 self.held.push((process, until));

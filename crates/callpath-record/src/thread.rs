@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use callpath_format::shared::{ArenaRef, ChunkIndex, Column, ProcessSlot, Settings, ThreadRecord};
+use callpath_format::shared::{ArenaRef, ChunkIndex, Column, ProcessSlot, ThreadRecord};
 use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT, PathTree, SampleTally, ThreadProfile};
 use callpath_target::thread_lives;
 use rustc_hash::FxHashSet;
@@ -121,9 +121,9 @@ impl Thread {
     /// What became of the thread's samples.
     fn tally(&self, allocator: &ArenaAllocator, tick: TickLength) -> SampleTally {
         let Some(record) = self.record(allocator) else { return SampleTally::default() };
-        // Calls of probed procedures are counted in the tree alone.
+        // Calls of probed procedures are counted in the tree alone. Beside samples they are none.
         let [calls_full, calls_partial] =
-            if allocator.settings().uses(Settings::CALLS) { samples_by_root(&self.profile.tree) } else { [0; 2] };
+            if allocator.settings().calls_are_samples() { samples_by_root(&self.profile.tree) } else { [0; 2] };
         // The sum first, `taken` last: what is between is not finished.
         let mut tally = SampleTally {
             full: record.full.load(Acquire).saturating_add(self.raw_full).saturating_add(calls_full),

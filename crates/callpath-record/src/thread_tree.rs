@@ -226,13 +226,13 @@ impl Update<'_> {
     }
 }
 
-/// What probes have added to a node: each call counts as a sample, and ticks become nanoseconds. Calls are the first
-/// metric of probes, time is the second.
+/// What probes have added to a node: where nothing else is measured, each call counts as a sample; ticks become
+/// nanoseconds. Calls are the first metric, time is the second.
 fn probed(settings: &Settings, tick: TickLength, samples: &mut u64, values: &mut [u64]) {
     if !settings.uses(Settings::CALLS) {
         return;
     }
-    if let Some(calls) = values.first() {
+    if let Some(calls) = values.first().filter(|_| settings.calls_are_samples()) {
         *samples = *calls;
     }
     if let Some(ticks) = values.get_mut(1).filter(|_| settings.uses(Settings::PROBED_TICKS)) {

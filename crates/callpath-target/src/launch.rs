@@ -295,6 +295,8 @@ impl Launched {
         let pid = self.pid();
         let (mut status, mut usage) = (0, std::mem::MaybeUninit::<libc::rusage>::zeroed());
         loop {
+            // Another thread of ours may trace the child: its stops are for that one.
+            let options = options | libc::__WNOTHREAD;
             // SAFETY: our own child, for which no other code waits; both places are valid.
             let result = unsafe { libc::wait4(pid.0 as i32, &mut status, options, usage.as_mut_ptr()) };
             if result == pid.0 as i32 && libc::WIFSTOPPED(status) {

@@ -24,6 +24,8 @@ pub struct Admission {
     pub stack: [u64; 2],
     /// That thread's thread pointer (fs), 0: it has ended.
     pub first_thread: u64,
+    /// The number of the slot that the process has taken already, + 1; 0: it takes one.
+    pub slot: u64,
     /// Written by the object: how it ended, an [`Admitted`].
     pub admitted: u64,
     /// Written by the object: the addresses of its routines.
@@ -60,6 +62,7 @@ impl Admission {
             self.stack[0],
             self.stack[1],
             self.first_thread,
+            self.slot,
             self.admitted,
             self.routines.count,
             self.routines.enter,
@@ -90,7 +93,7 @@ pub enum Admitted {
     Yes = 1,
     /// The memories are not a session's of this build.
     OtherSession = 2,
-    /// All slots are taken.
+    /// All slots are taken, or the process's own is no slot.
     NoSlot = 3,
     /// The kernel gives the process no memory.
     NoMemory = 4,

@@ -126,7 +126,13 @@ impl Settings {
 
     /// Whether there is an event besides the clocks.
     pub fn has_counters(&self) -> bool {
-        self.meters & !(bit(Settings::CPU_TIME) | bit(Settings::WALL_TIME) | bit(Settings::RETURNS)) != 0
+        const NONE: u32 = bit(Settings::CPU_TIME) | bit(Settings::WALL_TIME) | bit(Settings::RETURNS) | OF_PROBES;
+        self.meters & !NONE != 0
+    }
+
+    /// Whether nothing is measured but by probes: then each call that they count is a sample.
+    pub fn calls_are_samples(&self) -> bool {
+        self.meters & OF_PROBES != 0 && self.meters & !OF_PROBES == 0
     }
 
     /// Whether a metric is read from the thread's usage.
@@ -149,6 +155,9 @@ impl Settings {
         (!matches!(self.recursion, Settings::WHOLE | Settings::COLLAPSED)).then_some(self.recursion as usize)
     }
 }
+
+/// What only probes measure.
+const OF_PROBES: u32 = bit(Settings::CALLS) | bit(Settings::PROBED_TICKS);
 
 /// The bit of a meter in [`Settings::meters`]; 0 for a number that is no meter's.
 const fn bit(meter: u32) -> u32 {

@@ -5,6 +5,7 @@
 //! injected, and when the copies that call them are put in. What is written has been planned before. Between the two,
 //! and from then on, it is served as any process that is recorded.
 
+mod beside_samples;
 mod chooser;
 mod control;
 mod halt;
@@ -25,6 +26,7 @@ use crate::output::Destination;
 use crate::serve::{Prepared, Recorded, Recorder};
 use crate::settings::RecordOptions;
 use crate::signals;
+pub use beside_samples::{ProbesBesideSamples, record_with_probes};
 pub use chooser::Chooser;
 use control::Control;
 pub use control::{CONTROL_SOCKET, ListedProbe, ask};
@@ -65,6 +67,13 @@ pub struct ProbedProcess {
     pub stops: Vec<Duration>,
     /// Why probes could not be taken out, completing "failed to ...": the process still has them.
     pub left_in: Vec<String>,
+}
+
+impl From<Recorded> for ProbedProcess {
+    /// A recording without probes.
+    fn from(recorded: Recorded) -> ProbedProcess {
+        ProbedProcess { recorded, probed: 0, refused: Vec::new(), stops: Vec::new(), left_in: Vec::new() }
+    }
 }
 
 /// Probes a process until it ends, the time is over, or somebody interrupts; then the probes are taken out.
@@ -139,7 +148,7 @@ fn set(
     recorder: &mut Recorder<'_>,
     (pid, object): (Pid, &[u8]),
 ) -> Result<Injected, RecordError> {
-    let injected = Injected::into(pid, recorder, object)?;
+    let injected = Injected::into((pid, None), recorder, object)?;
     if !recorder.serve_until_admitted(pid, TABLES_AT_MOST) {
         return Err(RecordError::NotAdmitted { pid });
     }

@@ -12,7 +12,7 @@ use crate::serve::{Recorder, Subject};
 use crate::signals;
 
 /// How often the process's memory map is read: libraries may have come or gone.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A process that is probed.
 pub(super) struct Watched<'o> {

@@ -88,7 +88,7 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
             None => duration(quality.overhead_ns),
         };
         // What a probe costs is the program's own time: nothing tells it from that.
-        if quality.probes.is_none() {
+        if !quality.is_of_calls() {
             facts.push(format!("measuring cost {cost}"));
         }
         facts.extend(profile.info.recorder_cpu_ns.map(|ns| format!("the recorder took {}", duration(ns))));
@@ -124,7 +124,7 @@ fn of_probes(probes: &ProbeAccount) -> Vec<String> {
 }
 
 fn classes(quality: &Quality) -> Vec<String> {
-    let (one, several) = if quality.probes.is_some() { ("probed call", "probed calls") } else { ("sample", "samples") };
+    let (one, several) = if quality.is_of_calls() { ("probed call", "probed calls") } else { ("sample", "samples") };
     let taken = count(quality.taken, one, several);
     if quality.is_balanced() && quality.full == quality.taken {
         return vec![match quality.taken {

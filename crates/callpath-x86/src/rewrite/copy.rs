@@ -10,7 +10,7 @@ use super::body::{Body, Step};
 use super::calls;
 use super::inserted::{self, Spot};
 use super::patch::DirectBranch;
-use super::plan::{Place, Plan};
+use super::plan::{Place, Plan, Rax};
 use super::refusal::{Reason, Refusal};
 use crate::encoding;
 use crate::graph::EdgeKind;
@@ -25,6 +25,10 @@ pub(super) struct Copy {
     pub(super) origins: Vec<(u32, LinkAddr)>,
     /// By ascending offset: by how many bytes rsp is lower from there on.
     pub(super) lowered: Vec<(u32, u32)>,
+    /// By ascending offset: where the value of rax is from there on.
+    pub(super) rax: Vec<(u32, Rax)>,
+    /// From this offset on, code lies out of the order of what it leads to.
+    pub(super) out_of_order: u32,
     pub(super) direct_jumps: Vec<DirectBranch>,
     /// Offset of the copy of each instruction with what is inserted before it, by its address.
     places: FxHashMap<u64, u32>,
@@ -66,8 +70,8 @@ struct Stub {
 impl Copy {
     pub(super) fn new(source: &Source<'_, '_, '_>, at: LinkAddr) -> Result<Copy, Refusal> {
         let Source { body, plan, .. } = source;
-        let (code, origins, lowered, direct_jumps, places, arrivals) = Default::default();
-        let mut copy = Copy { at, code, origins, lowered, direct_jumps, places, arrivals };
+        let (code, origins, lowered, rax, out_of_order, direct_jumps, places, arrivals) = Default::default();
+        let mut copy = Copy { at, code, origins, lowered, rax, out_of_order, direct_jumps, places, arrivals };
         let mut out = Assembler::new(at.0);
         let mut stubs: Vec<Stub> = Vec::new();
         for (number, steps) in body.blocks.iter().enumerate() {
@@ -112,6 +116,7 @@ impl Copy {
                 out.jump(Target::Copied(end));
             }
         }
+        copy.out_of_order = out.offset();
         for Stub { edge: (from, to), label } in stubs {
             copy.origins.push((out.offset(), LinkAddr(to)));
             out.set_label(label);
@@ -121,6 +126,7 @@ impl Copy {
         copy.write_arrivals(source, &mut out)?;
         out.write_words();
         copy.lowered = out.take_lowered();
+        copy.rax = out.take_rax();
         (copy.code, copy.direct_jumps) = out.finish(|address| copy.places.get(&address).copied())?;
         Ok(copy)
     }

@@ -295,7 +295,7 @@ impl Layout {
         let direct_calls =
             calls.map(|call| DirectBranch { end: LinkAddr(call.end()), target: LinkAddr(call.target()) }).collect();
         let entered_at = copy.of(entry.0).map_or(entry, LinkAddr);
-        let Copy { at, code, origins, lowered, direct_jumps, .. } = copy;
+        let Copy { at, code, origins, lowered, rax, out_of_order, direct_jumps, .. } = copy;
         Ok(Rewritten {
             entry,
             at,
@@ -304,6 +304,9 @@ impl Layout {
             unused,
             origins,
             lowered,
+            rax,
+            out_of_order,
+            returns: Vec::new(),
             detours,
             entered_at,
             direct_calls,

@@ -9,12 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use callpath_analyze::functions::Pattern;
 use callpath_db::RefusedProbe;
 use callpath_record::{Event, ProbeOptions, Probed, ProbedProcess, RecordOptions, Recursion, Sentinel, probe};
 use callpath_target::{Pid, ProcessHandle};
 use callpath_view::text::shell_word;
-use choice::Choice;
+pub(super) use choice::Choice;
 use list::{ListOptions, list};
 use live::{Live, LiveSubject};
 
@@ -64,7 +63,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum MetricArgument {
+pub(super) enum MetricArgument {
     /// How often it was called
     Calls,
     /// The time that its activations took, less that of probed functions that it called
@@ -83,8 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 
 fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
     let failed = |error: anyhow::Error| (error, FAILED);
-    let patterns: Result<Vec<Pattern>, _> = arguments.function.iter().map(|typed| Pattern::parse(typed)).collect();
-    let mut choice = Choice::new(patterns.map_err(|error| failed(anyhow!("{error}")))?);
+    let mut choice = Choice::typed(&arguments.function).map_err(failed)?;
     let pid = arguments.pid.map(Pid);
     let (program, rest) = what_runs(arguments, pid).map_err(failed)?;
     let is_timed = arguments.metric.contains(&MetricArgument::WallTime);
@@ -92,10 +90,7 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
         let options = ListOptions { pid, program: &program, is_timed, json: arguments.json, screen: &arguments.screen };
         return list(choice, &options).map(|()| 0);
     }
-    let mut events = vec![Event::probed(Probed::Calls)];
-    if is_timed {
-        events.push(Event::probed(Probed::WallTime));
-    }
+    let events = events_of(&arguments.metric);
     let record = RecordOptions {
         program,
         arguments: rest,
@@ -134,6 +129,12 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
     Ok(probed.recorded.ended.status as u8)
 }
 
+/// What probes measure, calls first.
+pub(super) fn events_of(metrics: &[MetricArgument]) -> Vec<Event> {
+    let timed = metrics.contains(&MetricArgument::WallTime).then(|| Event::probed(Probed::WallTime));
+    std::iter::once(Event::probed(Probed::Calls)).chain(timed).collect()
+}
+
 /// The program and its arguments, or what the process is called.
 fn what_runs(arguments: &Arguments, pid: Option<Pid>) -> anyhow::Result<(OsString, Vec<OsString>)> {
     match (pid, arguments.program.split_first()) {
@@ -156,13 +157,25 @@ fn title(program: &OsStr, pid: Option<Pid>) -> String {
 
 /// Says what was probed, what could not be, and where the measurement is.
 fn say(arguments: &Arguments, choice: &Choice, probed: &ProbedProcess) {
-    let ProbedProcess { recorded, refused, .. } = probed;
+    let recorded = &probed.recorded;
     let say = |line: &dyn std::fmt::Display| {
         if !arguments.quiet {
             output::say(line);
         }
     };
     recorded.notes.iter().for_each(|note| say(note));
+    say_probed(choice, probed, say);
+    if let Some(loss) = &recorded.loss {
+        output::say(format_args!("failed to {loss}: this part of the measurement is missing"));
+    }
+    let directory = shell_word(&recorded.directory.to_string_lossy());
+    let command = surroundings::typed_command();
+    say(&format_args!("recorded to {directory}; see it with: {command} report {directory}"));
+}
+
+/// Says what was probed and what could not be.
+pub(super) fn say_probed(choice: &Choice, probed: &ProbedProcess, say: impl Fn(&dyn std::fmt::Display)) {
+    let refused = &probed.refused;
     choice.notes().iter().for_each(|note| say(note));
     for RefusedProbe { function, reason } in refused.iter().take(NAMED) {
         say(&format_args!("not probed: {function}: {reason}"));
@@ -183,10 +196,4 @@ fn say(arguments: &Arguments, choice: &Choice, probed: &ProbedProcess) {
         .left_in
         .iter()
         .for_each(|failure| output::say(format_args!("failed to {failure}; the process still has them")));
-    if let Some(loss) = &recorded.loss {
-        output::say(format_args!("failed to {loss}: this part of the measurement is missing"));
-    }
-    let directory = shell_word(&recorded.directory.to_string_lossy());
-    let command = surroundings::typed_command();
-    say(&format_args!("recorded to {directory}; see it with: {command} report {directory}"));
 }

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use callpath_db::nearest;
 use callpath_measurement::Measurement;
 use callpath_record::{
-    Event, EventError, HIGHEST_RATE, MAX_EVENTS, RecordError, RecordOptions, Recorded, Sentinel, Unsaid,
-    offered_events, parse_events, record,
+    Event, EventError, HIGHEST_RATE, MAX_EVENTS, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions,
+    Recorded, Sentinel, Unsaid, offered_events, parse_events, record, record_with_probes,
 };
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
@@ -19,6 +19,7 @@ pub(crate) use rank::NO_RANK;
 
 use super::number;
 use super::perf_options::PerfOptions;
+use super::probe::{Choice, MetricArgument, events_of, say_probed};
 use super::profile::load_and_pack;
 use super::recursion::RecursionArgument;
 use crate::outcome::{Failure, Outcome};
@@ -54,6 +55,12 @@ pub(crate) struct Arguments {
     /// there) or `suffix:N` (the innermost N frames)
     #[arg(long, value_name = "WHAT", default_value = "full", env = "CALLPATH_RECURSION")]
     recursion: RecursionArgument,
+    /// Function whose calls are counted, too, as `callpath probe` does; may be repeated
+    #[arg(long, value_name = "FUNCTION")]
+    probe: Vec<String>,
+    /// What is measured of each call of these functions, beside `calls`: `wall-time`
+    #[arg(long, value_name = "METRIC", value_delimiter = ',', requires = "probe")]
+    probe_metrics: Vec<MetricArgument>,
     /// Record until all processes of the program have ended, daemons included; Ctrl-C ends the wait
     #[arg(long)]
     wait_all: bool,
@@ -74,6 +81,24 @@ pub(crate) struct Arguments {
 /// perf's `max` is the highest rate.
 fn rate(typed: &str) -> Result<u64, &'static str> {
     if typed == "max" { Ok(HIGHEST_RATE) } else { number::whole(typed) }
+}
+
+/// Adds what probes measure to the events that are sampled: in front, where the probes expect it.
+fn add_probes(arguments: &Arguments, events: &mut Vec<Event>) -> anyhow::Result<()> {
+    if matches!(arguments.sentinel, SentinelArgument::Always) {
+        anyhow::bail!(
+            "--sentinel=always changes return addresses, which probes compare: it cannot be used with --probe"
+        );
+    }
+    let of_probes = events_of(&arguments.probe_metrics);
+    if let Some(both) = of_probes.iter().find(|of_probes| events.iter().any(|event| event.name == of_probes.name)) {
+        anyhow::bail!("`{}` would be measured by samples and by probes: leave out -e or --probe-metrics", both.name);
+    }
+    events.splice(0..0, of_probes);
+    if events.len() > MAX_EVENTS {
+        return Err(EventError::TooMany(events.len()).into());
+    }
+    Ok(())
 }
 
 /// The error, with the names that may have been meant.
@@ -111,7 +136,16 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let unsaid = Unsaid { rate: arguments.rate, period: arguments.period };
     let (mut events, period_ns) =
         parse_events(&arguments.event, unsaid).map_err(|error| failed(explained(error), FAILED))?;
+    let mut choice = match arguments.probe.as_slice() {
+        [] => None,
+        functions => Some(Choice::typed(functions).map_err(|error| failed(error, FAILED))?),
+    };
+    if choice.is_some() {
+        add_probes(arguments, &mut events).map_err(|error| failed(error, FAILED))?;
+    }
     let sentinel = match arguments.sentinel {
+        // Probes compare return addresses with what they were.
+        _ if choice.is_some() => Sentinel::Never,
         SentinelArgument::Auto => Sentinel::Auto,
         SentinelArgument::Always => Sentinel::Always,
         SentinelArgument::Never => Sentinel::Never,
@@ -143,14 +177,25 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         preload: preload::OBJECT,
     };
     arguments.perf.words.iter().for_each(|word| say(word));
-    let recorded = record(&options).map_err(|error| {
+    let result = match &mut choice {
+        None => record(&options).map(ProbedProcess::from),
+        Some(choice) => {
+            let probes = ProbesBesideSamples { injected: preload::INJECTED, chooser: choice };
+            record_with_probes(&options, probes)
+        }
+    };
+    let probed = result.map_err(|error| {
         let status = status_of(&error);
         failed(anyhow::anyhow!("failed to {error}"), status)
     })?;
+    let recorded = &probed.recorded;
     // What is said of one rank is said of all; the report has the notes of each.
     let is_first = options.rank.as_ref().is_none_or(|rank| rank.number == 0);
     if is_first {
         recorded.notes.iter().for_each(|note| say(note));
+    }
+    if let Some(choice) = &choice {
+        say_probed(choice, &probed, say);
     }
     let own = shell_word(&recorded.directory.to_string_lossy());
     if let Some(loss) = &recorded.loss {
@@ -168,7 +213,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         let whole = recorded.of_job.as_ref().unwrap_or(&recorded.directory);
         let directory = shell_word(&whole.to_string_lossy());
         match (arguments.pack, &recorded.of_job) {
-            (true, None) => pack(&recorded, &directory, say),
+            (true, None) => pack(recorded, &directory, say),
             (true, Some(_)) => output::say(format_args!(
                 "not packed: other ranks may still run; pack the measurement with: {} report --pack {directory}",
                 surroundings::typed_command()

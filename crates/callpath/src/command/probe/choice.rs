@@ -18,7 +18,7 @@ const NAMED: usize = 5;
 const WITHOUT_DWARF: &str = "calls that the compiler inlined cannot be seen: there is no debug information";
 
 /// What is meant, and what of it was found.
-pub(super) struct Choice {
+pub(in crate::command) struct Choice {
     patterns: Vec<Pattern>,
     /// What was added last.
     added: Vec<Pattern>,
@@ -59,7 +59,16 @@ impl InModule {
 }
 
 impl Choice {
-    pub(super) fn new(patterns: Vec<Pattern>) -> Choice {
+    /// What somebody typed.
+    ///
+    /// # Errors
+    /// Where that is no pattern.
+    pub(in crate::command) fn typed(patterns: &[String]) -> anyhow::Result<Choice> {
+        let patterns: Result<Vec<Pattern>, _> = patterns.iter().map(|typed| Pattern::parse(typed)).collect();
+        Ok(Choice::new(patterns.map_err(|error| anyhow::anyhow!("{error}"))?))
+    }
+
+    fn new(patterns: Vec<Pattern>) -> Choice {
         Choice { patterns, added: Vec::new(), modules: Vec::new(), names: BTreeMap::new() }
     }
 
