@@ -66,6 +66,12 @@ fn directories(directory: &Path) -> Result<(Vec<u32>, Vec<MeasurementError>), Me
     Ok((ranks, unreadable))
 }
 
+/// The directories of ranks in a directory, by number; none if it is no measurement of several, or cannot be read.
+pub fn rank_directories(directory: &Path) -> Vec<(u32, std::path::PathBuf)> {
+    let ranks = directories(directory).map_or_else(|_| Vec::new(), |(ranks, _)| ranks);
+    ranks.into_iter().map(|rank| (rank, directory.join(rank_directory_name(rank)))).collect()
+}
+
 /// The session files of a measurement of several ranks, without reading them.
 pub(super) fn session_files(directory: &Path) -> Result<Vec<std::path::PathBuf>, MeasurementError> {
     let (ranks, _) = directories(directory)?;

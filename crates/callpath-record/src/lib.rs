@@ -48,8 +48,8 @@ pub use fuzzing::fuzz_arena;
 pub use offered::{Offer, offered_events};
 pub use output::Destination;
 pub use probe::{
-    CONTROL_SOCKET, Chooser, ListedProbe, ProbeOptions, ProbedProcess, ProbesBesideSamples, ask, is_left_alone, probe,
-    probed_modules, record_with_probes,
+    Answer, CONTROL_SOCKET, Chooser, ListedProbe, ProbeOptions, ProbedProcess, ProbesBesideSamples, ask, is_left_alone,
+    probe, probed_modules, record_with_probes,
 };
 pub use serve::{Recorded, record};
 pub use settings::{RecordOptions, Recursion, Sentinel};

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use callpath_target::Pid;
 
 use crate::error::RecordError;
+use crate::settings::RecordOptions;
 
 /// Where a measurement goes.
 #[derive(Debug)]
@@ -26,6 +27,16 @@ pub struct Destination {
 const NAMES: u32 = 1000;
 
 impl Destination {
+    /// Makes the directory, as far as it can be known before there is a process. `None`: its number is part of the name.
+    pub(crate) fn known(options: &RecordOptions) -> Result<Option<Destination>, RecordError> {
+        match (&options.output, &options.rank) {
+            (Some(directory), Some(rank)) => Destination::asked_for_rank(directory, rank).map(Some),
+            (Some(directory), None) => Destination::asked_for(directory).map(Some),
+            (None, Some(rank)) => Destination::usual_of_rank(&options.program, rank).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
     /// Makes the directory that was asked for.
     pub(crate) fn asked_for(directory: &Path) -> Result<Destination, RecordError> {
         match make(directory) {

@@ -83,12 +83,7 @@ pub(crate) fn record_as<S: Subject>(
     let mut prepared = Prepared::new(options)?;
     prepared.notes.extend(notes);
     let preload = Preload::in_cache(options)?;
-    let destination = match (&options.output, &options.rank) {
-        (Some(directory), Some(rank)) => Some(Destination::asked_for_rank(directory, rank)?),
-        (Some(directory), None) => Some(Destination::asked_for(directory)?),
-        (None, Some(rank)) => Some(Destination::usual_of_rank(&options.program, rank)?),
-        (None, None) => None,
-    };
+    let destination = Destination::known(options)?;
     let mut environment = prepared.environment(&preload.path);
     environment.extend(suitable.environment());
     prepared.notes.extend(suitable.note());

@@ -67,4 +67,20 @@ impl Profile {
         let calls = self.metric("calls");
         self.nodes.iter().filter(|node| node.kind == "procedure" && node.name == name).map(|n| n.exclusive[calls]).sum()
     }
+
+    /// In how many contexts calls of a procedure were counted.
+    pub fn contexts_of(&self, name: &str) -> usize {
+        let calls = self.metric("calls");
+        self.nodes
+            .iter()
+            .filter(|node| node.kind == "procedure" && node.name == name && node.exclusive[calls] > 0)
+            .count()
+    }
+
+    /// The module of a procedure that stands in one only.
+    #[track_caller]
+    pub fn module_of(&self, name: &str) -> &str {
+        let of_it = self.nodes.iter().find(|node| node.kind == "procedure" && node.name == name);
+        &of_it.unwrap_or_else(|| panic!("there is no {name}")).module
+    }
 }

@@ -8,6 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use callpath_measurement::rank_directories;
 use callpath_target::Pid;
 
 use crate::probe::inject::Injected;
@@ -114,11 +115,29 @@ fn reply(mut stream: &UnixStream, answer: &Result<String, String>) -> std::io::R
     stream.write_all(text.as_bytes())
 }
 
-/// Asks the probe that writes a measurement. The answer is its text.
+/// Asks the probe that writes a measurement; of a job, those of all ranks. The answer of each is its text.
 ///
 /// # Errors
-/// Its own words, or why it cannot be asked.
-pub fn ask(directory: &Path, words: &[String]) -> Result<String, String> {
+/// The first's own words, or why it cannot be asked.
+pub fn ask(directory: &Path, words: &[String]) -> Result<Vec<Answer>, String> {
+    let ranks = rank_directories(directory).into_iter().map(|(rank, path)| (Some(rank), path));
+    let mut asked: Vec<_> = ranks.filter(|(_, path)| path.join(CONTROL_SOCKET).exists()).collect();
+    if asked.is_empty() {
+        asked.push((None, directory.to_owned()));
+    }
+    asked.into_iter().map(|(rank, path)| Ok(Answer { rank, text: ask_one(&path, words)? })).collect()
+}
+
+/// What a probe answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// Which rank of a job it probes; `None`: it is no rank's.
+    pub rank: Option<u32>,
+    /// Lines.
+    pub text: String,
+}
+
+fn ask_one(directory: &Path, words: &[String]) -> Result<String, String> {
     /// Planning takes as long as the analysis of the modules does.
     const ANSWER_WITHIN: Duration = Duration::from_secs(120);
     let path = directory.join(CONTROL_SOCKET);

@@ -29,7 +29,7 @@ use crate::signals;
 pub use beside_samples::{ProbesBesideSamples, record_with_probes};
 pub use chooser::Chooser;
 use control::Control;
-pub use control::{CONTROL_SOCKET, ListedProbe, ask};
+pub use control::{Answer, CONTROL_SOCKET, ListedProbe, ask};
 use inject::Injected;
 pub use modules::{is_left_alone, probed_modules};
 pub(crate) use patches::Probes;
@@ -87,7 +87,7 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
         return Err(RecordError::OtherNameSpace { pid });
     }
     let prepared = Prepared::new(options.record)?;
-    let asked_for = options.record.output.as_deref().map(Destination::asked_for).transpose()?;
+    let asked_for = Destination::known(options.record)?;
     let held = signals::Signals::hold_back();
     let started = match options.pid {
         Some(pid) => inject::Held::running(pid),
@@ -109,7 +109,7 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     if !started.is_child() {
         signals::are_all_for_us();
     }
-    let directory = destination.directory.clone();
+    let (directory, of_job) = (destination.directory.clone(), destination.of_job);
     let mut recorder = Recorder::new(prepared, options.record, &program, destination.directory);
     destination.note.iter().for_each(|note| recorder.note(note));
     let injected = match set(&mut probes, &mut recorder, (pid, options.injected)) {
@@ -127,6 +127,7 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     let mut watched = Watched { handle, probes, injected, control, is_child, until, looked: Instant::now() };
     let recorded = recorder.run(&mut watched)?;
     let Probes { probed, refused, stops, left_in, .. } = watched.probes;
+    let recorded = Recorded { of_job, ..recorded };
     Ok(ProbedProcess { recorded, probed, refused, stops, left_in })
 }
 

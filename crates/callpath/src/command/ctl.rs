@@ -4,8 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use callpath_record::ask;
-use serde_json::json;
+use callpath_record::{Answer, ask};
+use serde_json::{Value, json};
 
 use super::record::FAILED;
 use crate::outcome::{Failure, Outcome};
@@ -62,20 +62,41 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         Request::Stop => request("stop", &[]),
     };
     let failed = |error: String| Failure { error: anyhow!("{error}"), status: FAILED };
-    let text = ask(&arguments.directory, &words).map_err(failed)?;
-    let listed = || text.lines().filter_map(|line| line.split_once('\t'));
+    let answers = ask(&arguments.directory, &words).map_err(failed)?;
     let printed = match arguments.request {
         Request::List { json: true } => {
-            let probe = |(state, function): (&str, &str)| json!({ "function": function, "state": state });
-            format!("{}\n", json!({ "schema": 1, "kind": "ctl", "probes": listed().map(probe).collect::<Vec<_>>() }))
+            let probes: Vec<Value> =
+                answers.iter().flat_map(|answer| listed(answer).map(|of| probe(answer, of))).collect();
+            format!("{}\n", json!({ "schema": 1, "kind": "ctl", "probes": probes }))
         }
-        Request::List { json: false } => listed().map(|(state, function)| format!("{function}: {state}\n")).collect(),
-        _ => text,
+        Request::List { json: false } => {
+            let line = |(state, function): (&str, &str)| format!("{function}: {state}");
+            answers.iter().flat_map(|answer| listed(answer).map(|of| said(answer, &line(of)))).collect()
+        }
+        _ => answers.iter().flat_map(|answer| answer.text.lines().map(|line| said(answer, line))).collect::<String>(),
     };
     let mut out = output::stdout();
     out.write_all(printed.as_bytes())?;
     out.flush()?;
     Ok(0)
+}
+
+/// State and function of each line.
+fn listed(answer: &Answer) -> impl Iterator<Item = (&str, &str)> {
+    answer.text.lines().filter_map(|line| line.split_once('\t'))
+}
+
+fn probe(answer: &Answer, (state, function): (&str, &str)) -> Value {
+    let mut probe = json!({ "function": function, "state": state });
+    if let Some(rank) = answer.rank {
+        probe["rank"] = rank.into();
+    }
+    probe
+}
+
+/// A line, with the rank that says it.
+fn said(answer: &Answer, line: &str) -> String {
+    answer.rank.map_or_else(|| format!("{line}\n"), |rank| format!("rank {rank}: {line}\n"))
 }
 
 fn request(command: &str, words: &[String]) -> Vec<String> {

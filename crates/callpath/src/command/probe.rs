@@ -17,7 +17,7 @@ pub(super) use choice::Choice;
 use list::{ListOptions, list};
 use live::{Live, LiveSubject};
 
-use super::record::{FAILED, status_of};
+use super::record::{FAILED, own_rank, status_of};
 use crate::outcome::{Failure, Outcome};
 use crate::screen::ScreenOptions;
 use crate::{output, preload, surroundings};
@@ -37,7 +37,8 @@ pub(crate) struct Arguments {
     /// What is measured of each call path, beside `calls`: `wall-time`; may be repeated
     #[arg(short, long = "metric", value_name = "METRIC", value_delimiter = ',')]
     metric: Vec<MetricArgument>,
-    /// Measurement directory; it must not exist [default: ./<program>-<pid>.callpath]
+    /// Measurement directory; it must not exist, except that the ranks of one MPI job share it [default:
+    /// ./<program>-<pid>.callpath]
     #[arg(short, long, value_name = "DIR", env = "CALLPATH_OUTPUT")]
     output: Option<PathBuf>,
     /// Take the probes out after so many seconds
@@ -91,6 +92,9 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
         return list(choice, &options).map(|()| 0);
     }
     let events = events_of(&arguments.metric);
+    // A process that runs may be another job's rank, or none.
+    let rank = if pid.is_none() { own_rank().map_err(failed)? } else { None };
+    let is_first = rank.as_ref().is_none_or(|rank| rank.number == 0);
     let record = RecordOptions {
         program,
         arguments: rest,
@@ -100,13 +104,13 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
         recursion: Recursion::Full,
         wait_all: false,
         output: arguments.output.clone(),
-        rank: None,
+        rank,
         cache: surroundings::cache_directory(),
         preload: preload::OBJECT,
     };
     let mut live = None;
     let mut begin = |directory: &Path| {
-        if !arguments.quiet && !arguments.no_live {
+        if !arguments.quiet && !arguments.no_live && is_first {
             let color = arguments.screen.color_of_stderr();
             live = Live::begin(directory, LiveSubject { title: title(&record.program, pid), pid, color });
         }
@@ -125,7 +129,7 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
         let status = status_of(&error);
         (anyhow!("failed to {error}"), status)
     })?;
-    say(arguments, &choice, &probed);
+    say(arguments, &choice, (&probed, is_first));
     Ok(probed.recorded.ended.status as u8)
 }
 
@@ -156,21 +160,27 @@ fn title(program: &OsStr, pid: Option<Pid>) -> String {
 }
 
 /// Says what was probed, what could not be, and where the measurement is.
-fn say(arguments: &Arguments, choice: &Choice, probed: &ProbedProcess) {
+fn say(arguments: &Arguments, choice: &Choice, (probed, is_first): (&ProbedProcess, bool)) {
     let recorded = &probed.recorded;
     let say = |line: &dyn std::fmt::Display| {
         if !arguments.quiet {
             output::say(line);
         }
     };
-    recorded.notes.iter().for_each(|note| say(note));
-    say_probed(choice, probed, say);
+    // What is said of one rank is said of all; the report has the notes of each.
+    if is_first {
+        recorded.notes.iter().for_each(|note| say(note));
+        say_probed(choice, probed, say);
+    }
     if let Some(loss) = &recorded.loss {
         output::say(format_args!("failed to {loss}: this part of the measurement is missing"));
     }
-    let directory = shell_word(&recorded.directory.to_string_lossy());
-    let command = surroundings::typed_command();
-    say(&format_args!("recorded to {directory}; see it with: {command} report {directory}"));
+    if is_first {
+        let whole = recorded.of_job.as_ref().unwrap_or(&recorded.directory);
+        let directory = shell_word(&whole.to_string_lossy());
+        let command = surroundings::typed_command();
+        say(&format_args!("recorded to {directory}; see it with: {command} report {directory}"));
+    }
 }
 
 /// Says what was probed and what could not be.

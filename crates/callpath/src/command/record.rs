@@ -15,7 +15,7 @@ use callpath_record::{
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
 use perf_options::Record;
-pub(crate) use rank::NO_RANK;
+pub(crate) use rank::{NO_RANK, own as own_rank};
 
 use super::number;
 use super::perf_options::PerfOptions;
@@ -162,7 +162,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             return Err(failed(EventError::TooMany(events.len()).into(), FAILED));
         }
     }
-    let rank = rank::of_environment(|name| std::env::var(name).ok()).map_err(|error| failed(error, FAILED))?;
+    let rank = rank::own().map_err(|error| failed(error, FAILED))?;
     let options = RecordOptions {
         program: program.clone(),
         arguments: rest.to_vec(),

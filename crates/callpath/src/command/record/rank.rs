@@ -53,8 +53,13 @@ const OWN_JOB: &str = "CALLPATH_JOB";
 /// No child of ours is a rank, whatever the environment says: its name and value.
 pub(crate) const NO_RANK: (&str, &str) = (OWN_RANK, "none");
 
+/// The rank that this process's environment says: see [`of_environment`].
+pub(crate) fn own() -> anyhow::Result<Option<Rank>> {
+    of_environment(|name| std::env::var(name).ok())
+}
+
 /// The rank that the environment says, by `variable`. None where it says none, or a job of one. An error where it makes no sense.
-pub(super) fn of_environment(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<Rank>> {
+fn of_environment(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<Rank>> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty());
     let number = |name: &str, text: &str, most: u32| {
         text.trim().parse::<u32>().ok().filter(|number| *number <= most).ok_or_else(|| {

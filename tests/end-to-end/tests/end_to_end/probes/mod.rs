@@ -2,6 +2,7 @@
 //! program does what it does bare.
 
 mod attached;
+mod cases;
 mod exits;
 mod libraries;
 mod paths;
