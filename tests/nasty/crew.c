@@ -1,11 +1,14 @@
 /* Threads that call: crew eight | brief | asked.
  *   eight  8 threads at once; threads: all their calls are known by path (truth.h)
  *   brief  200 threads that come and go, up to 10 at a time
- *   asked  8 threads call, and sleep now and then, until the input ends; for each line `count` it says how often leaf and step were called, as one
+ *   asked  [ARRANGEMENT] 8 threads call, and sleep now and then, until the input ends; for each line `count` it says how often leaf and step were called, as one
  *          line. The first line of its output names the addresses of leaf and step. At last, whether all was right. */
 #include "truth.h"
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 
 struct worker {
     pthread_t thread;
@@ -89,12 +92,37 @@ static unsigned long wanted(const struct worker *worker)
     return sum;
 }
 
-static int asked(void)
+/* What a process may have arranged for itself. */
+static void arrange(const char *what)
+{
+    struct rlimit little = {1 << 20, 1 << 20}, few = {3, 3};
+    int failed = 0;
+    if (!strcmp(what, "locked"))
+        failed = mlockall(MCL_FUTURE);
+    else if (!strcmp(what, "narrow"))
+        failed = setrlimit(RLIMIT_AS, &little);
+    else if (!strcmp(what, "poor"))
+        failed = setrlimit(RLIMIT_DATA, &little);
+    else if (!strcmp(what, "few"))
+        failed = setrlimit(RLIMIT_NOFILE, &few);
+    else if (!strcmp(what, "huge"))
+        failed = madvise(aligned_alloc(2 << 20, 64 << 20), 64 << 20, MADV_HUGEPAGE);
+    else if (!strcmp(what, "fixed"))
+        /* PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN */
+        failed = prctl(65, 1, 0, 0, 0);
+    if (failed) {
+        perror(what);
+        exit(9);
+    }
+}
+
+static int asked(const char *arrangement)
 {
     printf("leaf %p step %p\n", (void *)leaf, (void *)step);
     fflush(stdout);
     for (int i = 0; i < 8; i++)
         pthread_create(&workers[i].thread, NULL, goes_on, &workers[i]);
+    arrange(arrangement);
     char line[64];
     while (fgets(line, sizeof line, stdin)) {
         unsigned long leaves = 0, steps = 0;
@@ -118,7 +146,7 @@ int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
     if (!strcmp(mode, "asked"))
-        return asked();
+        return asked(argc > 2 ? argv[2] : "");
     int brief = !strcmp(mode, "brief"), count = brief ? 200 : 8;
     for (int i = 0; i < count; i++) {
         if (brief && i >= 10)

@@ -7,9 +7,11 @@ use crate::error::TargetError;
 use crate::give::give;
 use crate::memory::SharedMemory;
 use crate::pid::Pid;
+use crate::task_status::TaskStatus;
 use crate::traced::Traced;
 
 pub(crate) const PAGE_BYTES: u64 = 4096;
+const MAPPING: &str = "mapping memory";
 
 /// What is mapped.
 pub(crate) struct Mapping {
@@ -32,11 +34,11 @@ impl Mapping {
         let at = self.at.map_or(0, |at| at.0);
         let arguments = [at, len, self.protection as u64, (of_file | at_place) as u64, file, 0];
         let mapped = traced.system_call(thread, libc::SYS_mmap, arguments)?;
-        let mapped = RunAddr(checked(traced, "mapping memory", mapped)? as u64);
+        let mapped = RunAddr(checked(traced, MAPPING, mapped)? as u64);
         if self.at.is_some_and(|at| at != mapped) {
             // A kernel before 4.17 takes the address for a wish.
             unmap(traced, thread, (mapped, len))?;
-            return Err(traced.failed("mapping memory", "there is other memory"));
+            return Err(traced.failed(MAPPING, "there is other memory"));
         }
         Ok(mapped)
     }
@@ -71,8 +73,21 @@ pub(crate) fn map_shared(
     (at, protection): (Option<RunAddr>, i32),
 ) -> Result<RunAddr, TargetError> {
     let descriptor = give(traced, thread, memory.descriptor())?;
-    let mapping = Mapping { at, len_bytes: memory.len_bytes() as u64, protection, descriptor: Some(descriptor) };
-    let mapped = mapping.map(traced, thread);
+    let len_bytes = memory.len_bytes() as u64;
+    let locks = TaskStatus::read(traced.memory().pid(), thread).is_some_and(|status| status.locked_kb > 0);
+    let first = if locks { libc::PROT_NONE } else { protection };
+    let mapping = Mapping { at, len_bytes, protection: first, descriptor: Some(descriptor) };
+    let mut mapped = mapping.map(traced, thread);
+    if let (true, Ok(at)) = (locks, &mapped) {
+        // Most of it is never used: it must not take RAM, as all new memory of such a process does (`mlockall`).
+        let at = at.0;
+        let unlocked = traced.system_call(thread, libc::SYS_munlock, [at, len_bytes, 0, 0, 0, 0])?;
+        let protect = [at, len_bytes, protection as u64, 0, 0, 0];
+        let protected = traced.system_call(thread, libc::SYS_mprotect, protect)?;
+        let outcome =
+            checked(traced, "unlocking memory", unlocked).and_then(|_| checked(traced, "protecting memory", protected));
+        mapped = outcome.map(|_| RunAddr(at));
+    }
     traced.system_call(thread, libc::SYS_close, [descriptor as u64, 0, 0, 0, 0, 0])?;
     mapped
 }
@@ -82,6 +97,17 @@ pub(crate) fn checked(traced: &impl Traced, request: &'static str, result: i64) 
     if result >= 0 {
         return Ok(result);
     }
-    let source = std::io::Error::from_raw_os_error(-result as i32);
+    let error = -result as i32;
+    // What a process may have forbidden itself, or been forbidden.
+    let why = match (request, error) {
+        (MAPPING, libc::ENOMEM) => Some("its memory is limited (ulimit -v, ulimit -d), or there is none"),
+        (MAPPING, libc::EAGAIN) => {
+            Some("it keeps all of its memory in RAM (mlockall), and that is limited (ulimit -l)")
+        }
+        (_, libc::EMFILE) => Some("it may have no more of them (ulimit -n)"),
+        _ => None,
+    };
+    let source = std::io::Error::from_raw_os_error(error);
+    let source = why.map(|why| std::io::Error::other(format!("{source}: {why}"))).unwrap_or(source);
     Err(TargetError::Trace { request, pid: traced.memory().pid(), source })
 }

@@ -18,6 +18,8 @@ pub(crate) struct TaskStatus {
     pub(crate) user: u32,
     /// 0: none, 1: strict, 2: a filter.
     pub(crate) seccomp: u8,
+    /// Memory of the process's that stays in RAM (`mlockall`), kB.
+    pub(crate) locked_kb: u64,
     /// Whether it has a shadow stack.
     pub(crate) shadow_stack: bool,
     /// Signals pending for it alone.
@@ -55,6 +57,7 @@ impl TaskStatus {
                     status.user = value.split_whitespace().nth(1).and_then(|user| user.parse().ok()).unwrap_or(0);
                 }
                 "Seccomp" => status.seccomp = value.parse().unwrap_or(0),
+                "VmLck" => status.locked_kb = value.trim_end_matches(" kB").parse().unwrap_or(0),
                 "x86_Thread_features" => status.shadow_stack = value.split_whitespace().any(|word| word == "shstk"),
                 "SigPnd" => status.pending = set(),
                 "ShdPnd" => status.shared_pending = set(),

@@ -86,6 +86,14 @@ impl Running {
         writeln!(self.input.as_mut().expect("its input is open"), "{line}").expect("it reads its input");
     }
 
+    /// A line of its status that the kernel gives in kB.
+    #[track_caller]
+    pub fn status_kb(&self, field: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it lives");
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the kernel tells it");
+        line.trim_matches([':', '\t', ' ', 'k', 'B']).parse().expect("a number")
+    }
+
     /// Bytes of its memory.
     pub fn bytes(&self, at: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];

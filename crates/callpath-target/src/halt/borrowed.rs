@@ -34,7 +34,7 @@ impl Borrowed {
     /// The frame from which it would be restored, at another place.
     pub(super) fn frame_at(&self, at: u64, tracer: &Tracer) -> Option<(Vec<u8>, u64)> {
         let shelter = tracer.shelter.as_ref()?;
-        Some(shelter.frame(at, &self.before, &self.vectors, tracer.memory()))
+        Some(shelter.frame(at, (&self.before, &self.vectors), tracer.memory()))
     }
 }
 
@@ -88,7 +88,7 @@ impl Tracer {
         registers.swap(0, first);
         let place = shelter.place(&registers, Shelter::frame_len_bytes(vectors));
         let Some(at) = place else { return Ok(None) };
-        let (bytes, rsp) = shelter.frame(at, before, vectors, self.memory());
+        let (bytes, rsp) = shelter.frame(at, (before, vectors), self.memory());
         self.memory().write(at, &bytes)?;
         Ok(Some(rsp))
     }

@@ -40,10 +40,12 @@ impl Tracer {
         let pid = self.pid;
         let object = FreestandingObject::parse(object).map_err(|why| TargetError::Object { pid, why })?;
         let thread = self.caller()?;
+        // Executable from the beginning, and written from outside: a process may have forbidden that memory becomes
+        // executable later (PR_SET_MDWE).
         let mapping = Mapping {
             at,
             len_bytes: object.len_bytes(),
-            protection: libc::PROT_READ | libc::PROT_WRITE,
+            protection: libc::PROT_READ | libc::PROT_EXEC,
             descriptor: None,
         };
         let base = mapping.map(self, thread)?;

@@ -85,7 +85,7 @@ impl Shelter {
 
     /// The frame from which the kernel restores a thread, laid out at `at`, which is a multiple of 64: its bytes, and
     /// where `rsp` points to it.
-    pub(super) fn frame(&self, at: u64, before: &Before, vectors: &[u8], memory: &TracedMemory) -> (Vec<u8>, u64) {
+    pub(super) fn frame(&self, at: u64, (before, vectors): (&Before, &[u8]), memory: &TracedMemory) -> (Vec<u8>, u64) {
         let vectors = VectorState::of(vectors);
         let vectors_at = vectors.as_ref().map_or(0, |_| at);
         let mut bytes = vectors.map_or_else(Vec::new, |vectors| vectors.0);

@@ -1,6 +1,6 @@
 //! Processes that run when callpath comes, and go on when it leaves.
 
-use callpath_end_to_end::{Attached, Program, Running};
+use callpath_end_to_end::{Attached, Program, Running, is_root, skip};
 
 /// What `crew asked` says of itself.
 struct Crew {
@@ -17,7 +17,12 @@ const FUNCTIONS: [&str; 2] = ["crew!leaf", "crew!step"];
 
 impl Crew {
     fn new() -> Self {
-        let mut running = Program::nasty("crew.c").arguments(["asked"]).started();
+        Crew::that_is("")
+    }
+
+    /// One that has arranged something for itself (`arrange` in its source).
+    fn that_is(arrangement: &str) -> Self {
+        let mut running = Program::nasty("crew.c").arguments(["asked", arrangement]).started();
         let line = running.line();
         let words: Vec<&str> = line.split(' ').collect();
         let address = |at: usize| u64::from_str_radix(words[at].trim_start_matches("0x"), 16).expect("an address");
@@ -230,5 +235,46 @@ fn that_end_as_callpath_comes() {
             }
             _ => panic!("{recorded:?}"),
         }
+    }
+}
+
+/// Its memory stays in RAM, uses huge pages, may not become code: probed all the same, and with no more RAM than others.
+#[test]
+fn that_have_arranged_their_memory() {
+    for arrangement in ["locked", "huge", "fixed"] {
+        if arrangement == "locked" && !is_root() {
+            skip("that_have_arranged_their_memory", "an ordinary user may not lock as much memory as callpath maps");
+            continue;
+        }
+        let mut crew = Crew::that_is(arrangement);
+        let before = crew.calls();
+        let locked_kb = crew.running.status_kb("VmLck");
+        let attached = crew.attached(&[]);
+        crew.goes_on();
+        // Our shared memory alone is longer, and private memory of each thread is not.
+        let more_kb = crew.running.status_kb("VmLck") - locked_kb;
+        assert!(more_kb < 64 << 10, "{arrangement}: {more_kb} kB more are locked");
+        let recorded = attached.detached();
+        assert_eq!(recorded.ended.status, 0, "{recorded:?}");
+        let after = crew.calls();
+        let counted = recorded.profile().calls_of("leaf");
+        assert!(counted > 0 && counted <= after[0] - before[0] + THREADS, "{counted} of {before:?} to {after:?}");
+        crew.assert_untouched();
+        crew.assert_ends_well();
+    }
+}
+
+/// What they lack is said, and they run on.
+#[test]
+fn that_may_have_no_more() {
+    for (arrangement, said) in [("narrow", "ulimit -v"), ("few", "ulimit -n")] {
+        let mut crew = Crew::that_is(arrangement);
+        let recorded = crew.attaching(&["-q"]).ended();
+        assert_eq!(recorded.ended.status, 125, "{recorded:?}");
+        assert!(recorded.ended.stderr.contains(said), "{recorded:?}");
+        assert!(!recorded.directory.exists(), "{recorded:?}");
+        crew.goes_on();
+        crew.assert_untouched();
+        crew.assert_ends_well();
     }
 }
