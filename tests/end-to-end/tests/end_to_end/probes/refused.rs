@@ -173,3 +173,29 @@ fn directories_that_exist() {
     let ended = running.ended();
     assert!(ended.stdout.ends_with("all is right\n"), "{ended:?}");
 }
+
+/// Its numbers of processes are others.
+#[test]
+fn a_process_in_another_pid_name_space() {
+    let mut outside = std::process::Command::new("unshare");
+    outside.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "sleep", "60"]);
+    let mut outside = outside.spawn().expect("unshare can be run");
+    let children = format!("/proc/{0}/task/{0}/children", outside.id());
+    let is_sleep = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n");
+    let mut inside = None;
+    for _ in 0..200 {
+        let pid = std::fs::read_to_string(&children).unwrap_or_default().trim().to_owned();
+        if !pid.is_empty() && is_sleep(&pid) {
+            inside = Some(pid);
+            break;
+        }
+        if outside.try_wait().expect("it is a child").is_some() {
+            return skip("a_process_in_another_pid_name_space", "this user may make no name spaces");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let inside = inside.expect("it begins");
+    refused(&["-f", "nanosleep", "-p", &inside], &[&inside, "PID name space"]);
+    outside.kill().expect("it lives");
+    outside.wait().expect("it ends");
+}
