@@ -34,7 +34,7 @@ fn blocks(images: &mut Images, path: &Path) -> HashMap<u64, LiveSet> {
         let mut found = HashMap::new();
         for (number, graph) in graphs.iter().enumerate() {
             for (block, code) in (0u32..).zip(&graph.blocks) {
-                let live = liveness.at_block(flow, number, block);
+                let live = liveness.at_block(number, block);
                 // Blocks that overlap are entered by different ways.
                 found.entry(code.code.start.0).and_modify(|all: &mut LiveSet| *all = all.with(live)).or_insert(live);
             }

@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let (mut blocks, mut flags, mut dead, mut clobbered) = (0u32, 0u32, 0u32, 0u32);
             for (number, graph) in graphs.iter().enumerate() {
                 for block in 0..graph.blocks.len() as u32 {
-                    let live = liveness.at_block(flow, number, block);
+                    let live = liveness.at_block(number, block);
                     blocks += 1;
                     flags += u32::from(live.has_flags());
                     dead += u32::from(live.general() != u16::MAX);

@@ -100,6 +100,7 @@ struct Transfer {
 }
 
 impl Transfer {
+    const IDENTITY: Transfer = Transfer { reads: LiveSet::NONE, passes: LiveSet::ALL };
     const NOTHING: Transfer = Transfer { reads: LiveSet::NONE, passes: LiveSet::NONE };
     /// Code about which nothing is known.
     const ANYTHING: Transfer = Transfer { reads: LiveSet::ALL, passes: LiveSet::ALL };
@@ -147,6 +148,8 @@ pub struct Liveness<'g> {
     entries: FxHashMap<LinkAddr, usize>,
     /// The owners of code: `(start, end, number)`, sorted. Procedures may share code.
     owners: Vec<(LinkAddr, LinkAddr, usize)>,
+    /// For each procedure.
+    codes: Vec<BlockCode>,
     /// For each procedure: from its start to its returns.
     summaries: Vec<Transfer>,
     /// For each procedure's blocks: from the end of the block.
@@ -155,12 +158,47 @@ pub struct Liveness<'g> {
     returns: Vec<LiveSet>,
 }
 
-/// A block of a procedure's graph.
-#[derive(Clone, Copy)]
-struct BlockIn<'g, 'a> {
-    flow: &'g ModuleFlow<'a>,
-    graph: &'g ProcedureGraph,
-    block: &'g Block,
+/// A procedure's instructions, decoded once: its blocks are gone through many times.
+#[derive(Clone, Default)]
+struct BlockCode {
+    /// Those of all blocks, one block behind the other.
+    pieces: Vec<Piece>,
+    /// For each block: the first of its pieces. One more: the end.
+    firsts: Vec<u32>,
+}
+
+/// Instructions up to a call of a known procedure, the call's own reads included, or to the block's end.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    transfer: Transfer,
+    calls: Option<LinkAddr>,
+}
+
+impl BlockCode {
+    fn of(flow: &ModuleFlow<'_>, graph: &ProcedureGraph, convention: Convention) -> BlockCode {
+        let mut code = BlockCode { pieces: Vec::new(), firsts: vec![0] };
+        for block in &graph.blocks {
+            let mut transfer = Transfer::IDENTITY;
+            for (at, instruction) in flow.instructions(&block.code) {
+                let (own, calls) = convention.transfer_of(graph, at, &instruction);
+                transfer = transfer.before(own);
+                if calls.is_some() {
+                    code.pieces.push(Piece { transfer, calls });
+                    transfer = Transfer::IDENTITY;
+                }
+            }
+            code.pieces.push(Piece { transfer, calls: None });
+            code.firsts.push(code.pieces.len() as u32);
+        }
+        code
+    }
+
+    /// Of a block, in order.
+    fn of_block(&self, block: u32) -> &[Piece] {
+        let at = |index: usize| self.firsts.get(index).map(|first| *first as usize);
+        let range = at(block as usize).zip(at(block as usize + 1));
+        range.and_then(|(first, end)| self.pieces.get(first..end)).unwrap_or(&[])
+    }
 }
 
 impl<'g> Liveness<'g> {
@@ -186,25 +224,23 @@ impl<'g> Liveness<'g> {
             convention,
             entries,
             owners,
+            codes: graphs.iter().map(|graph| BlockCode::of(flow, graph, convention)).collect(),
             summaries: vec![Transfer::NOTHING; graphs.len()],
             ends: vec![Vec::new(); graphs.len()],
             returns: returns.collect(),
         };
         let calls = Calls(graphs.iter().map(|graph| liveness.callees(graph)).collect());
-        liveness.sum_up(flow, &calls);
-        liveness.carry_returns(flow);
+        liveness.sum_up(&calls);
+        liveness.carry_returns();
         liveness
     }
 
     /// What is live at the start of a block. Empty if there is no such block.
-    pub fn at_block(&self, flow: &ModuleFlow<'_>, procedure: usize, block: u32) -> LiveSet {
-        let Some((graph, code)) =
-            self.graphs.get(procedure).and_then(|graph| Some((graph, graph.blocks.get(block as usize)?)))
-        else {
+    pub fn at_block(&self, procedure: usize, block: u32) -> LiveSet {
+        if self.graphs.get(procedure).is_none_or(|graph| graph.blocks.len() <= block as usize) {
             return LiveSet::NONE;
-        };
-        let end = self.end_of(procedure, block);
-        let start = self.through(BlockIn { flow, graph, block: code }, end, |_, _| {});
+        }
+        let start = self.through((procedure, block), self.end_of(procedure, block), |_, _| {});
         start.live(self.returns[procedure])
     }
 
@@ -219,7 +255,8 @@ impl<'g> Liveness<'g> {
         let returns = self.returns[procedure];
         let mut behind = self.end_of(procedure, block);
         for (at, instruction) in flow.instructions(&code.code).into_iter().rev() {
-            behind = self.transfer_of(graph, at, &instruction).before(behind);
+            let (own, calls) = self.convention.transfer_of(graph, at, &instruction);
+            behind = own.before(self.called(calls)).before(behind);
             found.push((at, behind.live(returns)));
         }
         found.reverse();
@@ -242,7 +279,7 @@ impl<'g> Liveness<'g> {
     }
 
     /// Computes the summaries, from callees to callers, until nothing changes.
-    fn sum_up(&mut self, flow: &ModuleFlow<'_>, calls: &Calls) {
+    fn sum_up(&mut self, calls: &Calls) {
         let callers = Predecessors::of(calls);
         // Callees first, except in recursion.
         let mut pending = postorder(calls);
@@ -251,10 +288,10 @@ impl<'g> Liveness<'g> {
         while let Some(number) = pending.pop().map(|number| number as usize) {
             is_pending[number] = false;
             let Some(graph) = self.graphs.get(number) else { continue };
-            self.ends[number] = self.ends_of(flow, graph);
+            self.ends[number] = self.ends_of(number, graph);
             let entry = graph.block_at(graph.entry).unwrap_or(0);
             let summary = match graph.blocks.get(entry as usize) {
-                Some(code) => self.through(BlockIn { flow, graph, block: code }, self.end_of(number, entry), |_, _| {}),
+                Some(_) => self.through((number, entry), self.end_of(number, entry), |_, _| {}),
                 None => Transfer::ANYTHING,
             };
             if summary != self.summaries[number] {
@@ -269,14 +306,14 @@ impl<'g> Liveness<'g> {
     }
 
     /// Carries what is live after calls to the returns of the callees.
-    fn carry_returns(&mut self, flow: &ModuleFlow<'_>) {
+    fn carry_returns(&mut self) {
         // For each procedure: its callees, and the transfer after each call.
         let mut sites: Vec<Vec<(usize, Transfer)>> = vec![Vec::new(); self.graphs.len()];
         for (number, graph) in self.graphs.iter().enumerate() {
             for (block, code) in (0u32..).zip(&graph.blocks) {
                 let end = self.end_of(number, block);
                 let own = &mut sites[number];
-                self.through(BlockIn { flow, graph, block: code }, end, |target, behind| {
+                self.through((number, block), end, |target, behind| {
                     own.extend(self.owners_of(target).map(|callee| (callee, behind)));
                 });
                 let tails = way_out(code).into_iter().flat_map(|to| self.owners_of(to));
@@ -296,8 +333,8 @@ impl<'g> Liveness<'g> {
     }
 
     /// For each block of a procedure, from its end to the returns.
-    fn ends_of(&self, flow: &ModuleFlow<'_>, graph: &ProcedureGraph) -> Vec<Transfer> {
-        let mut blocks = Blocks { liveness: self, flow, graph };
+    fn ends_of(&self, procedure: usize, graph: &ProcedureGraph) -> Vec<Transfer> {
+        let mut blocks = Blocks { liveness: self, procedure };
         let seeds = (0u32..).zip(&graph.blocks).map(|(number, block)| (number, self.exit_of(graph, number, block)));
         let seeds: Vec<(u32, Transfer)> = seeds.collect();
         let ends = solve(graph, &mut blocks, seeds);
@@ -316,7 +353,7 @@ impl<'g> Liveness<'g> {
             Terminator::BranchOut(target) => self.of_procedure_at(target).joined(beside),
             Terminator::Branch if !has(&[EdgeKind::FallThrough, EdgeKind::Taken]) => Transfer::ANYTHING,
             Terminator::Branch => beside,
-            Terminator::TailCall(None) => self.unknown_call().before(Transfer::RETURN),
+            Terminator::TailCall(None) => self.convention.unknown_call().before(Transfer::RETURN),
             Terminator::Unresolved | Terminator::RunsOut | Terminator::SharedTail(_) => Transfer::ANYTHING,
             Terminator::Trap | Terminator::NoReturnCall => Transfer::NOTHING,
             // There may be more entries than were found.
@@ -335,27 +372,28 @@ impl<'g> Liveness<'g> {
         self.entries.get(&target).map_or(Transfer::ANYTHING, |&callee| self.summaries[callee])
     }
 
-    fn unknown_call(&self) -> Transfer {
-        match self.convention {
-            Convention::SystemV => Transfer::ABI,
-            Convention::Unknown => Transfer::ANYTHING,
-        }
-    }
-
     /// From the start of a block, given what holds from its end. Calls `call` with each target of a call in the module,
     /// and the transfer after the call.
-    fn through(&self, block: BlockIn<'_, '_>, end: Transfer, mut call: impl FnMut(LinkAddr, Transfer)) -> Transfer {
-        let BlockIn { flow, graph, block } = block;
+    fn through(
+        &self,
+        (procedure, block): (usize, u32),
+        end: Transfer,
+        mut call: impl FnMut(LinkAddr, Transfer),
+    ) -> Transfer {
+        let pieces = self.codes.get(procedure).map_or(&[][..], |code| code.of_block(block));
         let mut behind = end;
-        for (at, instruction) in flow.instructions(&block.code).into_iter().rev() {
-            if instruction.operation() == Operation::Call
-                && let Some(target) = target_of(graph, at)
-            {
+        for piece in pieces.iter().rev() {
+            if let Some(target) = piece.calls {
                 call(target, behind);
             }
-            behind = self.transfer_of(graph, at, &instruction).before(behind);
+            behind = piece.transfer.before(self.called(piece.calls)).before(behind);
         }
         behind
+    }
+
+    /// Through the procedure that is called, if one is.
+    fn called(&self, target: Option<LinkAddr>) -> Transfer {
+        target.map_or(Transfer::IDENTITY, |target| self.of_procedure_at(target))
     }
 
     /// The procedures that own an address.
@@ -366,30 +404,48 @@ impl<'g> Liveness<'g> {
         let before = self.owners.get(..after).unwrap_or(&[]).iter().rev().take(SHARED);
         before.filter(move |owner| place < owner.1).map(|owner| owner.2)
     }
+}
 
-    fn transfer_of(&self, graph: &ProcedureGraph, at: LinkAddr, instruction: &Instruction) -> Transfer {
-        let own = Transfer::of_instruction(instruction);
-        let is_call = instruction.operation() == Operation::Call && instruction.control() != Control::Next;
-        if !is_call && instruction.operation() != Operation::SystemCall {
-            return own;
+impl Convention {
+    fn unknown_call(self) -> Transfer {
+        match self {
+            Convention::SystemV => Transfer::ABI,
+            Convention::Unknown => Transfer::ANYTHING,
         }
-        if !is_call {
+    }
+
+    /// Through an instruction; of a call of a procedure in the module, up to that procedure's start, and which it is.
+    fn transfer_of(
+        self,
+        graph: &ProcedureGraph,
+        at: LinkAddr,
+        instruction: &Instruction,
+    ) -> (Transfer, Option<LinkAddr>) {
+        let own = Transfer::of_instruction(instruction);
+        if instruction.operation() == Operation::SystemCall {
             // The kernel reads its arguments, and preserves all registers but rax, rcx and r11.
             let arguments = LiveSet::of_general(&[RAX, 7, 6, 2, 10, 8, 9]);
-            return Transfer { reads: own.reads.with(arguments), passes: own.passes };
+            return (Transfer { reads: own.reads.with(arguments), passes: own.passes }, None);
         }
+        if instruction.operation() != Operation::Call {
+            return (own, None);
+        }
+        if instruction.control() == Control::Next {
+            return (own, None);
+        }
+        let target = target_of(graph, at);
         let keeps_all = instruction.memory().is_some_and(|memory| {
             memory.base.general64() == Some(RAX) && memory.is_only(memory.base) && memory.displacement == 0
         });
-        let called = match target_of(graph, at) {
-            Some(target) => self.of_procedure_at(target),
-            None if keeps_all => Transfer { reads: ARGUMENTS, passes: LiveSet::ALL },
-            None => self.unknown_call(),
-        };
         // The return address that it pushes changes only rsp, which is restored. An exception may pass the procedure on
         // its way to a caller's handler, which goes on with the registers that all between have preserved; and frames
         // are found by them.
-        Transfer { reads: own.reads.with(PRESERVED), passes: LiveSet::ALL }.before(called)
+        let to_there = Transfer { reads: own.reads.with(PRESERVED), passes: LiveSet::ALL };
+        match target {
+            Some(_) => (to_there, target),
+            None if keeps_all => (to_there.before(Transfer { reads: ARGUMENTS, passes: LiveSet::ALL }), None),
+            None => (to_there.before(self.unknown_call()), None),
+        }
     }
 }
 
@@ -409,23 +465,17 @@ fn way_out(block: &Block) -> Option<LinkAddr> {
 }
 
 /// The analysis of one procedure.
-struct Blocks<'l, 'g, 'f, 'a> {
+struct Blocks<'l, 'g> {
     liveness: &'l Liveness<'g>,
-    flow: &'f ModuleFlow<'a>,
-    graph: &'l ProcedureGraph,
+    procedure: usize,
 }
 
-impl Analysis for Blocks<'_, '_, '_, '_> {
+impl Analysis for Blocks<'_, '_> {
     type Fact = Transfer;
     const DIRECTION: Direction = Direction::Backward;
 
     fn transfer(&mut self, block: u32, end: &Transfer) -> Transfer {
-        match self.graph.blocks.get(block as usize) {
-            Some(block) => {
-                self.liveness.through(BlockIn { flow: self.flow, graph: self.graph, block }, *end, |_, _| {})
-            }
-            None => *end,
-        }
+        self.liveness.through((self.procedure, block), *end, |_, _| {})
     }
 
     fn join(&self, known: &mut Transfer, new: &Transfer) -> bool {

@@ -43,7 +43,7 @@ fn live(procedures: &[&[&[u8]]], number: usize) -> Vec<(u16, bool)> {
         let found: Vec<_> = blocks.clone().flat_map(|block| liveness.in_block(flow, number, block)).collect();
         for block in blocks {
             let first = liveness.in_block(flow, number, block)[0].1;
-            assert_eq!(liveness.at_block(flow, number, block), first);
+            assert_eq!(liveness.at_block(number, block), first);
         }
         found.into_iter().map(|(_, live)| (live.general(), live.has_flags())).collect()
     })

@@ -231,7 +231,7 @@ impl<'m, 'a> Rewriter<'m, 'a> {
             let Place::Edge(_, to) = place else { continue };
             let Some(&number) = self.by_entry.get(&to).filter(|_| !live.contains_key(&to)) else { continue };
             let block = self.graphs.get(number).and_then(|graph| graph.block_at(to));
-            live.extend(block.map(|block| (to, liveness.at_block(self.flow, number, block))));
+            live.extend(block.map(|block| (to, liveness.at_block(number, block))));
         }
         live
     }
