@@ -2,12 +2,14 @@
 //! program does what it does bare.
 
 mod attached;
+mod beside_samples;
 mod exits;
 mod libraries;
 mod paths;
 mod processes;
 mod refused;
 mod signals;
+mod single_steps;
 mod systems;
 mod threads;
 mod time;
