@@ -21,7 +21,6 @@ use crate::process::Process;
 use crate::sample::Sample;
 use crate::sentinel::{Marks, Noted, Noting};
 use crate::stack::Stack;
-use crate::thread::Thread;
 use crate::tree::Tree;
 
 #[cfg(test)]

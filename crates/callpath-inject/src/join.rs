@@ -12,7 +12,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::{areas, routines};
+use crate::{areas, routines, undisturbed};
 
 struct Cell<T>(UnsafeCell<MaybeUninit<T>>);
 // SAFETY: written by one thread while no other reads: before `STATE` is `JOINED` for the process.
@@ -68,6 +68,7 @@ fn begin(admission: &mut Admission) -> Admitted {
     if admission.slot == 0 {
         take_part(process, admission.pid as u32, 0);
     } else {
+        undisturbed::let_samples_through();
         belong_to(process);
     }
     Admitted::Yes

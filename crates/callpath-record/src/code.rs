@@ -216,23 +216,36 @@ impl ProcessCode {
         Some((number, Some(*id), Mapping { module: of_module.module, ..here }))
     }
 
+    /// What is there of a module's tables.
+    fn tables_of(&self, modules: &Modules, id: ModuleId, bias: u64) -> ModuleTables {
+        let mut found = ModuleTables::default();
+        for (_, in_module) in self.in_modules.iter().filter(|(of, m)| *of == id && m.bias == bias) {
+            let code = in_module.start.to_link(bias)..in_module.end.to_link(bias);
+            for part in modules.get(id).parts(id, code) {
+                found.flags |= part.flags;
+                match part.table {
+                    Ok(table) => found.tables.extend((table != 0 && !found.tables.contains(&table)).then_some(table)),
+                    Err(table) => found.awaited = found.awaited.or(Some(table)),
+                }
+            }
+        }
+        found
+    }
+
+    /// Publishes what is known of code before it is put into the process, which takes longer than putting it in.
+    pub(crate) fn prepare(&self, shared: &mut Shared, moved: &mut MovedCode) {
+        let Some((_, Some(id), mapping)) = self.moved_mapping(0, moved) else { return };
+        let ModuleTables { tables, .. } = self.tables_of(&shared.modules, id, mapping.bias);
+        moved.block(tables, &mut shared.publisher);
+    }
+
     /// Adds the mappings of code that we have put into the process, and puts those of modules in order.
     fn publish_moved(&mut self, shared: &mut Shared, mappings: &mut Vec<Mapping>) {
         let mut cuts = Vec::new();
         for &(number, id, mapping) in &self.moved {
-            let mut tables = Vec::new();
-            let mut flags = Mapping::MOVED;
-            let mut awaited = None;
-            for (_, in_module) in self.in_modules.iter().filter(|(of, m)| Some(*of) == id && m.bias == mapping.bias) {
-                let code = in_module.start.to_link(mapping.bias)..in_module.end.to_link(mapping.bias);
-                for part in id.map(|id| shared.modules.get(id).parts(id, code)).unwrap_or_default() {
-                    flags |= part.flags;
-                    match part.table {
-                        Ok(table) => tables.extend((table != 0 && !tables.contains(&table)).then_some(table)),
-                        Err(table) => awaited = awaited.or(Some(table)),
-                    }
-                }
-            }
+            let of_module = id.map(|id| self.tables_of(&shared.modules, id, mapping.bias));
+            let ModuleTables { tables, flags, awaited } = of_module.unwrap_or_default();
+            let flags = flags | Mapping::MOVED;
             let Some(moved) = shared.moved.get_mut(number) else { continue };
             if let Some(awaited) = awaited.filter(|_| tables.is_empty()) {
                 self.awaited.push((awaited, Mapping { flags, ..mapping }));
@@ -326,6 +339,17 @@ impl ProcessCode {
         replaced.for_each(|region| publisher.give_back(region));
         publisher.give_maps_back(&mut self.regions);
     }
+}
+
+/// What is there of a module's tables.
+#[derive(Default)]
+struct ModuleTables {
+    /// Where they are published.
+    tables: Vec<u64>,
+    /// Those of the mappings of its parts.
+    flags: u16,
+    /// One that is not there.
+    awaited: Option<Awaited>,
 }
 
 /// Whether the mapping is of a file that a user would recognise: a regular file at the map's path, or a deleted ELF

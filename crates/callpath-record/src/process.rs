@@ -26,6 +26,7 @@ use crate::code::ProcessCode;
 use crate::counters::Counted;
 use crate::generated_names::GeneratedNames;
 use crate::module::Awaited;
+use crate::moved::MovedCode;
 use crate::plausible::{Impossible, Overwritten};
 use crate::raw::{Reach, Standing};
 use crate::sentinel::Unmarkable;
@@ -295,6 +296,11 @@ impl Process {
         let generations = generations.map(|record| record.cache_generation.load(Acquire));
         let oldest = generations.max_by_key(|generation| now.wrapping_sub(*generation));
         self.code.reuse(&mut shared.publisher, oldest);
+    }
+
+    /// Publishes what is known of code that is about to be put in.
+    pub(crate) fn prepare(&self, shared: &mut Shared, moved: &mut MovedCode) {
+        self.code.prepare(shared, moved);
     }
 
     /// The frames of a thread of it that stands still, the innermost first.

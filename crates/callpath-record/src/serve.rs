@@ -21,6 +21,7 @@ use callpath_target::{Ended, Launch, Pid, find_program, raise_own_limits, surviv
 use crate::asks::{self, Allowance};
 use crate::error::RecordError;
 use crate::events::{Clock, Probed};
+use crate::moved::MovedCode;
 use crate::offered;
 use crate::output::Destination;
 use crate::plausible::Limits;
@@ -344,6 +345,14 @@ impl<'o> Recorder<'o> {
                 return;
             }
             wait(&self.shared.allocator.session().doorbell, rung, LOOK_EVERY / 10);
+        }
+    }
+
+    /// Publishes what is known of code that is about to be put into a process.
+    pub(crate) fn prepare(&mut self, pid: Pid, moved: &mut MovedCode) {
+        let held = self.held.iter().map(|(process, _)| process);
+        if let Some(process) = self.processes.iter().chain(held).find(|process| process.pid() == pid) {
+            process.prepare(&mut self.shared, moved);
         }
     }
 

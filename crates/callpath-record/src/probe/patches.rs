@@ -246,8 +246,9 @@ impl<'o> Probes<'o> {
         &mut self,
         edits: &Edits<'static>,
         pid: Pid,
-        (recorder, moved): (&mut Recorder<'_>, MovedCode),
+        (recorder, mut moved): (&mut Recorder<'_>, MovedCode),
     ) -> Result<Vec<Standing>, RecordError> {
+        recorder.prepare(pid, &mut moved);
         let halted = halt(pid)?;
         halted.move_out(&changed(edits), |_| None)?;
         let threads = standing(&halted)?;

@@ -115,7 +115,11 @@ fn again_and_again(rounds: u32) {
     let mut crew = Crew::new();
     for round in 0..rounds {
         let options: &[&str] = if round % 2 == 0 { &[] } else { &["-m", "wall-time"] };
-        let recorded = crew.attached(options).detached();
+        let attached = crew.attached(options);
+        if round % 10 == 0 {
+            crew.goes_on();
+        }
+        let recorded = attached.detached();
         let failed = recorded.ended.stderr.contains("failed");
         assert_eq!((recorded.ended.status, failed), (0, false), "round {round}: {recorded:?}");
         crew.assert_untouched();

@@ -2,6 +2,7 @@
 //! program does what it does bare.
 
 mod attached;
+mod beside_samples;
 mod cases;
 mod exits;
 mod libraries;
@@ -9,6 +10,7 @@ mod paths;
 mod processes;
 mod refused;
 mod signals;
+mod single_steps;
 mod systems;
 mod threads;
 mod time;
