@@ -8,7 +8,10 @@
 mod activations;
 mod areas;
 mod chunks;
+mod gauges;
+mod hit;
 mod join;
+mod measured;
 #[path = "../../callpath-preload/src/memory.rs"]
 mod memory;
 mod routines;

@@ -3,22 +3,37 @@
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
-use callpath_format::shared::probe::Routines;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
-use callpath_x86::rewrite::{Operation, Place, Plan, Refusal, THUNK_LEN_BYTES, exits, thunk};
+use callpath_x86::rewrite::{ExitKind, Operation, Place, Plan, Refusal, THUNK_LEN_BYTES, exits, thunk};
 
 use crate::copies::{Copies, Made, behind, copy_chosen};
 use crate::module::Module;
 
-/// What the routines are that copies call, in a process.
+/// What copies call in a process.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
     /// Run-time address minus link-time address of the module.
     pub bias: u64,
-    /// The routines of the injected object.
-    pub routines: Routines,
-    /// Whether activations are timed, so that exits are probed, too.
-    pub is_timed: bool,
+    /// The addresses of the routines.
+    pub called: Called,
+}
+
+/// The routines that copies call, by their addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Called {
+    /// At entries.
+    pub at_entry: u64,
+    /// At exits; `None`: they are not probed.
+    pub at_exit: Option<AtExit>,
+}
+
+/// What is called where procedures are left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtExit {
+    /// Before a return.
+    pub at_return: u64,
+    /// Before a jump to another procedure, which returns to the caller.
+    pub at_jump: u64,
 }
 
 /// Bytes that are to stand somewhere.
@@ -66,23 +81,27 @@ pub fn room(code_bytes: u64, procedures: u64) -> u64 {
 /// so that each procedure's probe can be taken out alone.
 ///
 /// ```text
-/// at        the addresses of both routines
-/// + 16      the thunk that exits call
-/// + 40 ...  for each procedure the thunk that its entry calls; it pushes the entry's run-time address
+/// at        the addresses of the routines: at entries, at returns, at jumps to others
+/// + 24      the thunk that returns call
+/// + 48      the thunk that such jumps call
+/// + 72 ...  for each procedure the thunk that its entry calls; it pushes the entry's run-time address
 /// then      the copies
 /// ```
 pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe) -> ProbedModule {
-    let Probe { bias, routines, is_timed } = *probe;
-    let words = [if is_timed { routines.enter } else { routines.count }, routines.leave];
-    let (entering, leaving) = (at, LinkAddr(at.0 + 8));
-    let leave = LinkAddr(at.0 + 16);
-    let thunks = LinkAddr(leave.0 + THUNK_LEN_BYTES);
+    let Probe { bias, called } = *probe;
+    let AtExit { at_return, at_jump } = called.at_exit.unwrap_or(AtExit { at_return: 0, at_jump: 0 });
+    let words = [called.at_entry, at_return, at_jump];
+    let [entering, returning, jumping] = [0, 8, 16].map(|word| LinkAddr(at.0 + word));
+    let leave = LinkAddr(at.0 + 24);
+    let leave_by_jump = LinkAddr(leave.0 + THUNK_LEN_BYTES);
+    let thunks = LinkAddr(leave_by_jump.0 + THUNK_LEN_BYTES);
     let enter_of = |number: usize| LinkAddr(thunks.0 + THUNK_LEN_BYTES * number as u64);
     let mut changes = vec![Change { at, old: None, new: words.into_iter().flat_map(u64::to_le_bytes).collect() }];
     let mut put = |at: LinkAddr, code: Option<[u8; THUNK_LEN_BYTES as usize]>| {
         changes.extend(code.map(|code| Change { at, old: None, new: code.to_vec() }));
     };
-    put(leave, thunk(leave, None, leaving));
+    put(leave, thunk(leave, None, returning));
+    put(leave_by_jump, thunk(leave_by_jump, None, jumping));
     for (number, entry) in chosen.iter().enumerate() {
         let run = entry.0.wrapping_add(bias);
         put(enter_of(number), thunk(enter_of(number), Some(run), entering));
@@ -95,9 +114,10 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
         let Ok(number) = chosen.binary_search(&graph.entry) else { return plan };
         homes.extend(graph.blocks.iter().map(|block| block.code.clone()));
         plan.insert(Place::Entry, Operation::Call(enter_of(number)));
-        if is_timed {
+        if called.at_exit.is_some() {
             for exit in exits(flow, graph).found {
-                plan.insert(exit.place, Operation::Call(leave));
+                let thunk = if exit.kind == ExitKind::Return { leave } else { leave_by_jump };
+                plan.insert(exit.place, Operation::Call(thunk));
             }
         }
         plan
@@ -127,11 +147,12 @@ pub enum Prospect {
 }
 
 /// Whether the procedures that begin at `chosen` could be probed, in their order: by the plan that [`probed`] makes,
-/// with new memory right behind the module. In a process it may lie farther away.
-pub fn prospects(module: &Module, chosen: &[LinkAddr], is_timed: bool) -> Vec<Prospect> {
+/// with new memory right behind the module. In a process it may lie farther away. `with_exits`: exits are probed, too.
+pub fn prospects(module: &Module, chosen: &[LinkAddr], with_exits: bool) -> Vec<Prospect> {
     // What is written is of no use; where jumps are needed and where there is room for them is the same.
-    let routines = Routines { count: 0, enter: 0, leave: 0 };
-    let planned = probed(module, behind(module.image()), chosen, &Probe { bias: 0, routines, is_timed });
+    let at_exit = with_exits.then_some(AtExit { at_return: 0, at_jump: 0 });
+    let called = Called { at_entry: 0, at_exit };
+    let planned = probed(module, behind(module.image()), chosen, &Probe { bias: 0, called });
     chosen.iter().map(|entry| planned.prospect(*entry)).collect()
 }
 

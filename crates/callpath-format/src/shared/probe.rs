@@ -4,6 +4,8 @@
 //! The object that is injected (`callpath-inject`) begins by [`Admission`]. A thread's [`Area`] is private memory of the
 //! process's own; only the routines of that object use it.
 
+use super::gauge::Gauge;
+
 /// What the injected object is told when it begins, in memory of the process's own.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -36,13 +38,34 @@ pub struct Routines {
     pub count: u64,
     /// The same, and notes when the activation began.
     pub enter: u64,
-    /// Called at a probed procedure's exit.
+    /// Called at a probed procedure's exit, of one that [`Routines::enter`] has noted.
     pub leave: u64,
+    /// Called at an entry: counts, and reads what is measured at entries.
+    pub measure: u64,
+    /// The same, and notes the activation with all that is measured of it.
+    pub begin: u64,
+    /// Called at a return, of one that [`Routines::begin`] has noted.
+    pub end: u64,
+    /// The same at a jump to another procedure: there is no result yet.
+    pub end_by_jump: u64,
+}
+
+impl Routines {
+    const COUNT: usize = 7;
+
+    fn to_words(self) -> [u64; Routines::COUNT] {
+        [self.count, self.enter, self.leave, self.measure, self.begin, self.end, self.end_by_jump]
+    }
+
+    fn from_words(words: [u64; Routines::COUNT]) -> Routines {
+        let [count, enter, leave, measure, begin, end, end_by_jump] = words;
+        Routines { count, enter, leave, measure, begin, end, end_by_jump }
+    }
 }
 
 impl Admission {
     /// Includes the version: change it with any layout in this file.
-    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE2");
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE3");
     /// Its length, bytes.
     pub const LEN_BYTES: usize = size_of::<Admission>();
 
@@ -58,12 +81,9 @@ impl Admission {
             self.stack[0],
             self.stack[1],
             self.first_thread,
-            self.routines.count,
-            self.routines.enter,
-            self.routines.leave,
         ];
         let mut bytes = [0; Admission::LEN_BYTES];
-        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words.into_iter().chain(self.routines.to_words())) {
             to.copy_from_slice(&word.to_le_bytes());
         }
         bytes
@@ -71,9 +91,12 @@ impl Admission {
 
     /// The routines in the bytes of one that the object has been given; `None`: there are too few.
     pub fn routines_in(bytes: &[u8]) -> Option<Routines> {
-        let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let at = core::mem::offset_of!(Admission, routines);
-        Some(Routines { count: word(at)?, enter: word(at + 8)?, leave: word(at + 16)? })
+        let (read, _) = bytes.get(core::mem::offset_of!(Admission, routines)..)?.as_chunks::<8>();
+        let mut words = [0; Routines::COUNT];
+        for (number, word) in words.iter_mut().enumerate() {
+            *word = u64::from_le_bytes(*read.get(number)?);
+        }
+        Some(Routines::from_words(words))
     }
 }
 
@@ -114,7 +137,7 @@ pub struct Known {
     pub rbp: u64,
     /// All ones if the walk depended on that, else 0.
     pub rbp_mask: u64,
-    /// The address of the node's values, by metric.
+    /// The address of the first of the node's values that are of probes ([`super::gauge`]).
     pub values: u64,
     /// Words that the walk depended on.
     pub words: u64,
@@ -141,7 +164,7 @@ impl Known {
 pub struct Activation {
     /// The stack pointer at its entry: where its return address is. Of a mark [`Activation::MARK`].
     pub rsp: u64,
-    /// The address of its context's values, by metric; 0: it counts nowhere.
+    /// The address of its context's values that are of probes; 0: it counts nowhere.
     pub values: u64,
     /// When it began, ticks.
     pub began: u64,
@@ -163,6 +186,25 @@ impl Activation {
     }
 }
 
+/// What was read when an activation began, beside the time: of those that [`Routines::begin`] has noted.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// [`Activation::began`] of the activation that it is of: others at the same place have none.
+    pub began: u64,
+    /// The gauges that measured then, a bit for each.
+    pub gauges: u64,
+    /// The thread's time on a CPU, nanoseconds.
+    pub cpu_ns: u64,
+    /// What probed procedures that the activation called had of it.
+    pub callees_cpu_ns: u64,
+}
+
+impl Reading {
+    /// Of no activation.
+    pub const NONE: Reading = Reading { began: 0, gauges: 0, cpu_ns: 0, callees_cpu_ns: 0 };
+}
+
 /// What a thread keeps.
 #[repr(C)]
 pub struct Area {
@@ -181,6 +223,10 @@ pub struct Area {
     /// Activations in groups by stack: a mark, then those that are active there, the outermost first. The stack that the
     /// thread is on is the last one. The first mark is of no stack, and stays.
     pub activations: [Activation; Activation::MOST],
+    /// Of each.
+    pub readings: [Reading; Activation::MOST],
+    /// What is measured, by number; the rest is [`Gauge::NONE`].
+    pub gauges: [Gauge; Gauge::MOST],
 }
 
 /// A thread that has an area: an entry of a table that is searched by the thread pointer.

@@ -228,17 +228,9 @@ impl Probes<'_> {
         (pid, injected): (Pid, Injected),
     ) -> Result<String, String> {
         let wanted: Vec<&str> = metrics.iter().flat_map(|word| word.split(',')).collect();
-        if let Some(unknown) = wanted.iter().find(|word| !["calls", "wall-time"].contains(word)) {
-            return Err(format!("`{unknown}` is no metric of probes; these are: calls, wall-time"));
-        }
-        let timed = wanted.contains(&"wall-time");
-        if !wanted.is_empty() && timed != self.is_timed {
-            if timed && !recorder.measures_time() {
-                return Err("wall-time has no place in this measurement: start the probe with -m wall-time".to_owned());
-            }
-            self.retime(timed, recorder, (pid, injected)).map_err(|error| format!("failed to {error}"))?;
-        }
-        Ok(if self.is_timed { "calls\nwall-time\n" } else { "calls\n" }.to_owned())
+        let measured = self.measured.only(&wanted)?;
+        self.measure(measured, recorder, (pid, injected)).map_err(|error| format!("failed to {error}"))?;
+        Ok(self.measured.names().map(|name| format!("{name}\n")).collect())
     }
 }
 

@@ -10,6 +10,7 @@ mod control;
 mod halt;
 mod inject;
 mod inside;
+mod measured;
 mod modules;
 mod patches;
 mod subject;

@@ -12,11 +12,11 @@ use callpath_tables::probes::{Change, Probe, ProbedModule, probed, room};
 use callpath_target::{Edits, Maps, NewMemory, Pid, TargetError, Write, read_memory};
 
 use crate::error::RecordError;
-use crate::events::Probed;
 use crate::probe::chooser::Chooser;
 use crate::probe::halt::halt;
 use crate::probe::inject::Injected;
 use crate::probe::inside::{inside, standing};
+use crate::probe::measured::Measured;
 use crate::probe::modules::Loaded;
 use crate::raw::Standing;
 use crate::serve::Recorder;
@@ -63,7 +63,7 @@ struct Planned {
 
 /// The probes of a process, and of those that it forks.
 pub(crate) struct Probes<'o> {
-    pub(super) is_timed: bool,
+    pub(super) measured: Measured,
     pub(super) chooser: &'o mut dyn Chooser,
     found: Vec<Found>,
     pub(super) modules: Vec<InModule>,
@@ -79,7 +79,7 @@ pub(crate) struct Probes<'o> {
 impl<'o> Probes<'o> {
     pub(super) fn new(options: &RecordOptions, chooser: &'o mut dyn Chooser) -> Probes<'o> {
         Probes {
-            is_timed: options.measures(Probed::WallTime),
+            measured: Measured::all_of(options),
             chooser,
             found: Vec::new(),
             modules: Vec::new(),
@@ -209,7 +209,7 @@ impl<'o> Probes<'o> {
         let Some(place) = Maps::read(pid)?.free_near(loaded.start..loaded.end, room) else {
             return Err(RecordError::NoRoom { module: loaded.name().to_owned() });
         };
-        let probe = Probe { bias: *bias, routines: injected.routines, is_timed: self.is_timed };
+        let probe = Probe { bias: *bias, called: self.measured.called(&injected.routines) };
         let planned = probed(&module, RunAddr(place).to_link(*bias), chosen, &probe);
         for entry in chosen {
             let Some(reason) = planned.prospect(*entry).why_not() else { continue };
@@ -246,13 +246,18 @@ impl<'o> Probes<'o> {
         Ok(threads)
     }
 
-    /// Has activations timed from now on, or no more.
-    pub(super) fn retime(
+    /// Measures something else from now on, of what the measurement was begun with.
+    pub(super) fn measure(
         &mut self,
-        timed: bool,
+        measured: Measured,
         recorder: &mut Recorder<'_>,
         (pid, injected): (Pid, Injected),
     ) -> Result<(), RecordError> {
+        recorder.set_idle_gauges(measured.idle());
+        let before = std::mem::replace(&mut self.measured, measured);
+        if before.called(&injected.routines) == self.measured.called(&injected.routines) {
+            return Ok(());
+        }
         let probed: Vec<(Loaded, Vec<LinkAddr>)> = self
             .modules
             .iter()
@@ -263,7 +268,6 @@ impl<'o> Probes<'o> {
             .collect();
         let before = self.probed;
         self.take_out(recorder, |_, _| true);
-        self.is_timed = timed;
         for (loaded, mut chosen) in probed {
             let Some((image, bias)) = loaded.image(pid).filter(|_| !chosen.is_empty()) else { continue };
             chosen.sort_unstable();

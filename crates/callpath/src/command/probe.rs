@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use callpath_analyze::functions::Pattern;
-use callpath_db::RefusedProbe;
-use callpath_record::{Event, ProbeOptions, Probed, ProbedProcess, RecordOptions, Recursion, Sentinel, probe};
+use callpath_db::{RefusedProbe, nearest};
+use callpath_record::{
+    ProbeMetric, ProbeMetricError, ProbeOptions, ProbedProcess, RecordOptions, Recursion, Sentinel, probe, probe_events,
+};
 use callpath_target::{Pid, ProcessHandle};
 use callpath_view::text::shell_word;
 use choice::Choice;
@@ -35,9 +37,10 @@ pub(crate) struct Arguments {
     /// The running process
     #[arg(short, long, value_name = "PID", conflicts_with = "program")]
     pid: Option<u32>,
-    /// What is measured of each call path, beside `calls`: `wall-time`; may be repeated
-    #[arg(short, long = "metric", value_name = "METRIC", value_delimiter = ',')]
-    metric: Vec<MetricArgument>,
+    /// What is measured of each call path, beside `calls`: `wall-time`, `wall-time:min`, `wall-time:max`,
+    /// `wall-time:histogram`, `cpu-time`, `arg:N`, `ret`, or `NAME=EXPRESSION`; may be repeated
+    #[arg(short, long = "metric", value_name = "METRIC", value_delimiter = ',', value_parser = metric)]
+    metric: Vec<ProbeMetric>,
     /// Measurement directory; it must not exist [default: ./<program>-<pid>.callpath]
     #[arg(short, long, value_name = "DIR", env = "CALLPATH_OUTPUT")]
     output: Option<PathBuf>,
@@ -63,12 +66,18 @@ pub(crate) struct Arguments {
     program: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum MetricArgument {
-    /// How often it was called
-    Calls,
-    /// The time that its activations took, less that of probed functions that it called
-    WallTime,
+/// What is measured, or why a text names nothing.
+fn metric(typed: &str) -> Result<ProbeMetric, String> {
+    ProbeMetric::parse(typed).map_err(|error| match error {
+        ProbeMetricError::Unknown(_) => match nearest(typed, ProbeMetric::names()) {
+            near if near.is_empty() => {
+                let names: Vec<&str> = ProbeMetric::names().collect();
+                format!("{error}; there are {}, and NAME=EXPRESSION", names.join(", "))
+            }
+            near => format!("{error}; similar names: {}", near.join(", ")),
+        },
+        error => error.to_string(),
+    })
 }
 
 /// A number of seconds, whole or not.
@@ -87,14 +96,11 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
     let mut choice = Choice::new(patterns.map_err(|error| failed(anyhow!("{error}")))?);
     let pid = arguments.pid.map(Pid);
     let (program, rest) = what_runs(arguments, pid).map_err(failed)?;
-    let is_timed = arguments.metric.contains(&MetricArgument::WallTime);
+    let events = probe_events(&arguments.metric).map_err(|error| failed(error.into()))?;
     if arguments.list {
-        let options = ListOptions { pid, program: &program, is_timed, json: arguments.json, screen: &arguments.screen };
+        let with_exits = arguments.metric.iter().any(ProbeMetric::needs_exit);
+        let options = ListOptions { pid, program: &program, with_exits, json: arguments.json, screen: &arguments.screen };
         return list(choice, &options).map(|()| 0);
-    }
-    let mut events = vec![Event::probed(Probed::Calls)];
-    if is_timed {
-        events.push(Event::probed(Probed::WallTime));
     }
     let record = RecordOptions {
         program,

@@ -56,7 +56,7 @@ fn a_probe_that_is_under_way_is_changed() {
     let address = |at: usize| u64::from_str_radix(words[at].trim_start_matches("0x"), 16).expect("an address");
     let (leaf, step) = (address(1), address(3));
     let bare = [running.bytes(leaf, BYTES), running.bytes(step, BYTES)];
-    let attached = Attached::to(running.pid(), &["crew!leaf"], &["-m", "wall-time"]).until_probed(&running, leaf);
+    let attached = Attached::to(running.pid(), &["crew!leaf"], &["-m", "wall-time,wall-time:max,arg:1"]).until_probed(&running, leaf);
     let attached = {
         let socket = attached.directory().join("control");
         attached.until(move || socket.exists())
@@ -82,13 +82,25 @@ fn a_probe_that_is_under_way_is_changed() {
     }
     assert_eq!(calls_of(&directory, "leaf"), before[0]);
 
-    assert_eq!(ask(&directory, &["metrics"]), "calls\nwall-time\n");
+    assert_eq!(ask(&directory, &["metrics"]), "calls\nwall-time\nwall-time:max\narg:1\n");
+    // What is not measured stays as it is, and calls are counted on.
+    for metrics in ["wall-time:max", "calls,arg:1", "calls", "wall-time"] {
+        let answer = format!("calls\n{}\n", metrics.trim_start_matches("calls").trim_start_matches(','));
+        assert_eq!(ask(&directory, &["metrics", metrics]), answer.replace("\n\n", "\n"));
+        let step = || run_report(&directory, &["--json"]).profile();
+        ask(&directory, &["snapshot"]);
+        let (arguments, calls) = (step().total("arg:1"), step().total("calls"));
+        while step().total("calls") == calls {
+            ask(&directory, &["snapshot"]);
+        }
+        assert_eq!(step().total("arg:1") > arguments, metrics.contains("arg:1"), "{metrics}");
+    }
     assert_eq!(ask(&directory, &["metrics", "calls"]), "calls\n");
     assert_eq!(running.bytes(step, 1), [0xe9]);
     assert_eq!(running.bytes(leaf, BYTES), bare[0]);
     assert_eq!(ask(&directory, &["metrics", "calls,wall-time"]), "calls\nwall-time\n");
     let complaint = refused(&directory, &["metrics", "page-faults"]);
-    assert!(complaint.contains("no metric of probes; these are: calls, wall-time"), "{complaint}");
+    assert!(complaint.contains("begun with calls, wall-time, wall-time:max, arg:1"), "{complaint}");
 
     let complaint = refused(&directory, &["add", "crew!stepp"]);
     assert!(complaint.contains("crew!stepp") && complaint.contains("similar names: crew!step"), "{complaint}");

@@ -32,7 +32,7 @@ pub(super) struct ListOptions<'o> {
     /// The program, as typed.
     pub(super) program: &'o OsString,
     /// Whether exits would be probed, too.
-    pub(super) is_timed: bool,
+    pub(super) with_exits: bool,
     pub(super) json: bool,
     pub(super) screen: &'o ScreenOptions,
 }
@@ -52,7 +52,7 @@ pub(super) fn list(mut choice: Choice, options: &ListOptions<'_>) -> Result<(), 
     let mut found = ProbeList::default();
     for (done, module) in choice.modules().iter().enumerate() {
         progress.step(done, modules.len());
-        add(&mut found, module, &choice, options.is_timed);
+        add(&mut found, module, &choice, options.with_exits);
     }
     drop(progress);
     notes.extend(choice.without_dwarf());
@@ -143,7 +143,7 @@ fn as_mapped(path: &Path) -> PathBuf {
 }
 
 /// Adds what was found in a module.
-fn add(found: &mut ProbeList, of: &InModule, choice: &Choice, is_timed: bool) {
+fn add(found: &mut ProbeList, of: &InModule, choice: &Choice, with_exits: bool) {
     let path = of.functions.path();
     let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let pattern = |number: usize| choice.patterns().get(number).map_or_else(String::new, |p| p.text().to_owned());
@@ -153,7 +153,7 @@ fn add(found: &mut ProbeList, of: &InModule, choice: &Choice, is_timed: bool) {
         true => (Vec::new(), Default::default()),
         false => {
             let module = Module::new(Arc::clone(&of.image));
-            (prospects(&module, &entries, is_timed), of.functions.places(&entries))
+            (prospects(&module, &entries, with_exits), of.functions.places(&entries))
         }
     };
     for ((function, chooser), prospect) in probed.into_iter().zip(prospects) {

@@ -3,6 +3,7 @@
 
 mod attached;
 mod exits;
+mod gauges;
 mod libraries;
 mod paths;
 mod processes;
