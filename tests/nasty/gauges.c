@@ -32,12 +32,12 @@ static struct known {
     int64_t sum, read;
     uint64_t unreadable;
 } known[PATHS] = {
-    {.path = "main;first;takes"},
-    {.path = "main;second;takes"},
-    {.path = "main;first;takes;takes"},
+    {.path = "main;values;first;takes"},
+    {.path = "main;values;second;takes"},
+    {.path = "main;values;first;takes;takes"},
     {.path = "beside;takes"},
-    {.path = "main;raises;handler;takes"},
-    {.path = "main;leaves;takes"},
+    {.path = "main;values;raises;handler;takes"},
+    {.path = "main;values;leaves;takes"},
 };
 static struct thing *not_there;
 static jmp_buf back;
@@ -247,13 +247,13 @@ static void times(FILE *to)
         struct span around = since(begin);
         burnt[0] += inside.cpu;
         burnt[1] += around.cpu;
-        fprintf(to, "wall main;burns 1 %llu %llu\n", (unsigned long long)inside.wall, (unsigned long long)around.wall);
+        fprintf(to, "wall main;times;burns 1 %llu %llu\n", (unsigned long long)inside.wall, (unsigned long long)around.wall);
         begin = now();
         sleeps(50000 << (i % 7));
         around = since(begin);
         slept[0] += inside.cpu;
         slept[1] += around.cpu;
-        fprintf(to, "wall main;sleeps 1 %llu %llu\n", (unsigned long long)inside.wall, (unsigned long long)around.wall);
+        fprintf(to, "wall main;times;sleeps 1 %llu %llu\n", (unsigned long long)inside.wall, (unsigned long long)around.wall);
         begin = now();
         both(100000);
         around = since(begin);
@@ -261,14 +261,14 @@ static void times(FILE *to)
         both_cpu[1] += around.cpu - inside_of_callee.cpu;
         callee_cpu[0] += inside_of_callee.cpu;
         callee_cpu[1] += around_callee.cpu;
-        fprintf(to, "wall main;both 1 %llu %llu\n", (unsigned long long)inside.wall, (unsigned long long)around.wall);
-        fprintf(to, "wall main;both;burns 1 %llu %llu\n", (unsigned long long)inside_of_callee.wall,
+        fprintf(to, "wall main;times;both 1 %llu %llu\n", (unsigned long long)inside.wall, (unsigned long long)around.wall);
+        fprintf(to, "wall main;times;both;burns 1 %llu %llu\n", (unsigned long long)inside_of_callee.wall,
                 (unsigned long long)around_callee.wall);
     }
-    fprintf(to, "cpu main;burns %llu %llu\n", (unsigned long long)burnt[0], (unsigned long long)burnt[1]);
-    fprintf(to, "cpu main;sleeps %llu %llu\n", (unsigned long long)slept[0], (unsigned long long)slept[1]);
-    fprintf(to, "cpu main;both %llu %llu\n", (unsigned long long)both_cpu[0], (unsigned long long)both_cpu[1]);
-    fprintf(to, "cpu main;both;burns %llu %llu\n", (unsigned long long)callee_cpu[0], (unsigned long long)callee_cpu[1]);
+    fprintf(to, "cpu main;times;burns %llu %llu\n", (unsigned long long)burnt[0], (unsigned long long)burnt[1]);
+    fprintf(to, "cpu main;times;sleeps %llu %llu\n", (unsigned long long)slept[0], (unsigned long long)slept[1]);
+    fprintf(to, "cpu main;times;both %llu %llu\n", (unsigned long long)both_cpu[0], (unsigned long long)both_cpu[1]);
+    fprintf(to, "cpu main;times;both;burns %llu %llu\n", (unsigned long long)callee_cpu[0], (unsigned long long)callee_cpu[1]);
 }
 
 int main(int argc, char **argv)

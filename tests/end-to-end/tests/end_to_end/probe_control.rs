@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use callpath_end_to_end::{Attached, Program, callpath, run_report};
+use callpath_end_to_end::{Attached, Profile, Program, callpath, run_report};
 use serde_json::Value;
 
 /// As much of a function's code is looked at: where a jump would be, and not the next function.
@@ -87,7 +87,7 @@ fn a_probe_that_is_under_way_is_changed() {
     for metrics in ["wall-time:max", "calls,arg:1", "calls", "wall-time"] {
         let answer = format!("calls\n{}\n", metrics.trim_start_matches("calls").trim_start_matches(','));
         assert_eq!(ask(&directory, &["metrics", metrics]), answer.replace("\n\n", "\n"));
-        let step = || run_report(&directory, &["--json"]).profile();
+        let step = || Profile::of_json(&run_report(&directory, &["--json"]).stdout);
         ask(&directory, &["snapshot"]);
         let (arguments, calls) = (step().total("arg:1"), step().total("calls"));
         while step().total("calls") == calls {

@@ -70,7 +70,7 @@ fn results() {
     let (_recorded, profile, known) = gauges("values", &format!("{HISTOGRAMS},ret,{EXPRESSIONS}"), &["takes"]);
     assert_arguments(&profile, &known);
     let expected = known.cells(&["histogram", "ret"], |counts| counts.iter().map(|count| whole(count)).collect());
-    assert!(!expected.contains_key("main;leaves;takes") && expected.len() == 5, "{expected:?}");
+    assert!(!expected.contains_key("main;values;leaves;takes") && expected.len() == 5, "{expected:?}");
     assert_eq!(profile.cells("ret", &["gauges"]), expected);
 }
 
@@ -144,7 +144,7 @@ fn the_shortest_and_the_longest_and_all_between() {
     }
     // What a function takes with all that it calls is never less than its longest call.
     let both = profile.through(&["main", "both"], "wall-time");
-    assert!(both >= longest["main;both"].as_u64().expect("a time") && both > profile.through(&["both", "burns"], "wall-time"));
+    assert!(both >= longest["main;times;both"].as_u64().expect("a time") && both > profile.through(&["both", "burns"], "wall-time"));
 }
 
 #[test]
