@@ -41,7 +41,9 @@ impl Values {
         while is_better(there) {
             let before = there;
             // SAFETY: as above. One instruction: what a handler puts there in between is seen.
-            unsafe { asm!("cmpxchg qword ptr [{}], {}", in(reg) cell, in(reg) value, inout("rax") there, options(nostack)) };
+            unsafe {
+                asm!("cmpxchg qword ptr [{}], {}", in(reg) cell, in(reg) value, inout("rax") there, options(nostack))
+            };
             if there == before {
                 break;
             }

@@ -4,8 +4,8 @@ use callpath_collect::Interrupted;
 use callpath_collect::probe::context_of_call;
 use callpath_format::register::Reg;
 use callpath_format::shared::probe::{Area, Known, Slot};
-use core::sync::atomic::{AtomicU64, compiler_fence};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicU64, compiler_fence};
 
 use crate::activations::Activations;
 use crate::chunks::await_chunks;

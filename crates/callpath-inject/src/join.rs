@@ -2,17 +2,13 @@
 //! fork's child.
 
 use callpath_collect::syscall::{futex_wait, getpid};
-use callpath_collect::{Process, clock, refused};
-use callpath_format::shared::load_map::Published;
-use callpath_format::shared::probe::{Admission, Admitted};
-use callpath_format::shared::refused::Calls;
-use callpath_format::shared::{Arena, ProcessSlot, Session, SlotState};
+use callpath_collect::{Process, refused};
+use callpath_format::shared::probe::Admission;
+use callpath_format::shared::{ProcessSlot, Session, SlotState};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
-
-use crate::{areas, routines};
 
 struct Cell<T>(UnsafeCell<MaybeUninit<T>>);
 // SAFETY: written by one thread while no other reads: before `STATE` is `JOINED` for the process.
@@ -32,33 +28,11 @@ pub static LOAD_MAP: AtomicU64 = AtomicU64::new(0);
 const WAITS: u32 = 50;
 const WAIT_NS: u64 = 20_000_000;
 
-/// Begins: called once, on a thread that stands still, as all others do. Returns an [`Admitted`].
-#[unsafe(no_mangle)]
-extern "C" fn callpath_join(admission: &mut Admission) -> u64 {
-    if admission.magic != Admission::MAGIC {
-        return Admitted::OtherSession as u64;
-    }
-    // SAFETY: the recorder has mapped both, and nothing unmaps them.
-    let (arena, published) = unsafe {
-        (
-            Arena::new(admission.arena as *mut u8, admission.arena_len_bytes as usize),
-            Published::new(admission.published as *const u8, admission.published_len_bytes as usize),
-        )
-    };
-    let head = arena.at_offset::<Session>(0).map(Session::head).filter(|head| head.magic == Session::MAGIC);
-    let Some(head) = head else { return Admitted::OtherSession as u64 };
-    refused::remember_time(0, 0, head.settings.ticks_per_ms);
-    refused::set(Calls(head.settings.refused_calls));
-    refused::remember_time(clock::monotonic_ns(), clock::ticks(), head.settings.ticks_per_ms);
-    if !areas::begin() {
-        return Admitted::NoMemory as u64;
-    }
-    let Some(process) = Process::claim(arena, published, None) else { return Admitted::NoSlot as u64 };
-    admission.routines = routines::addresses();
+/// What the recorder has said is kept, and the process takes part from now on.
+pub fn begin(process: Process<'static>, admission: &Admission) {
     // SAFETY: nothing reads it before `STATE` says so.
     unsafe { (*ADMISSION.0.get()).write(*admission) };
     take_part(process, admission.pid as u32, 0);
-    Admitted::Yes as u64
 }
 
 /// Fills in the slot, and lets the process's threads count.

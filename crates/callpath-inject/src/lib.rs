@@ -8,6 +8,7 @@
 mod activations;
 mod areas;
 mod chunks;
+mod entry;
 mod gauges;
 mod hit;
 mod join;

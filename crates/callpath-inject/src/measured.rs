@@ -5,10 +5,10 @@ use callpath_format::shared::probe::Reading;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::activations::{Activations, Entered, pop_quickly, push_quickly};
+use crate::areas;
 use crate::gauges::{self, Values, active};
 use crate::hit::{self, Saved, found};
 use crate::undisturbed::Undisturbed;
-use crate::areas;
 
 /// `callpath_measure`: no exit is probed.
 pub unsafe extern "C" fn measured(saved: &Saved) {

@@ -143,7 +143,7 @@ impl PathTree {
     }
 
     /// Combines a value with what a node has of a metric, by its rule.
-    pub fn put(&mut self, node: u32, metric: usize, value: u64, rule: Rule) {
+    pub fn put(&mut self, node: u32, metric: usize, (value, rule): (u64, Rule)) {
         if value == 0 || node as usize >= self.nodes.len() {
             return;
         }
@@ -275,7 +275,7 @@ impl PathTree {
                 if rule.adds_up() {
                     self.add_value(at, metric, value);
                 } else {
-                    self.put(at, metric, value, rule);
+                    self.put(at, metric, (value, rule));
                 }
             }
         }
@@ -359,8 +359,8 @@ mod tests {
         let (least, most) = (callpath_schema::Metric::min("least", "ns"), callpath_schema::Metric::max("most", "ns"));
         let mut marks = tree.clone();
         for (value, rule) in [(7, least.rule()), (9, least.rule())] {
-            marks.put(other, 5, value, rule);
-            marks.put(other, 6, value, most.rule());
+            marks.put(other, 5, (value, rule));
+            marks.put(other, 6, (value, most.rule()));
         }
         let rules = |metric| if metric == 5 { least.rule() } else { most.rule() };
         marks.merge(&marks.clone(), rules);

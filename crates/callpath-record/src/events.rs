@@ -25,10 +25,10 @@ pub use clock::Clock;
 pub(crate) use counter::Counter;
 pub(crate) use counter::Kind;
 pub use error::{EventError, MAX_EVENTS};
+pub(crate) use names::ALL;
 pub use probed::{ProbeMetric, ProbeMetricError, probe_events};
 pub(crate) use probed::{Probed, rule_of};
 pub use program::ExpressionError;
-pub(crate) use names::ALL;
 
 /// What to sample.
 #[derive(Clone, PartialEq, Eq, Debug)]

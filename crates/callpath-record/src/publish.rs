@@ -52,7 +52,8 @@ impl Publisher {
         programs: &[u64],
     ) -> Result<Publisher, TargetError> {
         let memory = SharedMemory::create(c"callpath-published", len_bytes)?;
-        let bytes: Vec<u8> = MetricSettings::words_of(&metrics).chain(programs.iter().copied()).flat_map(u64::to_le_bytes).collect();
+        let bytes: Vec<u8> =
+            MetricSettings::words_of(&metrics).chain(programs.iter().copied()).flat_map(u64::to_le_bytes).collect();
         // Offset 0 means "none".
         let used = Metrics::OFFSET as usize;
         let mut publisher = Publisher { memory, metrics, used, backed: 0, returned: Vec::new() };

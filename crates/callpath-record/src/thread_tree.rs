@@ -257,7 +257,7 @@ impl Units<'_> {
         for (column, ((now, changed), metric)) in now.iter().zip(changed).zip(self.metrics).enumerate() {
             let rule = rule_of(metric.meter);
             if !rule.adds_up() && std::mem::take(changed) != 0 {
-                tree.put(node, column, self.tick.ns(*now).max(1), rule);
+                tree.put(node, column, (self.tick.ns(*now).max(1), rule));
             }
         }
     }

@@ -183,7 +183,10 @@ mod tests {
         assert_eq!([of(1, Binary::Divide, 0), of(1, Binary::Remainder, 0)], [None, None]);
         assert_eq!(of(-8, Binary::ShiftRight, 1), Some(-4));
         assert_eq!(of(3, Binary::ShiftLeft, 4), Some(48));
-        assert_eq!([of(12, Binary::And, 10), of(12, Binary::Or, 10), of(12, Binary::Xor, 10)].map(Option::unwrap), [8, 14, 6]);
+        assert_eq!(
+            [of(12, Binary::And, 10), of(12, Binary::Or, 10), of(12, Binary::Xor, 10)].map(Option::unwrap),
+            [8, 14, 6]
+        );
     }
 
     #[test]
@@ -210,7 +213,7 @@ mod tests {
         };
         let mut ran = 0;
         for _ in 0..20_000 {
-            let some: Vec<u64> = (0..random() % 6).map(|_| random() % 7 | (random() % 20) << 8).collect();
+            let some: Vec<u64> = (0..random() % 6).map(|_| (random() % 7) | ((random() % 20) << 8)).collect();
             ran += u32::from(run(some.into_iter(), &[1; 6], |at, _| Some(at)).is_some());
         }
         assert!(ran > 0);

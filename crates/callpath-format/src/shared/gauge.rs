@@ -25,7 +25,8 @@ pub struct Part {
 impl Part {
     /// As a number.
     pub const fn to_u64(self) -> u64 {
-        let [number, bits, nth, words] = [self.number as u64, self.bits as u64, self.nth as u64, self.program_words as u64];
+        let [number, bits, nth, words] =
+            [self.number as u64, self.bits as u64, self.nth as u64, self.program_words as u64];
         number | bits << 8 | nth << 16 | words << 24 | (self.program as u64) << 32
     }
 
@@ -89,7 +90,9 @@ pub fn gauges(metrics: impl Iterator<Item = MetricSettings>) -> impl Iterator<It
         let (first, column) = columns.next()?;
         let part = first.part();
         let is_same = |metric: &MetricSettings| {
-            metric.meter == first.meter && Part { nth: part.nth, ..metric.part() } == part && metric.part().nth != part.nth
+            metric.meter == first.meter
+                && Part { nth: part.nth, ..metric.part() } == part
+                && metric.part().nth != part.nth
         };
         let mut count = 1;
         while columns.next_if(|(metric, _)| is_same(metric)).is_some() {
@@ -108,7 +111,8 @@ mod tests {
     #[test]
     fn columns_that_differ_in_their_place_alone_are_one_gauge() {
         let setting = |meter, part: Part| MetricSettings { meter, period: part.to_u64() };
-        let argument = |number, nth| setting(Settings::PROBED_ARGUMENT, Part { number, bits: 64, nth, ..Part::default() });
+        let argument =
+            |number, nth| setting(Settings::PROBED_ARGUMENT, Part { number, bits: 64, nth, ..Part::default() });
         let metrics = [
             setting(Settings::CPU_TIME, Part::default()),
             setting(Settings::CALLS, Part::default()),

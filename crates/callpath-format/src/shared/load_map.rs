@@ -20,8 +20,8 @@ use core::sync::atomic::{AtomicU64, fence};
 use crate::address::RunAddr;
 use crate::frame::ModuleIndex;
 use crate::shared::columns::{Columns, Metrics};
-use crate::shared::generated::{self, GeneratedStretch};
 use crate::shared::gauge::Part;
+use crate::shared::generated::{self, GeneratedStretch};
 use crate::table::{Header, Table};
 
 /// The published memory, as far as this process has mapped it.

@@ -76,7 +76,9 @@ pub enum ProbeMetricError {
         error: ExpressionError,
     },
     /// A name for an expression that another metric has, or that is none.
-    #[error("`{0}` cannot be the name of an expression: it is a metric's, or has other signs than letters, digits, - and _")]
+    #[error(
+        "`{0}` cannot be the name of an expression: it is a metric's, or has other signs than letters, digits, - and _"
+    )]
     Name(String),
     /// Two expressions of one name.
     #[error("`{0}` is two expressions")]
@@ -100,7 +102,8 @@ impl ProbeMetric {
     /// # Errors
     /// If that is nothing.
     pub fn parse(text: &str) -> Result<ProbeMetric, ProbeMetricError> {
-        let plain = |meter, part| ProbeMetric { name: text.to_owned(), meter, part, program: Vec::new(), can_fail: false };
+        let plain =
+            |meter, part| ProbeMetric { name: text.to_owned(), meter, part, program: Vec::new(), can_fail: false };
         if let Some((name, expression)) = text.split_once('=') {
             return ProbeMetric::computed(name.trim(), expression);
         }
@@ -227,7 +230,13 @@ mod tests {
         let found: Vec<(&str, &str)> = found.iter().map(|(name, kind)| (name.as_str(), kind.as_str())).collect();
         assert_eq!(
             found,
-            [("calls", "sum"), ("wall-time", "sum"), ("wall-time:max", "max"), ("cpu-time", "sum"), ("wall-time:min", "min")]
+            [
+                ("calls", "sum"),
+                ("wall-time", "sum"),
+                ("wall-time:max", "max"),
+                ("cpu-time", "sum"),
+                ("wall-time:min", "min")
+            ]
         );
     }
 

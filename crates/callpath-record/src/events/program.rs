@@ -61,9 +61,10 @@ pub(super) fn compile(text: &str) -> Result<Program, ExpressionError> {
     if words.len() > MOST_WORDS {
         return Err(ExpressionError { offset: 0, expected: "a shorter expression" });
     }
-    let can_fail = parser.steps.iter().any(|step| {
-        matches!(step, Step::Load { .. } | Step::Binary(Binary::Divide) | Step::Binary(Binary::Remainder))
-    });
+    let can_fail = parser
+        .steps
+        .iter()
+        .any(|step| matches!(step, Step::Load { .. } | Step::Binary(Binary::Divide) | Step::Binary(Binary::Remainder)));
     Ok(Program { words, can_fail })
 }
 
@@ -240,7 +241,10 @@ mod tests {
     fn what_is_no_expression_is_said_and_where() {
         let why = |text: &str| compile(text).expect_err(text).to_string();
         assert_eq!(why("arg7"), "expected arg1 to arg6 at character 1");
-        assert_eq!(why("arg1 +"), "expected a number, arg1 to arg6, a type (u8 to u64, i8 to i64) or a bracket at character 7");
+        assert_eq!(
+            why("arg1 +"),
+            "expected a number, arg1 to arg6, a type (u8 to u64, i8 to i64) or a bracket at character 7"
+        );
         assert_eq!(why("(arg1"), "expected `)` at character 6");
         assert_eq!(why("u32"), "expected `[` and an address, or `(` and a number at character 4");
         assert_eq!(why("1 2"), "expected an operator, or the end at character 3");

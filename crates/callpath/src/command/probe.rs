@@ -99,7 +99,8 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
     let events = probe_events(&arguments.metric).map_err(|error| failed(error.into()))?;
     if arguments.list {
         let with_exits = arguments.metric.iter().any(ProbeMetric::needs_exit);
-        let options = ListOptions { pid, program: &program, with_exits, json: arguments.json, screen: &arguments.screen };
+        let options =
+            ListOptions { pid, program: &program, with_exits, json: arguments.json, screen: &arguments.screen };
         return list(choice, &options).map(|()| 0);
     }
     let record = RecordOptions {

@@ -56,7 +56,8 @@ fn a_probe_that_is_under_way_is_changed() {
     let address = |at: usize| u64::from_str_radix(words[at].trim_start_matches("0x"), 16).expect("an address");
     let (leaf, step) = (address(1), address(3));
     let bare = [running.bytes(leaf, BYTES), running.bytes(step, BYTES)];
-    let attached = Attached::to(running.pid(), &["crew!leaf"], &["-m", "wall-time,wall-time:max,arg:1"]).until_probed(&running, leaf);
+    let attached = Attached::to(running.pid(), &["crew!leaf"], &["-m", "wall-time,wall-time:max,arg:1"])
+        .until_probed(&running, leaf);
     let attached = {
         let socket = attached.directory().join("control");
         attached.until(move || socket.exists())

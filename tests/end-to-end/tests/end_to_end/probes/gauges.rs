@@ -19,7 +19,8 @@ impl Known {
 
     /// The lines that begin with these words: path and numbers behind them.
     fn lines<'k>(&'k self, words: &'k [&str]) -> impl Iterator<Item = (&'k str, &'k [String])> + 'k {
-        let found = self.0.iter().filter(move |line| line.iter().zip(words).filter(|(a, b)| a == *b).count() == words.len());
+        let found =
+            self.0.iter().filter(move |line| line.iter().zip(words).filter(|(a, b)| a == *b).count() == words.len());
         found.map(move |line| (line[words.len()].as_str(), &line[words.len() + 1..]))
     }
 
@@ -96,11 +97,7 @@ fn the_calls_themselves() {
 /// Calls of each path, exactly, with all kinds of ways out.
 #[test]
 fn calls_of_functions_that_are_left_in_other_ways() {
-    let program = callpath_end_to_end::C {
-        source: "tails.c",
-        output: "tails",
-        options: &["-foptimize-sibling-calls"],
-    };
+    let program = callpath_end_to_end::C { source: "tails.c", output: "tails", options: &["-foptimize-sibling-calls"] };
     let all = ["leaf", "first", "second", "ping", "pong", "by_pointer", "maybe", "chooses", "calls"];
     let recorded = Program::compiled(program).options(&["-m", "wall-time:histogram,arg:1"]).same_probed(&all);
     assert_eq!(recorded.ended.status, 6, "{recorded:?}");
@@ -136,7 +133,8 @@ fn the_shortest_and_the_longest_and_all_between() {
         let mut below = 0;
         for (bin, count) in bins.iter().enumerate() {
             below += count;
-            let fewer = |of: fn(&(u64, u64)) -> u64| spans.iter().filter(|span| of(span) < 1 << (bin + 1)).count() as u64;
+            let fewer =
+                |of: fn(&(u64, u64)) -> u64| spans.iter().filter(|span| of(span) < 1 << (bin + 1)).count() as u64;
             let possible = fewer(|span| span.1)..=fewer(|span| span.0);
             assert!(possible.contains(&below), "{path}: {below} below 2^{}, {possible:?}", bin + 1);
         }
@@ -144,7 +142,10 @@ fn the_shortest_and_the_longest_and_all_between() {
     }
     // What a function takes with all that it calls is never less than its longest call.
     let both = profile.through(&["main", "both"], "wall-time");
-    assert!(both >= longest["main;times;both"].as_u64().expect("a time") && both > profile.through(&["both", "burns"], "wall-time"));
+    assert!(
+        both >= longest["main;times;both"].as_u64().expect("a time")
+            && both > profile.through(&["both", "burns"], "wall-time")
+    );
 }
 
 #[test]
