@@ -4,7 +4,7 @@
 
 use callpath_collect::syscall::{call4, gettid, map_private, unmap};
 use callpath_collect::{Process, Thread};
-use callpath_format::shared::probe::{Activation, Area, Slot};
+use callpath_format::shared::probe::{Activation, Area, Slot, Waiting};
 use callpath_format::shared::{ArenaRef, ThreadRecord};
 use core::arch::asm;
 use core::sync::atomic::AtomicU64;
@@ -208,6 +208,7 @@ unsafe fn set_up(area: *mut Area, process: &Process<'_>, thread: &Thread<'_>) {
         (*area).check = at.map_or(u64::MAX, |_| u64::from(tid));
         (*area).record = u64::from(thread.reference().0);
         gauges::fill_in(&mut (*area).gauges, process);
+        (*area).waiting = Waiting::NONE;
         // What a thread before it knew is not this one's.
         for known in &mut (*area).known {
             known.site = 0;

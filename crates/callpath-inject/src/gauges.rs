@@ -6,7 +6,7 @@ use callpath_collect::{Process, clock, refused};
 use callpath_format::shared::Settings;
 use callpath_format::shared::expression;
 use callpath_format::shared::gauge::{Gauge, Part, gauges};
-use callpath_format::shared::probe::{Activation, Area, Reading};
+use callpath_format::shared::probe::{Activation, Area, Reading, Waiting};
 use callpath_format::shared::refused::Calls;
 use core::arch::asm;
 use core::sync::atomic::Ordering::Relaxed;
@@ -153,7 +153,8 @@ impl Clocks {
 /// What is read when an activation begins; [`Reading::began`] is set last, by who notes it.
 pub fn at_begin(area: &Area, bits: u64) -> Reading {
     let reads_cpu = chosen(&area.gauges, bits).any(|gauge| gauge.meter == Settings::PROBED_CPU);
-    Reading { gauges: bits, cpu_ns: if reads_cpu { Clocks::now().cpu_ns() } else { 0 }, ..Reading::NONE }
+    let cpu_ns = if reads_cpu { Clocks::now().cpu_ns() } else { 0 };
+    Reading { gauges: bits, cpu_ns, waited: area.waiting.ticks, ..Reading::NONE }
 }
 
 /// An activation that has ended.
@@ -173,9 +174,10 @@ pub struct Ended {
 pub unsafe fn at_end(area: *mut Area, below: usize, ended: &Ended, clocks: &mut Clocks) {
     let Ended { activation, reading, result } = ended;
     // SAFETY: the area stays mapped; these places are only borrowed one by one.
-    let (table, callees, callees_cpu_ns) = unsafe {
+    let (table, callees, of_below, waited) = unsafe {
         let (activation, reading) = ((*area).activations.get_mut(below), (*area).readings.get_mut(below));
-        (&(*area).gauges, activation.map(|a| &raw mut a.callees), reading.map(|r| &raw mut r.callees_cpu_ns))
+        let callees = activation.map(|activation| &raw mut activation.callees);
+        (&(*area).gauges, callees, reading.map(core::ptr::from_mut), (*area).waiting.ticks)
     };
     let took = clocks.ticks.saturating_sub(activation.began);
     if let Some(callees) = callees {
@@ -205,13 +207,36 @@ pub unsafe fn at_end(area: *mut Area, below: usize, ended: &Ended, clocks: &mut 
             }
             Settings::PROBED_CPU => {
                 let took = clocks.cpu_ns().saturating_sub(reading.cpu_ns);
-                if let Some(callees) = callees_cpu_ns {
+                if let Some(below) = of_below {
                     // SAFETY: in the area.
-                    unsafe { add(callees, took) };
+                    unsafe { add(&raw mut (*below).callees_cpu_ns, took) };
                 }
                 values.add(column, took.saturating_sub(reading.callees_cpu_ns));
+            }
+            Settings::PROBED_WAIT => {
+                let what_for = Waiting::FOR_OTHERS as usize;
+                add_wait((values, column), (waited, reading, of_below), what_for);
+            }
+            Settings::PROBED_IO => {
+                let what_for = Waiting::FOR_IO as usize;
+                add_wait((values, column), (waited, reading, of_below), what_for);
             }
             _ => {}
         }
     }
+}
+
+/// Adds what an activation has waited, less that of its callees.
+fn add_wait(
+    (values, column): (Values, usize),
+    (waited, reading, below): ([u64; 2], &Reading, Option<*mut Reading>),
+    what_for: usize,
+) {
+    let of = |all: &[u64; 2]| all.get(what_for).copied().unwrap_or(0);
+    let took = of(&waited).saturating_sub(of(&reading.waited));
+    if let Some(below) = below {
+        // SAFETY: in the area.
+        unsafe { add((&raw mut (*below).callees_waited).cast::<u64>().wrapping_add(what_for), took) };
+    }
+    values.add(column, took.saturating_sub(of(&reading.callees_waited)));
 }

@@ -17,6 +17,7 @@ mod measured;
 mod memory;
 mod routines;
 mod undisturbed;
+mod waiting;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -9,6 +9,7 @@ use crate::areas;
 use crate::gauges::{self, Values, active};
 use crate::hit::{self, Saved, found};
 use crate::undisturbed::Undisturbed;
+use crate::waiting::end_left;
 
 /// `callpath_measure`: no exit is probed.
 pub unsafe extern "C" fn measured(saved: &Saved) {
@@ -43,6 +44,8 @@ pub unsafe extern "C" fn begun(saved: &Saved) {
     let (values, base) = context.unwrap_or((0, 0));
     let rsp = saved.rsp_at_entry();
     // SAFETY: the calling thread's own.
+    unsafe { end_left(area, &thread, rsp) };
+    // SAFETY: as above.
     let (mut activations, table) = unsafe { (Activations::of(area, &thread), &*area) };
     if context.is_none() {
         // Its exit belongs to something all the same.
@@ -54,11 +57,12 @@ pub unsafe extern "C" fn begun(saved: &Saved) {
 }
 
 fn begun_quickly(saved: &Saved) -> Option<()> {
-    let (process, _, area) = areas::known()?;
+    let (process, thread, area) = areas::known()?;
     let (values, base) = hit::known(area, saved)?;
     let rsp = saved.rsp_at_entry();
     // SAFETY: the area is the calling thread's, and the values are a node's.
     unsafe {
+        end_left(area, &thread, rsp);
         let at = push_quickly(area, &Entered { rsp, values, base, reading: Reading::NONE })?;
         gauges::at_entry(&*area, process, Values::at(values), &saved.arguments());
         at.set(area, gauges::at_begin(&*area, active(process)));
@@ -77,9 +81,12 @@ pub unsafe extern "C" fn ended_by_jump(saved: &Saved) {
 }
 
 fn end(rsp: u64, result: Option<u64>) {
-    let quickly = areas::known().and_then(|(.., area)| {
+    let quickly = areas::known().and_then(|(_, thread, area)| {
         // SAFETY: the area is the calling thread's.
-        unsafe { pop_quickly(area, rsp, result) }
+        unsafe {
+            end_left(area, &thread, rsp);
+            pop_quickly(area, rsp, result)
+        }
     });
     if quickly.is_some() {
         return;

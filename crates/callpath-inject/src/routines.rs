@@ -1,4 +1,5 @@
-//! The routines that copies of probed procedures call: they keep all registers but the arithmetic flags.
+//! The routines that copies of probed procedures call: they keep all registers but the arithmetic flags, and the general
+//! ones the flags, too.
 //!
 //! The stack at `callpath_count` and `callpath_enter`, and one word less at `callpath_leave`:
 //!
@@ -21,7 +22,7 @@ use crate::activations::{Activations, Entered};
 use crate::gauges::Values;
 use crate::hit::{Saved, found};
 use crate::undisturbed::Undisturbed;
-use crate::{areas, join, measured};
+use crate::{areas, join, measured, waiting};
 
 macro_rules! routines {
     ($($line:expr,)*) => {
@@ -35,6 +36,9 @@ macro_rules! routines {
             begun = sym measured::begun,
             ended = sym measured::ended,
             ended_by_jump = sym measured::ended_by_jump,
+            waits = sym waiting::waits,
+            waits_for_io = sym waiting::waits_for_io,
+            goes_on = sym waiting::goes_on,
             spacing = const Slot::SPACING_SHIFT,
             spread = const Slot::SPREAD as i32,
             slot_shift = const u32::BITS - Slot::COUNT.trailing_zeros(),
@@ -142,8 +146,8 @@ routines!(
     "pop rcx",
     "pop rax",
     ".endm",
-    // Calls \\to with the registers that are saved.
-    ".macro callpath_slowly to",
+    // Calls \\to with the registers that are saved; with \\flags all flags are kept, too.
+    ".macro callpath_slowly to flags",
     "push r9",
     "push r10",
     "push r11",
@@ -153,6 +157,10 @@ routines!(
     "push r13",
     "push r14",
     "push r15",
+    ".if \\flags",
+    "pushfq",
+    "pop r12",
+    ".endif",
     "mov rdi, rsp",
     "mov rbx, rsp",
     "sub rsp, 256",
@@ -165,6 +173,10 @@ routines!(
     "movups xmm\\n, xmmword ptr [rsp + 16 * \\n]",
     ".endr",
     "mov rsp, rbx",
+    ".if \\flags",
+    "push r12",
+    "popfq",
+    ".endif",
     "pop r15",
     "pop r14",
     "pop r13",
@@ -190,7 +202,7 @@ routines!(
     "lea rsp, [rsp + 8]",
     "ret",
     "8:",
-    "callpath_slowly {counted}",
+    "callpath_slowly {counted}, 0",
     "jmp 7b",
     ".size callpath_count, . - callpath_count",
     ".p2align 6",
@@ -228,7 +240,7 @@ routines!(
     "lea rsp, [rsp + 8]",
     "ret",
     "8:",
-    "callpath_slowly {entered}",
+    "callpath_slowly {entered}, 0",
     "jmp 7b",
     ".size callpath_enter, . - callpath_enter",
     ".p2align 6",
@@ -262,7 +274,7 @@ routines!(
     "callpath_pop",
     "ret",
     "8:",
-    "callpath_slowly {left}",
+    "callpath_slowly {left}, 0",
     "jmp 7b",
     ".size callpath_leave, . - callpath_leave",
     // A routine that is all \\to's: \\pushed bytes lie above the return address.
@@ -273,7 +285,7 @@ routines!(
     ".type \\name,@function",
     "\\name:",
     "callpath_push",
-    "callpath_slowly \\to",
+    "callpath_slowly \\to, 1",
     "callpath_pop",
     ".if \\pushed",
     "lea rsp, [rsp + \\pushed]",
@@ -285,6 +297,9 @@ routines!(
     "callpath_general callpath_begin, {begun}, 8",
     "callpath_general callpath_end, {ended}, 0",
     "callpath_general callpath_end_by_jump, {ended_by_jump}, 0",
+    "callpath_general callpath_wait, {waits}, 0",
+    "callpath_general callpath_wait_for_io, {waits_for_io}, 0",
+    "callpath_general callpath_go_on, {goes_on}, 0",
     ".popsection",
 );
 
@@ -296,6 +311,9 @@ unsafe extern "C" {
     fn callpath_begin();
     fn callpath_end();
     fn callpath_end_by_jump();
+    fn callpath_wait();
+    fn callpath_wait_for_io();
+    fn callpath_go_on();
 }
 
 /// Where the routines are.
@@ -309,6 +327,9 @@ pub fn addresses() -> Routines {
         begin: at(callpath_begin),
         end: at(callpath_end),
         end_by_jump: at(callpath_end_by_jump),
+        wait: at(callpath_wait),
+        wait_for_io: at(callpath_wait_for_io),
+        go_on: at(callpath_go_on),
     }
 }
 

@@ -245,7 +245,7 @@ impl Units<'_> {
         for (value, metric) in values.iter_mut().zip(self.metrics) {
             match metric.meter {
                 Settings::CALLS => *samples = *value,
-                Settings::PROBED_TICKS => *value = self.tick.ns(*value),
+                Settings::PROBED_TICKS | Settings::PROBED_WAIT | Settings::PROBED_IO => *value = self.tick.ns(*value),
                 _ => {}
             }
         }

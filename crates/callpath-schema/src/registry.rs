@@ -43,6 +43,11 @@ impl MetricId {
     pub const COMPUTED: MetricId = MetricId(16);
     /// Calls of which such an expression could not be computed.
     pub const UNREADABLE: MetricId = MetricId(17);
+    /// Time that a procedure's activations waited for others, less that of procedures that it calls and that are probed,
+    /// too.
+    pub const WAITED: MetricId = MetricId(18);
+    /// The same for input and output.
+    pub const WAITED_FOR_IO: MetricId = MetricId(19);
 }
 
 struct Row {
@@ -76,7 +81,7 @@ const fn probed(id: MetricId, name: &'static str, unit: &'static str) -> Row {
     Row { is_of_procedure: true, ..row(id, name, unit, MetricSource::Probes) }
 }
 
-const ROWS: [Row; 17] = [
+const ROWS: [Row; 19] = [
     row(MetricId::CPU_TIME, "cpu-time", "ns", MetricSource::Clock),
     row(MetricId::WALL_TIME, "wall-time", "ns", MetricSource::Clock),
     row(MetricId::COUNTED, "", "count", MetricSource::Kernel),
@@ -101,6 +106,8 @@ const ROWS: [Row; 17] = [
     Row { value: MetricType::Histogram { bin: 0 }, ..probed(MetricId::RESULT, "ret", "count") },
     Row { value: MetricType::Signed, ..probed(MetricId::COMPUTED, "", "count") },
     probed(MetricId::UNREADABLE, "", "count"),
+    probed(MetricId::WAITED, "wait-time", "ns"),
+    probed(MetricId::WAITED_FOR_IO, "io-time", "ns"),
 ];
 
 impl Metric {
@@ -178,7 +185,7 @@ mod tests {
     #[test]
     fn each_row_has_its_number() {
         let numbers: Vec<u32> = ROWS.iter().map(|row| row.id.0).collect();
-        assert_eq!(numbers, (1..=17).collect::<Vec<u32>>());
+        assert_eq!(numbers, (1..=19).collect::<Vec<u32>>());
         assert_eq!(Metric::of(MetricId::RETURNS).name, "returns");
     }
 

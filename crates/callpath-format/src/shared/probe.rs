@@ -48,18 +48,35 @@ pub struct Routines {
     pub end: u64,
     /// The same at a jump to another procedure: there is no result yet.
     pub end_by_jump: u64,
+    /// Called at the entry of a function that waits for others.
+    pub wait: u64,
+    /// The same for input and output.
+    pub wait_for_io: u64,
+    /// Called where such a function is left.
+    pub go_on: u64,
 }
 
 impl Routines {
-    const COUNT: usize = 7;
+    const COUNT: usize = 10;
 
     fn to_words(self) -> [u64; Routines::COUNT] {
-        [self.count, self.enter, self.leave, self.measure, self.begin, self.end, self.end_by_jump]
+        [
+            self.count,
+            self.enter,
+            self.leave,
+            self.measure,
+            self.begin,
+            self.end,
+            self.end_by_jump,
+            self.wait,
+            self.wait_for_io,
+            self.go_on,
+        ]
     }
 
     fn from_words(words: [u64; Routines::COUNT]) -> Routines {
-        let [count, enter, leave, measure, begin, end, end_by_jump] = words;
-        Routines { count, enter, leave, measure, begin, end, end_by_jump }
+        let [count, enter, leave, measure, begin, end, end_by_jump, wait, wait_for_io, go_on] = words;
+        Routines { count, enter, leave, measure, begin, end, end_by_jump, wait, wait_for_io, go_on }
     }
 }
 
@@ -198,11 +215,39 @@ pub struct Reading {
     pub cpu_ns: u64,
     /// What probed procedures that the activation called had of it.
     pub callees_cpu_ns: u64,
+    /// [`Waiting::ticks`]
+    pub waited: [u64; 2],
+    /// What probed procedures that the activation called had of it.
+    pub callees_waited: [u64; 2],
 }
 
 impl Reading {
     /// Of no activation.
-    pub const NONE: Reading = Reading { began: 0, gauges: 0, cpu_ns: 0, callees_cpu_ns: 0 };
+    pub const NONE: Reading =
+        Reading { began: 0, gauges: 0, cpu_ns: 0, callees_cpu_ns: 0, waited: [0; 2], callees_waited: [0; 2] };
+}
+
+/// What a thread has waited.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The stack pointer at the entry of the outermost function that it waits in now; 0: it waits in none.
+    pub rsp: u64,
+    /// What for: an index of `ticks`.
+    pub what_for: u64,
+    /// When that began, ticks.
+    pub began: u64,
+    /// What it has waited until then, by what for.
+    pub ticks: [u64; 2],
+}
+
+impl Waiting {
+    /// For other threads and processes, for signals, for some time to pass.
+    pub const FOR_OTHERS: u64 = 0;
+    /// For input and output.
+    pub const FOR_IO: u64 = 1;
+    /// Of a thread that has not waited.
+    pub const NONE: Waiting = Waiting { rsp: 0, what_for: 0, began: 0, ticks: [0; 2] };
 }
 
 /// What a thread keeps.
@@ -227,6 +272,8 @@ pub struct Area {
     pub readings: [Reading; Activation::MOST],
     /// What is measured, by number; the rest is [`Gauge::NONE`].
     pub gauges: [Gauge; Gauge::MOST],
+    /// What it has waited.
+    pub waiting: Waiting,
 }
 
 /// A thread that has an area: an entry of a table that is searched by the thread pointer.

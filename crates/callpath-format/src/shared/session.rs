@@ -104,6 +104,10 @@ impl Settings {
     pub const PROBED_RESULT: u32 = 16;
     /// An expression over arguments, with a sign.
     pub const PROBED_EXPRESSION: u32 = 17;
+    /// Of the time of activations, what the thread waited for others, ticks.
+    pub const PROBED_WAIT: u32 = 18;
+    /// The same for input and output.
+    pub const PROBED_IO: u32 = 19;
     /// No return address is marked.
     pub const NEVER: u32 = 0;
     /// Return addresses of deep stacks are marked, which saves time.
@@ -160,7 +164,7 @@ impl Settings {
 
     /// Whether probes measure it.
     pub fn is_of_probes(meter: u32) -> bool {
-        (Settings::CALLS..=Settings::PROBED_EXPRESSION).contains(&meter)
+        (Settings::CALLS..=Settings::PROBED_IO).contains(&meter)
     }
 
     /// How many of a path's innermost frames are kept, if not all.
@@ -171,7 +175,7 @@ impl Settings {
 
 /// The bit of a meter in [`Settings::meters`]; 0 for a number that is no meter's.
 const fn bit(meter: u32) -> u32 {
-    if meter <= Settings::PROBED_EXPRESSION { 1 << meter } else { 0 }
+    if meter <= Settings::PROBED_IO { 1 << meter } else { 0 }
 }
 
 /// The largest number of chunks of an arena, which the stack of free chunks has room for.

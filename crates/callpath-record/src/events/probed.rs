@@ -49,13 +49,15 @@ pub struct ProbeMetric {
 }
 
 /// The names that are no argument, result or expression.
-const NAMES: [(&str, u32, MetricId); 6] = [
+const NAMES: [(&str, u32, MetricId); 8] = [
     ("calls", Settings::CALLS, MetricId::CALLS),
     ("wall-time", Settings::PROBED_TICKS, MetricId::TIMED),
     ("wall-time:min", Settings::PROBED_SHORTEST, MetricId::SHORTEST),
     ("wall-time:max", Settings::PROBED_LONGEST, MetricId::LONGEST),
     ("wall-time:histogram", Settings::PROBED_LATENCY, MetricId::LATENCY),
     ("cpu-time", Settings::PROBED_CPU, MetricId::TIMED_CPU),
+    ("wait-time", Settings::PROBED_WAIT, MetricId::WAITED),
+    ("io-time", Settings::PROBED_IO, MetricId::WAITED_FOR_IO),
 ];
 
 /// Why a text names nothing that probes measure.
@@ -146,9 +148,18 @@ impl ProbeMetric {
         Ok(ProbeMetric { name: name.to_owned(), meter, part, program: words, can_fail })
     }
 
+    fn gauge(&self) -> Gauge {
+        Gauge { meter: self.meter, ..Gauge::NONE }
+    }
+
     /// Whether exits are probed for it.
     pub fn needs_exit(&self) -> bool {
-        Gauge { meter: self.meter, ..Gauge::NONE }.needs_exit()
+        self.gauge().needs_exit()
+    }
+
+    /// Whether quick routines measure it, which preserve no flags.
+    pub fn is_quick(&self) -> bool {
+        self.gauge().is_quick()
     }
 
     /// Its columns.

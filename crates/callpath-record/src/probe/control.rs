@@ -185,7 +185,7 @@ impl Probes<'_> {
     fn list(&self) -> Vec<ListedProbe> {
         let mut listed = Vec::new();
         for module in &self.modules {
-            for function in &module.functions {
+            for function in module.functions.iter().filter(|function| function.is_shown) {
                 let name = self.chooser.name(module.loaded.name(), function.entry);
                 let state = if function.is_in { "probed" } else { "removed" };
                 // One that was removed and added again stands there once.
@@ -203,7 +203,7 @@ impl Probes<'_> {
     fn remove(&mut self, patterns: &[String], recorder: &mut Recorder<'_>) -> Result<usize, String> {
         let mut meant = Vec::new();
         for module in &self.modules {
-            for function in module.functions.iter().filter(|function| function.is_in) {
+            for function in module.functions.iter().filter(|function| function.is_in && function.is_shown) {
                 if self.chooser.is_meant(patterns, module.loaded.name(), function.entry)? {
                     meant.push((module.loaded.clone(), function.entry));
                 }

@@ -3,7 +3,7 @@
 use callpath_format::shared::Settings;
 use callpath_format::shared::gauge::Gauge;
 use callpath_format::shared::probe::Routines;
-use callpath_tables::probes::{AtExit, Called};
+use callpath_tables::probes::{AtExit, Called, Wait};
 
 use crate::settings::RecordOptions;
 
@@ -49,16 +49,37 @@ impl Measured {
         self.gauges.iter().zip(0..).filter(|((.., is_on), _)| !is_on).fold(0, |bits, (_, number)| bits | 1 << number)
     }
 
+    /// Whether it is measured what a function waits for: a hidden probe does it.
+    pub(super) fn is_of(&self, wait: Wait) -> bool {
+        let meter = match wait {
+            Wait::ForOthers => Settings::PROBED_WAIT,
+            Wait::ForIo => Settings::PROBED_IO,
+        };
+        self.gauges.iter().any(|(_, gauge, is_on)| *is_on && gauge.meter == meter)
+    }
+
+    /// Whether it is measured by other probes than `other` is.
+    pub(super) fn differs_from(&self, other: &Measured, routines: &Routines) -> bool {
+        let waits = |of: &Measured| [Wait::ForOthers, Wait::ForIo].map(|wait| of.is_of(wait));
+        self.called(routines) != other.called(routines) || waits(self) != waits(other)
+    }
+
     /// What copies call for it.
     pub(super) fn called(&self, routines: &Routines) -> Called {
         let is_any = |is_so: fn(Gauge) -> bool| self.gauges.iter().any(|(_, gauge, is_on)| *is_on && is_so(*gauge));
         let (with_exits, is_general) = (is_any(Gauge::needs_exit), is_any(|gauge| !gauge.is_quick()));
         let exit = |at_return, at_jump| Some(AtExit { at_return, at_jump });
         match (is_general, with_exits) {
-            (false, false) => Called { at_entry: routines.count, at_exit: None },
-            (false, true) => Called { at_entry: routines.enter, at_exit: exit(routines.leave, routines.leave) },
-            (true, false) => Called { at_entry: routines.measure, at_exit: None },
-            (true, true) => Called { at_entry: routines.begin, at_exit: exit(routines.end, routines.end_by_jump) },
+            (false, false) => Called { at_entry: routines.count, at_exit: None, keep_flags: false },
+            (false, true) => {
+                let at_exit = exit(routines.leave, routines.leave);
+                Called { at_entry: routines.enter, at_exit, keep_flags: false }
+            }
+            (true, false) => Called { at_entry: routines.measure, at_exit: None, keep_flags: true },
+            (true, true) => {
+                let at_exit = exit(routines.end, routines.end_by_jump);
+                Called { at_entry: routines.begin, at_exit, keep_flags: true }
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ mod measured;
 mod modules;
 mod patches;
 mod subject;
+mod waits;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -14,6 +14,7 @@ use callpath_db::{RefusedProbe, nearest};
 use callpath_record::{
     ProbeMetric, ProbeMetricError, ProbeOptions, ProbedProcess, RecordOptions, Recursion, Sentinel, probe, probe_events,
 };
+use callpath_tables::probes::{AtExit, Called};
 use callpath_target::{Pid, ProcessHandle};
 use callpath_view::text::shell_word;
 use choice::Choice;
@@ -38,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "PID", conflicts_with = "program")]
     pid: Option<u32>,
     /// What is measured of each call path, beside `calls`: `wall-time`, `wall-time:min`, `wall-time:max`,
-    /// `wall-time:histogram`, `cpu-time`, `arg:N`, `ret`, or `NAME=EXPRESSION`; may be repeated
+    /// `wall-time:histogram`, `cpu-time`, `wait-time`, `io-time`, `arg:N`, `ret`, or `NAME=EXPRESSION`; may be repeated
     #[arg(short, long = "metric", value_name = "METRIC", value_delimiter = ',', value_parser = metric)]
     metric: Vec<ProbeMetric>,
     /// Measurement directory; it must not exist [default: ./<program>-<pid>.callpath]
@@ -98,9 +99,11 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
     let (program, rest) = what_runs(arguments, pid).map_err(failed)?;
     let events = probe_events(&arguments.metric).map_err(|error| failed(error.into()))?;
     if arguments.list {
-        let with_exits = arguments.metric.iter().any(ProbeMetric::needs_exit);
-        let options =
-            ListOptions { pid, program: &program, with_exits, json: arguments.json, screen: &arguments.screen };
+        let has_exits = arguments.metric.iter().any(ProbeMetric::needs_exit);
+        let at_exit = has_exits.then_some(AtExit { at_return: 0, at_jump: 0 });
+        let keep_flags = !arguments.metric.iter().all(ProbeMetric::is_quick);
+        let called = Called { at_entry: 0, at_exit, keep_flags };
+        let options = ListOptions { pid, program: &program, called, json: arguments.json, screen: &arguments.screen };
         return list(choice, &options).map(|()| 0);
     }
     let record = RecordOptions {

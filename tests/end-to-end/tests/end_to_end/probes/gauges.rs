@@ -159,3 +159,48 @@ fn cpu_time_of_each_function_without_those_it_calls() {
         assert!((whole(least)..=whole(most)).contains(&cpu_ns), "{path}: {cpu_ns} ns, {least} to {most}");
     }
 }
+
+/// What a thread waits for, that another one has seen: by call path, without what callees wait, and each wait once.
+#[test]
+fn time_that_is_waited() {
+    let functions = ["locks", "waits", "reads", "sleeps", "mixed", "deep", "left", "interrupted", "works"];
+    let metrics = "wait-time,io-time";
+    let recorded = Program::nasty("waits.c").options(&["-m", metrics]).same_probed(&functions);
+    assert_eq!(recorded.ended.status, 0, "{recorded:?}");
+    let (profile, known) = (recorded.profile(), Known::of(&recorded));
+    let mut waits = 0;
+    for metric in metrics.split(',') {
+        let cells = profile.cells(metric, &["waits"]);
+        for (path, numbers) in known.lines(&[metric]) {
+            let [least, most] = numbers else { panic!("not a span: {numbers:?}") };
+            let (least, most) = (whole(least) * LESS / 1000, whole(most) * MORE / 1000);
+            let waited = cells.get(path).and_then(Value::as_u64).unwrap_or(0);
+            assert!((least..=most).contains(&waited), "{metric} {path}: {waited} ns, {least} to {most}");
+            waits += 1;
+        }
+    }
+    assert_eq!(waits, 9);
+    // Hidden probes have no contexts, and count no calls. Each of three rounds makes 14 calls.
+    assert_eq!(profile.total("calls"), 3 * 14, "{:?}", profile.cells("calls", &["waits"]));
+    let hidden = ["pthread_mutex_lock", "read", "usleep", "nanosleep", "clock_nanosleep"];
+    assert!(hidden.iter().all(|name| profile.calls_of(name) == 0));
+    let list = callpath_end_to_end::run_report(&recorded.directory, &["--quality", "--json"]);
+    assert!(list.stdout.contains("\"refused\":[]"), "{}", list.stdout);
+}
+
+/// A function may be probed and wait itself.
+#[test]
+fn functions_that_wait_themselves() {
+    let functions = ["reads", "libc.so*!read", "libc.so*!usleep"];
+    let recorded = Program::nasty("waits.c").options(&["-m", "wait-time,io-time"]).same_probed(&functions);
+    let (profile, known) = (recorded.profile(), Known::of(&recorded));
+    let least = |path: &str| {
+        let mut lines = known.0.iter().filter(|line| line[1] == path);
+        whole(&lines.next().unwrap_or_else(|| panic!("no {path}"))[2]) * LESS / 1000
+    };
+    let of = |names: &[&str], metric: &str| profile.through(names, metric);
+    assert!(of(&["main", "reads", "read"], "io-time") >= least("main;reads"));
+    assert!(of(&["main", "sleeps", "usleep"], "wait-time") >= least("main;sleeps"));
+    assert_eq!(of(&["main", "sleeps", "usleep"], "io-time"), 0);
+    assert!(profile.calls_of("read") >= 3 * 5 && profile.calls_of("usleep") > 3);
+}
