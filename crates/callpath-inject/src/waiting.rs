@@ -4,7 +4,7 @@
 use callpath_collect::{Thread, clock};
 use callpath_format::shared::probe::{Area, Waiting};
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use core::sync::atomic::compiler_fence;
+use core::sync::atomic::{AtomicU64, compiler_fence};
 
 use crate::areas;
 use crate::gauges::add;
@@ -25,11 +25,8 @@ pub unsafe extern "C" fn goes_on(saved: &Saved) {
     let Some((.., area)) = areas::known() else { return };
     // SAFETY: the area is the calling thread's.
     let waiting = unsafe { &raw mut (*area).waiting };
-    // SAFETY: as above. Volatile: a handler may wait, too.
-    if unsafe { (&raw const (*waiting).rsp).read_volatile() } == saved.rsp_at_exit() {
-        // SAFETY: as above.
-        unsafe { end(waiting) };
-    }
+    // SAFETY: as above.
+    unsafe { end(waiting, saved.rsp_at_exit()) };
 }
 
 /// A thread of which nothing is known has no activation either.
@@ -50,16 +47,20 @@ fn begin(rsp: u64, what_for: u64) {
     }
 }
 
-/// Adds what the thread has waited, and ends that.
+/// Adds what the thread has waited, and ends that, if it waits in the function that was entered with this stack pointer.
 ///
 /// # Safety
 /// It must be the calling thread's.
-unsafe fn end(waiting: *mut Waiting) {
-    // SAFETY: the caller vouches for it.
+unsafe fn end(waiting: *mut Waiting, at: u64) {
+    // SAFETY: the caller vouches for it. Volatile: a handler may wait, too.
     unsafe {
-        let (what_for, began) = ((*waiting).what_for, (&raw const (*waiting).began).read_volatile());
-        (&raw mut (*waiting).rsp).write_volatile(0);
+        let what_for = (&raw const (*waiting).what_for).read_volatile();
+        let began = (&raw const (*waiting).began).read_volatile();
         compiler_fence(SeqCst);
+        // A handler may have ended it in between.
+        if AtomicU64::from_ptr(&raw mut (*waiting).rsp).compare_exchange(at, 0, SeqCst, SeqCst).is_err() {
+            return;
+        }
         if let Some(ticks) = (*waiting).ticks.get_mut(what_for as usize) {
             add(ticks, clock::ticks().saturating_sub(began));
         }
@@ -77,7 +78,7 @@ pub unsafe fn end_left(area: *mut Area, thread: &Thread<'_>, rsp: u64) {
         let waiting = &raw mut (*area).waiting;
         let at = (&raw const (*waiting).rsp).read_volatile();
         if at != 0 && is_left(at, rsp, thread) {
-            end(waiting);
+            end(waiting, at);
         }
     }
 }

@@ -259,6 +259,14 @@ mod tests {
     }
 
     #[test]
+    fn exits_are_probed_for_what_is_known_only_there() {
+        let needs_exit = |typed: &&str| ProbeMetric::parse(typed).unwrap().needs_exit();
+        assert!(!["calls", "arg:1", "arg:6:u8", "x=u32[arg1]"].iter().any(needs_exit));
+        let timed = NAMES.iter().map(|(name, ..)| *name).filter(|name| *name != "calls");
+        assert!(timed.chain(["ret", "ret:u8"]).all(|name| needs_exit(&name)));
+    }
+
+    #[test]
     fn what_cannot_be_measured_is_said() {
         let why = |typed: &[&str]| columns(typed).expect_err("it cannot").to_string();
         assert_eq!(why(&["call"]), "unknown metric `call`");

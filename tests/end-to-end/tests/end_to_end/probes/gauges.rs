@@ -204,3 +204,17 @@ fn functions_that_wait_themselves() {
     assert_eq!(of(&["main", "sleeps", "usleep"], "io-time"), 0);
     assert!(profile.calls_of("read") >= 3 * 5 && profile.calls_of("usleep") > 3);
 }
+
+/// Where flags and the result are both read by the caller, nothing is free to save flags in: routines keep them.
+#[test]
+fn functions_that_return_flags() {
+    let recorded = Program::nasty("flags.c").options(&["-m", "ret,arg:1,cpu-time"]).same_probed(&["compares"]);
+    assert!(recorded.ended.stdout.starts_with("10000 called, 0 wrong"), "{recorded:?}");
+    let profile = recorded.profile();
+    assert_eq!(profile.calls_of("compares"), 10_000);
+    // 0 and 1; 2 and 3; up to 127; 128 to 199.
+    let expected = [2, 2, 4, 8, 16, 32, 64, 72].map(|count| json!(50 * count));
+    for metric in ["ret", "arg:1"] {
+        assert_eq!(profile.cells(metric, &["flags"])["main;asks;compares"], json!(expected), "{metric}");
+    }
+}
