@@ -131,9 +131,9 @@ impl<'o> Probes<'o> {
         chosen.dedup();
         let known = self.functions_in(&loaded, |function| function.is_shown);
         chosen.retain(|entry| !known.contains(entry));
-        let hidden = self.functions_in(&loaded, |function| !function.is_shown);
+        let there = self.functions_in(&loaded, |_| true);
         let mut waits = self.waits(&image, &loaded);
-        waits.retain(|function| !hidden.contains(&function.entry) || chosen.contains(&function.entry));
+        waits.retain(|function| !there.contains(&function.entry) || chosen.contains(&function.entry));
         match chosen.is_empty() && waits.is_empty() {
             true => self.others.push(loaded),
             false => self.found.push(Found { loaded, image, bias, chosen, waits }),

@@ -128,3 +128,33 @@ fn what_is_no_measurement_is_not_asked() {
     std::fs::write(place.path().join("control"), "").expect("it can be written");
     assert!(refused(place.path(), &["list"]).contains("no probe is under way"));
 }
+
+/// A function of the C library that has a hidden probe already gets another one, and loses it.
+#[test]
+fn functions_that_wait_are_added_and_removed() {
+    let mut running = Program::nasty("crew.c").arguments(["asked"]).started();
+    let line = running.line();
+    let leaf = line.split(' ').nth(1).expect("an address");
+    let leaf = u64::from_str_radix(leaf.trim_start_matches("0x"), 16).expect("an address");
+    let attached = Attached::to(running.pid(), &["crew!leaf"], &["-m", "wait-time,io-time"]);
+    let attached = attached.until_probed(&running, leaf);
+    let directory = attached.directory().to_owned();
+    let attached = attached.until(|| directory.join("control").exists());
+    let is_probed =
+        |name: &str| listed(&directory).iter().any(|(function, state)| function == name && state == "probed");
+    assert_eq!(listed(&directory).len(), 1);
+    assert_eq!(ask(&directory, &["add", "libc.so*!usleep"]), "1 function was added\n");
+    assert_eq!(ask(&directory, &["add", "crew!step"]), "1 function was added\n");
+    assert!(is_probed("libc.so.6!usleep") && is_probed("crew!step"));
+    for metrics in ["calls", "io-time", "wait-time", "wait-time,io-time"] {
+        ask(&directory, &["metrics", metrics]);
+        assert_eq!(listed(&directory).iter().filter(|(_, state)| state == "probed").count(), 3);
+    }
+    assert_eq!(ask(&directory, &["remove", "usleep"]), "1 function was removed\n");
+    assert_eq!(ask(&directory, &["add", "usleep"]), "1 function was added\n");
+    ask(&directory, &["stop"]);
+    let recorded = attached.ended();
+    assert!(recorded.ended.status == 0 && !recorded.ended.stderr.contains("failed"), "{recorded:?}");
+    let ended = running.ended();
+    assert!(ended.stdout.ends_with("all is right\n"), "{ended:?}");
+}
