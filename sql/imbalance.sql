@@ -4,8 +4,8 @@ WITH
 block AS (
   SELECT
     value.export, members.member, size.places, node.place - node.place % size.places AS begin, value.metric, metrics.kind,
-    CASE WHEN metrics.kind = 'max' THEN max(value.value) ELSE CAST(sum(value.value) AS BIGINT) END AS value,
-    CASE WHEN metrics.kind = 'max' THEN max(value.real) ELSE sum(value.real) END AS real
+    CASE metrics.kind WHEN 'max' THEN max(value.value) WHEN 'min' THEN min(value.value) ELSE CAST(sum(value.value) AS BIGINT) END AS value,
+    CASE metrics.kind WHEN 'max' THEN max(value.real) WHEN 'min' THEN min(value.real) ELSE sum(value.real) END AS real
   FROM value
   JOIN members ON members.profile = value.profile
   JOIN metrics ON metrics.id = value.metric
@@ -16,8 +16,8 @@ block AS (
 inclusive AS (
   SELECT
     parts.node, block.member, block.metric, block.kind,
-    CASE WHEN block.kind = 'max' THEN max(block.value) ELSE CAST(sum(block.value) AS BIGINT) END AS value,
-    CASE WHEN block.kind = 'max' THEN max(block.real) ELSE sum(block.real) END AS real
+    CASE block.kind WHEN 'max' THEN max(block.value) WHEN 'min' THEN min(block.value) ELSE CAST(sum(block.value) AS BIGINT) END AS value,
+    CASE block.kind WHEN 'max' THEN max(block.real) WHEN 'min' THEN min(block.real) ELSE sum(block.real) END AS real
   FROM parts
   JOIN block ON block.export = parts.export AND block.places = parts.places AND block.begin = parts.begin
   GROUP BY parts.node, block.member, block.metric, block.kind
@@ -30,8 +30,8 @@ everyone AS (SELECT CAST(count(DISTINCT member) AS DOUBLE) AS count FROM members
 spread AS (
   SELECT
     node, metric,
-    CASE WHEN kind = 'max' THEN max(value) ELSE CAST(sum(value) AS BIGINT) END AS total,
-    CASE WHEN kind = 'max' THEN max(real) ELSE sum(real) END AS real_total,
+    CASE kind WHEN 'max' THEN max(value) WHEN 'min' THEN min(value) ELSE CAST(sum(value) AS BIGINT) END AS total,
+    CASE kind WHEN 'max' THEN max(real) WHEN 'min' THEN min(real) ELSE sum(real) END AS real_total,
     sum(cost) / (SELECT count FROM everyone) AS mean,
     CASE WHEN count(*) < (SELECT count FROM everyone) THEN least(min(cost), 0) ELSE min(cost) END AS least,
     CASE WHEN count(*) < (SELECT count FROM everyone) THEN greatest(max(cost), 0) ELSE max(cost) END AS greatest,

@@ -37,7 +37,8 @@ void work(long n)
 
 void inside(int n)
 {
-    insides++;
+    /* A handler that this one interrupts may be here, too. */
+    __atomic_fetch_add(&insides, 1, __ATOMIC_RELAXED);
     if (n)
         inside(n - 1);
 }

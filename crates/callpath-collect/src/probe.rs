@@ -38,7 +38,7 @@ impl Words<'_> {
     }
 }
 
-/// The address of the values, by metric, of the node at which the calling thread's call counts: of a procedure at whose
+/// The address of those values that are of probes, of the node at which the calling thread's call counts: of a procedure at whose
 /// entry it stands. `known` then tells the context from others; if it cannot, `known.site` is 0. `None`: there is no
 /// memory, or the thread has been interrupted while this was at work. It is counted as dropped.
 pub fn context_of_call(
@@ -86,9 +86,10 @@ pub fn context_of_call(
     Some(values)
 }
 
-/// The address of a node's values.
+/// The address of those of a node's values that are of probes.
 fn values_of(process: &Process<'_>, node: ArenaRef) -> Option<u64> {
-    Some(process.session.columns.of_node(&process.arena, node)?.as_ptr() as u64)
+    let values = process.session.columns.of_node(&process.arena, node)?;
+    Some(values.get(process.session.first_of_probes..)?.as_ptr() as u64)
 }
 
 fn dropped(record: &ThreadRecord, reason: Dropped) -> Option<u64> {

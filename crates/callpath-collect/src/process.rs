@@ -41,6 +41,8 @@ pub struct Joined<'m> {
     pub columns: Columns,
     /// The settings of each metric.
     pub metrics: Metrics<'m>,
+    /// The first metric of probes.
+    pub first_of_probes: usize,
     /// By how much limits of address space are raised, bytes.
     pub added_space_bytes: u64,
     /// What is mapped ahead for the sentinel, bytes.
@@ -52,12 +54,14 @@ impl<'m> Joined<'m> {
     fn new(shared: &'m Session, published: &Published<'m>) -> Option<Joined<'m>> {
         let head = shared.head();
         let columns = head.settings.columns()?;
+        let metrics = published.metrics(columns)?;
         Some(Joined {
             shared,
             nonce: head.nonce,
             settings: head.settings,
             columns,
-            metrics: published.metrics(columns)?,
+            metrics,
+            first_of_probes: metrics.iter().position(|metric| Settings::is_of_probes(metric.meter)).unwrap_or(0),
             added_space_bytes: head.added_space_bytes(),
             ahead_len_bytes: head.ahead_len_bytes(),
         })

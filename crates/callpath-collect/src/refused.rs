@@ -55,9 +55,14 @@ pub fn remember_time(now_ns: u64, ticks: u64, ticks_per_ms: u64) {
 
 /// The time at a time stamp, nanoseconds.
 pub(crate) fn time_at(ticks: u64) -> u64 {
-    let [now_ns, then, per_ms] = [0, 1, 2].map(|index: usize| TIME.get(index).map_or(0, |word| word.load(Relaxed)));
-    let passed = ticks.saturating_sub(then);
+    let [now_ns, then] = [0, 1].map(|index: usize| TIME.get(index).map_or(0, |word| word.load(Relaxed)));
+    now_ns + ns_of(ticks.saturating_sub(then))
+}
+
+/// How long so many ticks take, nanoseconds.
+pub fn ns_of(ticks: u64) -> u64 {
+    let [.., per_ms] = &TIME;
+    let per_ms = per_ms.load(Relaxed).max(1);
     // Whole milliseconds first: the product would overflow within hours.
-    let per_ms = per_ms.max(1);
-    now_ns + (passed / per_ms) * 1_000_000 + (passed % per_ms) * 1_000_000 / per_ms
+    (ticks / per_ms) * 1_000_000 + (ticks % per_ms) * 1_000_000 / per_ms
 }

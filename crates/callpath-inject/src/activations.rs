@@ -4,30 +4,26 @@
 //! with a mark; an activation's time is taken off that of the one before it in its group only.
 
 use callpath_collect::{Thread, clock};
-use callpath_format::shared::probe::{Activation, Area};
-use core::arch::asm;
-use core::sync::atomic::Ordering::Relaxed;
+use callpath_format::shared::probe::{Activation, Area, Reading};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::compiler_fence;
+
+use crate::gauges::{self, Clocks, Ended};
 
 /// A signal stack of the program's may lie anywhere, and its outermost frame is that of the stack that was interrupted:
 /// places that are not on the thread's own stack are on one stack if they lie no farther apart, bytes.
 const SAME_STACK_BYTES: u64 = 256 << 10;
 
-/// Adds to a value by one instruction, so that no signal comes in between.
-///
-/// # Safety
-/// A node's value must be there.
-unsafe fn add(value: *mut u64, amount: u64) {
-    // SAFETY: the caller vouches for the place.
-    unsafe { asm!("add qword ptr [{}], {}", in(reg) value, in(reg) amount, options(nostack)) };
-}
-
-/// Counts a call.
-///
-/// # Safety
-/// `values` must be the address of a node's values.
-pub unsafe fn count(values: u64) {
-    // SAFETY: calls are the first metric.
-    unsafe { add(values as *mut u64, 1) };
+/// A call that has been entered.
+pub struct Entered {
+    /// The stack pointer there.
+    pub rsp: u64,
+    /// Its context's values; 0: it counts nowhere.
+    pub values: u64,
+    /// The stack that it is on; 0: the one that the last one began on.
+    pub base: u64,
+    /// What was read of clocks.
+    pub reading: Reading,
 }
 
 /// The activations of the calling thread, which no signal interrupts.
@@ -63,6 +59,16 @@ impl<'a> Activations<'a> {
         place.map(|place| *place = activation).is_some()
     }
 
+    fn reading(&self, index: usize) -> Reading {
+        self.area.readings.get(index).copied().unwrap_or(Reading::NONE)
+    }
+
+    fn put_reading(&mut self, index: usize, reading: Reading) {
+        if let Some(place) = self.area.readings.get_mut(index) {
+            *place = reading;
+        }
+    }
+
     /// Whether an activation was left, seen from a stack pointer: it is on the same stack, and not outwards of that.
     fn is_left(&self, activation: &Activation, rsp: u64) -> bool {
         let [low, high] = self.stack;
@@ -73,29 +79,23 @@ impl<'a> Activations<'a> {
     }
 
     /// Ends the uppermost one now.
-    fn end(&mut self, now: u64) {
+    fn end(&mut self, clocks: &mut Clocks, result: Option<u64>) {
         let top = self.top();
         let Some(below) = top.checked_sub(1) else { return };
-        let ended = self.at(top);
+        let ended = Ended { activation: self.at(top), reading: self.reading(top), result };
         self.set_top(below);
-        let took = now.saturating_sub(ended.began);
-        if let Some(caller) = self.area.activations.get_mut(below) {
-            caller.callees = caller.callees.wrapping_add(took);
-        }
-        if ended.values != 0 {
-            // SAFETY: the values of a node, as it was entered; time is the second metric.
-            unsafe { add((ended.values as *mut u64).wrapping_add(1), took.saturating_sub(ended.callees)) };
-        }
+        // SAFETY: the values of a node, as it was entered; the area is the calling thread's.
+        unsafe { gauges::at_end(self.area, below, &ended, clocks) };
     }
 
     /// Ends those that were left without an exit.
-    fn end_left(&mut self, rsp: u64, now: u64) {
+    fn end_left(&mut self, rsp: u64, clocks: &mut Clocks) {
         loop {
             let top = self.at(self.top());
             if top.rsp == Activation::MARK || !self.is_left(&top, rsp) {
                 break;
             }
-            self.end(now);
+            self.end(clocks, None);
         }
     }
 
@@ -131,9 +131,8 @@ impl<'a> Activations<'a> {
 
     fn reverse(&mut self, mut first: usize, mut last: usize) {
         while first < last {
-            let (a, b) = (self.at(first), self.at(last));
-            self.put(first, b);
-            self.put(last, a);
+            self.area.activations.swap(first, last);
+            self.area.readings.swap(first, last);
             first += 1;
             last -= 1;
         }
@@ -145,41 +144,46 @@ impl<'a> Activations<'a> {
         let Some(next) = (1..=top).find(|index| self.at(*index).base != base) else { return };
         for index in next..=top {
             self.put(index + 1 - next, self.at(index));
+            self.put_reading(index + 1 - next, self.reading(index));
         }
         self.set_top(top + 1 - next);
     }
 
-    /// One begins on the stack with this base; 0: on the one that the last one began on. Beyond [`Activation::MOST`] they
-    /// are not followed.
-    pub fn enter(&mut self, rsp: u64, values: u64, base: u64) {
-        let now = clock::ticks();
+    /// One begins. Beyond [`Activation::MOST`] they are not followed.
+    pub fn enter(&mut self, call: Entered) {
+        let mut clocks = Clocks::now();
+        let Entered { rsp, values, base, reading } = call;
         if base != 0 && !self.turn_to(base) {
             return;
         }
-        self.end_left(rsp, now);
-        let (next, base) = (self.top() + 1, self.at(self.top()).base);
-        if self.put(next, Activation { rsp, values, began: now, callees: 0, base }) {
+        self.end_left(rsp, &mut clocks);
+        let (next, base, began) = (self.top() + 1, self.at(self.top()).base, clock::ticks());
+        if self.put(next, Activation { rsp, values, began, callees: 0, base }) {
+            let reading = if reading == Reading::NONE { reading } else { Reading { began, ..reading } };
+            self.put_reading(next, reading);
             self.set_top(next);
         }
     }
 
-    /// One ends by an exit. `false`: none that is known does.
-    pub fn leave(&mut self, rsp: u64) -> bool {
-        let now = clock::ticks();
+    /// One ends by an exit, with a result if that is known. `false`: none that is known does.
+    pub fn leave(&mut self, rsp: u64, result: Option<u64>) -> bool {
+        let mut clocks = Clocks::now();
         let Some(base) = self.find(rsp).map(|found| self.at(found).base) else { return false };
         if !self.turn_to(base) {
             return false;
         }
         // Those inwards of it on the same stack have been left.
-        self.end_left(rsp.wrapping_sub(1), now);
+        self.end_left(rsp.wrapping_sub(1), &mut clocks);
         let Some(found) = self.find(rsp) else { return false };
         // Those above it go on, on a stack that has the same outermost frame: it is taken to the top.
-        let (top, ending) = (self.top(), self.at(found));
+        let (top, ending, reading) = (self.top(), self.at(found), self.reading(found));
         for index in found..top {
             self.put(index, self.at(index + 1));
+            self.put_reading(index, self.reading(index + 1));
         }
         self.put(top, ending);
-        self.end(now);
+        self.put_reading(top, reading);
+        self.end(&mut clocks, result);
         true
     }
 
@@ -187,4 +191,89 @@ impl<'a> Activations<'a> {
     fn find(&self, rsp: u64) -> Option<usize> {
         (1..=self.top()).rev().find(|index| self.at(*index).rsp == rsp)
     }
+}
+
+/// The place of an activation that [`push_quickly`] has noted.
+pub struct Pushed(usize);
+
+/// The index of the uppermost activation, and its place.
+///
+/// # Safety
+/// The area must be the calling thread's.
+unsafe fn uppermost(area: *mut Area) -> Option<(usize, *mut Activation)> {
+    // SAFETY: the caller vouches for the area. Volatile: a handler may change it.
+    let at = unsafe { (&raw const (*area).top).read_volatile() };
+    // SAFETY: as above.
+    let index = (at.checked_sub(unsafe { &raw const (*area).activations } as u64)?) as usize / size_of::<Activation>();
+    Some((index, at as *mut Activation))
+}
+
+/// Notes an activation on the stack of the uppermost one, outwards of which nothing was left; [`Pushed::set`] completes it.
+/// `None`: that is not how it is. A handler that comes in between finds its place above it, or uses the same one and is
+/// done before this goes on.
+///
+/// # Safety
+/// The area must be the calling thread's.
+pub unsafe fn push_quickly(area: *mut Area, call: &Entered) -> Option<Pushed> {
+    // SAFETY: the caller vouches for the area; places within it stay mapped.
+    unsafe {
+        let (index, top) = uppermost(area)?;
+        let (base, rsp) = ((&raw const (*top).base).read_volatile(), (&raw const (*top).rsp).read_volatile());
+        if base != call.base || rsp <= call.rsp || index + 1 >= Activation::MOST {
+            return None;
+        }
+        let next = top.wrapping_add(1);
+        // The time for a handler that does not come back.
+        let began = Activation { rsp: call.rsp, values: call.values, began: clock::ticks(), callees: 0, base };
+        next.write_volatile(began);
+        compiler_fence(SeqCst);
+        (&raw mut (*area).top).write_volatile(next as u64);
+        compiler_fence(SeqCst);
+        // Once more: a handler that came in between had its own activation there.
+        next.write_volatile(began);
+        Some(Pushed(index + 1))
+    }
+}
+
+impl Pushed {
+    /// The activation begins now.
+    ///
+    /// # Safety
+    /// The area must be the calling thread's, in which it was noted.
+    pub unsafe fn set(self, area: *mut Area, reading: Reading) {
+        // SAFETY: the caller vouches for the area.
+        let (activation, place) = unsafe { ((*area).activations.get_mut(self.0), (*area).readings.get_mut(self.0)) };
+        let (Some(activation), Some(place)) = (activation, place) else { return };
+        let began = clock::ticks();
+        // SAFETY: just borrowed. Volatile: a handler may look there.
+        unsafe {
+            core::ptr::from_mut(place).write_volatile(Reading { began, ..reading });
+            (&raw mut activation.began).write_volatile(began);
+        }
+        compiler_fence(SeqCst);
+    }
+}
+
+/// Ends the uppermost activation, if it is the one that was entered with this stack pointer. `None`: it is not.
+///
+/// # Safety
+/// The area must be the calling thread's.
+pub unsafe fn pop_quickly(area: *mut Area, rsp: u64, result: Option<u64>) -> Option<()> {
+    let mut clocks = Clocks::now();
+    // SAFETY: the caller vouches for the area; places within it stay mapped. What is read is read before the place is free
+    // for a handler's.
+    unsafe {
+        let (index, top) = uppermost(area)?;
+        let activation = top.read_volatile();
+        if activation.rsp != rsp {
+            return None;
+        }
+        let below = index.checked_sub(1)?;
+        let reading = (&raw const (*area).readings).cast::<Reading>().wrapping_add(index).read_volatile();
+        compiler_fence(SeqCst);
+        (&raw mut (*area).top).write_volatile(top.wrapping_sub(1) as u64);
+        compiler_fence(SeqCst);
+        gauges::at_end(area, below, &Ended { activation, reading, result }, &mut clocks);
+    }
+    Some(())
 }

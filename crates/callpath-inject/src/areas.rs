@@ -4,14 +4,14 @@
 
 use callpath_collect::syscall::{call4, gettid, map_private, unmap};
 use callpath_collect::{Process, Thread};
-use callpath_format::shared::probe::{Activation, Area, Slot};
+use callpath_format::shared::probe::{Activation, Area, Slot, Waiting};
 use callpath_format::shared::{ArenaRef, ThreadRecord};
 use core::arch::asm;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::chunks::await_chunks;
-use crate::join;
+use crate::{gauges, join};
 
 /// The table's address, for `routines.rs`.
 pub static TABLE: AtomicU64 = AtomicU64::new(0);
@@ -78,25 +78,44 @@ fn home(pointer: u64) -> usize {
     (((pointer >> Slot::SPACING_SHIFT) as u32).wrapping_mul(Slot::SPREAD) >> (u32::BITS - BITS)) as usize
 }
 
-/// What the calling thread keeps, and its record. `None`: there is no memory, or the process does not take part.
-pub fn own() -> Option<(&'static Process<'static>, Thread<'static>, *mut Area)> {
+/// The process, the calling thread's record, and what it keeps.
+type Own = (&'static Process<'static>, Thread<'static>, *mut Area);
+
+/// The places in the table where the thread with this thread pointer may be.
+fn places(pointer: u64) -> impl Iterator<Item = &'static Slot> {
+    (0..PROBES).filter_map(move |n| slots().get((home(pointer) + n) % Slot::COUNT))
+}
+
+/// What the thread at a place in the table keeps, if it is the calling one and not another that had its memory before.
+fn kept(slot: &Slot) -> Option<Own> {
+    let area = slot.area.load(Relaxed) as *mut Area;
+    let process = join::process()?;
+    // SAFETY: areas stay mapped; only the calling thread uses its own.
+    let (record, is_same) = unsafe { ((*area).record, u64::from(control_word((*area).check_at)) == (*area).check) };
+    let thread = Thread::at(process, ArenaRef(record as u32))?;
+    (is_same || thread.record.tid.load(Relaxed) == gettid()).then_some((process, thread, area))
+}
+
+/// What the calling thread keeps, and its record. `None`: nothing is known of it.
+pub fn known() -> Option<Own> {
     let pointer = thread_pointer();
-    let places = || (0..PROBES).filter_map(move |n| slots().get((home(pointer) + n) % Slot::COUNT));
-    let known = places().find(|slot| slot.thread.load(Acquire) == pointer);
-    if let Some(slot) = known {
+    places(pointer).find(|slot| slot.thread.load(Acquire) == pointer).and_then(kept)
+}
+
+/// The same, and it is made if nothing is known. `None`: there is no memory, or the process does not take part.
+pub fn own() -> Option<Own> {
+    let pointer = thread_pointer();
+    if let Some(slot) = places(pointer).find(|slot| slot.thread.load(Acquire) == pointer) {
         let area = slot.area.load(Relaxed) as *mut Area;
-        let process = join::process()?;
-        // SAFETY: areas stay mapped; only the calling thread uses its own.
-        let (record, is_same) = unsafe { ((*area).record, u64::from(control_word((*area).check_at)) == (*area).check) };
-        let thread = Thread::at(process, ArenaRef(record as u32));
-        if let Some(thread) = thread.filter(|thread| is_same || thread.record.tid.load(Relaxed) == gettid()) {
-            return Some((process, thread, area));
+        join::process()?;
+        if let Some(kept) = kept(slot) {
+            return Some(kept);
         }
         // Another thread has got the memory of one that has ended. The recorder sees by itself that it has.
         let process = join::own_process()?;
         let thread = create(process, pointer)?;
         // SAFETY: as above.
-        unsafe { set_up(area, &thread) };
+        unsafe { set_up(area, process, &thread) };
         return Some((process, thread, area));
     }
     let process = join::own_process()?;
@@ -104,9 +123,9 @@ pub fn own() -> Option<(&'static Process<'static>, Thread<'static>, *mut Area)> 
     let Some(area) = map_wiped(size_of::<Area>()) else { return give_up(&thread) };
     let area = area as *mut Area;
     // SAFETY: mapped just now, writable, and nobody else knows it.
-    unsafe { set_up(area, &thread) };
+    unsafe { set_up(area, process, &thread) };
     // A handler that has interrupted this thread may have been here before: then its record is the thread's.
-    if let Some(slot) = places().find(|slot| slot.thread.load(Acquire) == pointer) {
+    if let Some(slot) = places(pointer).find(|slot| slot.thread.load(Acquire) == pointer) {
         drop_record(&thread);
         unmap(area as usize, size_of::<Area>());
         let area = slot.area.load(Relaxed) as *mut Area;
@@ -114,7 +133,7 @@ pub fn own() -> Option<(&'static Process<'static>, Thread<'static>, *mut Area)> 
         let thread = Thread::at(process, ArenaRef(unsafe { (*area).record } as u32))?;
         return Some((process, thread, area));
     }
-    for slot in places() {
+    for slot in places(pointer) {
         let before = slot.thread.load(Relaxed);
         if (before == 0 || has_ended(process, slot))
             && slot.thread.compare_exchange(before, u64::MAX, AcqRel, Relaxed).is_ok()
@@ -203,7 +222,7 @@ fn own_stack(pointer: u64) -> [u64; 2] {
 
 /// # Safety
 /// The area must be mapped, and the calling thread's own.
-unsafe fn set_up(area: *mut Area, thread: &Thread<'_>) {
+unsafe fn set_up(area: *mut Area, process: &Process<'_>, thread: &Thread<'_>) {
     let tid = gettid();
     let at = (0..CONTROL_BLOCK_BYTES).step_by(4).find(|at| tid != 0 && control_word(*at) == tid);
     // SAFETY: the caller vouches for the area.
@@ -212,6 +231,8 @@ unsafe fn set_up(area: *mut Area, thread: &Thread<'_>) {
         (*area).check_at = at.unwrap_or(0);
         (*area).check = at.map_or(u64::MAX, |_| u64::from(tid));
         (*area).record = u64::from(thread.reference().0);
+        gauges::fill_in(&mut (*area).gauges, process);
+        (*area).waiting = Waiting::NONE;
         // What a thread before it knew is not this one's.
         for known in &mut (*area).known {
             known.site = 0;

@@ -2,17 +2,15 @@
 //! fork's child.
 
 use callpath_collect::syscall::{futex_wait, getpid};
-use callpath_collect::{Process, clock, refused};
-use callpath_format::shared::load_map::Published;
-use callpath_format::shared::probe::{Admission, Admitted};
-use callpath_format::shared::refused::Calls;
-use callpath_format::shared::{Arena, PROCESS_SLOTS, ProcessSlot, Session, SlotState, Source};
+use callpath_collect::{Process, refused};
+use callpath_format::shared::probe::Admission;
+use callpath_format::shared::{PROCESS_SLOTS, ProcessSlot, Session, SlotState, Source};
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::{areas, routines, undisturbed};
+use crate::undisturbed;
 
 struct Cell<T>(UnsafeCell<MaybeUninit<T>>);
 // SAFETY: written by one thread while no other reads: before `STATE` is `JOINED` for the process.
@@ -32,37 +30,8 @@ pub static LOAD_MAP: AtomicU64 = AtomicU64::new(0);
 const WAITS: u32 = 50;
 const WAIT_NS: u64 = 20_000_000;
 
-/// Begins: called once, on a thread that stands still, as all others do.
-#[unsafe(no_mangle)]
-extern "C" fn callpath_join(admission: &mut Admission) {
-    admission.admitted = begin(admission) as u64;
-}
-
-fn begin(admission: &mut Admission) -> Admitted {
-    if admission.magic != Admission::MAGIC {
-        return Admitted::OtherSession;
-    }
-    // SAFETY: the recorder has mapped both, and nothing unmaps them.
-    let (arena, published) = unsafe {
-        (
-            Arena::new(admission.arena as *mut u8, admission.arena_len_bytes as usize),
-            Published::new(admission.published as *const u8, admission.published_len_bytes as usize),
-        )
-    };
-    let head = arena.at_offset::<Session>(0).map(Session::head).filter(|head| head.magic == Session::MAGIC);
-    let Some(head) = head else { return Admitted::OtherSession };
-    refused::remember_time(0, 0, head.settings.ticks_per_ms);
-    refused::set(Calls(head.settings.refused_calls));
-    refused::remember_time(clock::monotonic_ns(), clock::ticks(), head.settings.ticks_per_ms);
-    if !areas::begin() {
-        return Admitted::NoMemory;
-    }
-    let process = match (admission.slot as usize).checked_sub(1) {
-        Some(taken) => Process::in_slot(arena, published, taken),
-        None => Process::claim(arena, published, None),
-    };
-    let Some(process) = process else { return Admitted::NoSlot };
-    admission.routines = routines::addresses();
+/// What the recorder has said is kept, and the process takes part from now on.
+pub fn begin(process: Process<'static>, admission: &Admission) {
     // SAFETY: nothing reads it before `STATE` says so.
     unsafe { (*ADMISSION.0.get()).write(*admission) };
     if admission.slot == 0 {
@@ -71,7 +40,6 @@ fn begin(admission: &mut Admission) -> Admitted {
         undisturbed::let_samples_through();
         belong_to(process);
     }
-    Admitted::Yes
 }
 
 /// Whether the process takes part without us: it is sampled.

@@ -8,11 +8,16 @@
 mod activations;
 mod areas;
 mod chunks;
+mod entry;
+mod gauges;
+mod hit;
 mod join;
+mod measured;
 #[path = "../../callpath-preload/src/memory.rs"]
 mod memory;
 mod routines;
 mod undisturbed;
+mod waiting;
 
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -1,4 +1,5 @@
-//! The routines that copies of probed procedures call: they keep all registers but the arithmetic flags.
+//! The routines that copies of probed procedures call: they keep all registers but the arithmetic flags, and the general
+//! ones the flags, too.
 //!
 //! The stack at `callpath_count` and `callpath_enter`, and one word less at `callpath_leave`:
 //!
@@ -11,43 +12,17 @@
 //! What is known already is looked up without touching a vector register: the thread's area by the thread pointer; the
 //! context by probe, stack pointer, rbp and each word on the stack that its walk depended on. All else is `found`'s.
 
-use callpath_collect::Interrupted;
-use callpath_collect::probe::context_of_call;
-use callpath_format::register::Reg;
-use callpath_format::shared::probe::{Activation, Area, Known, Routines, Slot};
+use callpath_format::shared::gauge::Gauge;
+use callpath_format::shared::probe::{Activation, Area, Known, Reading, Routines, Slot};
 use core::arch::global_asm;
 use core::mem::{offset_of, size_of};
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::activations::{self, Activations};
-use crate::chunks::await_chunks;
+use crate::activations::{Activations, Entered};
+use crate::gauges::Values;
+use crate::hit::{Saved, found};
 use crate::undisturbed::Undisturbed;
-use crate::{areas, join};
-
-/// As the assembly below has pushed them, the last one first.
-#[repr(C)]
-struct Saved {
-    r15: u64,
-    r14: u64,
-    r13: u64,
-    r12: u64,
-    rbp: u64,
-    rbx: u64,
-    r11: u64,
-    r10: u64,
-    r9: u64,
-    r8: u64,
-    rdi: u64,
-    rsi: u64,
-    rdx: u64,
-    rcx: u64,
-    rax: u64,
-    /// At an entry, the procedure's address; at an exit, where the copy goes on.
-    first: u64,
-    /// At an entry, where the copy goes on.
-    second: u64,
-}
+use crate::{areas, join, measured, waiting};
 
 macro_rules! routines {
     ($($line:expr,)*) => {
@@ -57,6 +32,13 @@ macro_rules! routines {
             counted = sym counted,
             entered = sym entered,
             left = sym left,
+            measured = sym measured::measured,
+            begun = sym measured::begun,
+            ended = sym measured::ended,
+            ended_by_jump = sym measured::ended_by_jump,
+            waits = sym waiting::waits,
+            waits_for_io = sym waiting::waits_for_io,
+            goes_on = sym waiting::goes_on,
             spacing = const Slot::SPACING_SHIFT,
             spread = const Slot::SPREAD as i32,
             slot_shift = const u32::BITS - Slot::COUNT.trailing_zeros(),
@@ -75,6 +57,8 @@ macro_rules! routines {
             map = const offset_of!(Known, map),
             base = const offset_of!(Known, base),
             word = const offset_of!(Known, word),
+            calls = const 8 * Gauge::CALLS_COLUMN,
+            ticks = const 8 * Gauge::TICKS_COLUMN,
             a_values = const offset_of!(Activation, values),
             a_began = const offset_of!(Activation, began),
             a_callees = const offset_of!(Activation, callees),
@@ -162,8 +146,8 @@ routines!(
     "pop rcx",
     "pop rax",
     ".endm",
-    // Calls \\to with the registers that are saved.
-    ".macro callpath_slowly to",
+    // Calls \\to with the registers that are saved; with \\flags all flags are kept, too.
+    ".macro callpath_slowly to flags",
     "push r9",
     "push r10",
     "push r11",
@@ -173,6 +157,10 @@ routines!(
     "push r13",
     "push r14",
     "push r15",
+    ".if \\flags",
+    "pushfq",
+    "pop r12",
+    ".endif",
     "mov rdi, rsp",
     "mov rbx, rsp",
     "sub rsp, 256",
@@ -185,6 +173,10 @@ routines!(
     "movups xmm\\n, xmmword ptr [rsp + 16 * \\n]",
     ".endr",
     "mov rsp, rbx",
+    ".if \\flags",
+    "push r12",
+    "popfq",
+    ".endif",
     "pop r15",
     "pop r14",
     "pop r13",
@@ -204,13 +196,13 @@ routines!(
     "callpath_push",
     "callpath_area",
     "callpath_context 0",
-    "add qword ptr [rax], 1",
+    "add qword ptr [rax + {calls}], 1",
     "7:",
     "callpath_pop",
     "lea rsp, [rsp + 8]",
     "ret",
     "8:",
-    "callpath_slowly {counted}",
+    "callpath_slowly {counted}, 0",
     "jmp 7b",
     ".size callpath_count, . - callpath_count",
     ".p2align 6",
@@ -228,7 +220,7 @@ routines!(
     "lea rdi, [rdx + {last}]",
     "cmp rcx, rdi",
     "jae 8f",
-    "add qword ptr [rax], 1",
+    "add qword ptr [rax + {calls}], 1",
     "mov r8, qword ptr [rcx + {a_base}]",
     "add rcx, {activation}",
     "mov qword ptr [rcx], rsi",
@@ -248,7 +240,7 @@ routines!(
     "lea rsp, [rsp + 8]",
     "ret",
     "8:",
-    "callpath_slowly {entered}",
+    "callpath_slowly {entered}, 0",
     "jmp 7b",
     ".size callpath_enter, . - callpath_enter",
     ".p2align 6",
@@ -277,14 +269,37 @@ routines!(
     "jle 7f",
     "test rdx, rdx",
     "jz 7f",
-    "add qword ptr [rdx + 8], rax",
+    "add qword ptr [rdx + {ticks}], rax",
     "7:",
     "callpath_pop",
     "ret",
     "8:",
-    "callpath_slowly {left}",
+    "callpath_slowly {left}, 0",
     "jmp 7b",
     ".size callpath_leave, . - callpath_leave",
+    // A routine that is all \\to's: \\pushed bytes lie above the return address.
+    ".macro callpath_general name, to, pushed",
+    ".p2align 6",
+    ".hidden \\name",
+    ".globl \\name",
+    ".type \\name,@function",
+    "\\name:",
+    "callpath_push",
+    "callpath_slowly \\to, 1",
+    "callpath_pop",
+    ".if \\pushed",
+    "lea rsp, [rsp + \\pushed]",
+    ".endif",
+    "ret",
+    ".size \\name, . - \\name",
+    ".endm",
+    "callpath_general callpath_measure, {measured}, 8",
+    "callpath_general callpath_begin, {begun}, 8",
+    "callpath_general callpath_end, {ended}, 0",
+    "callpath_general callpath_end_by_jump, {ended_by_jump}, 0",
+    "callpath_general callpath_wait, {waits}, 0",
+    "callpath_general callpath_wait_for_io, {waits_for_io}, 0",
+    "callpath_general callpath_go_on, {goes_on}, 0",
     ".popsection",
 );
 
@@ -292,87 +307,30 @@ unsafe extern "C" {
     fn callpath_count();
     fn callpath_enter();
     fn callpath_leave();
+    fn callpath_measure();
+    fn callpath_begin();
+    fn callpath_end();
+    fn callpath_end_by_jump();
+    fn callpath_wait();
+    fn callpath_wait_for_io();
+    fn callpath_go_on();
 }
 
 /// Where the routines are.
 pub fn addresses() -> Routines {
-    let [count, enter, leave] = [callpath_count, callpath_enter, callpath_leave].map(|routine| routine as usize as u64);
-    Routines { count, enter, leave }
-}
-
-/// What the procedure's caller returns to lies there: rsp at its entry.
-fn rsp_at_entry(saved: &Saved) -> u64 {
-    core::ptr::from_ref(&saved.second) as u64 + 8
-}
-
-/// A call's context: the address of its values, the stack that it is on, and what the thread keeps.
-fn found(saved: &Saved) -> Option<(u64, u64, Activations<'static>)> {
-    let (process, thread, area) = areas::own()?;
-    let rsp = rsp_at_entry(saved);
-    // SAFETY: the return address of the procedure that has just been entered.
-    let returns_to = unsafe { (rsp as *const u64).read() };
-    let mixed = (rsp.wrapping_add(returns_to).wrapping_add(saved.first) as u32).wrapping_mul(Slot::SPREAD);
-    let number = (mixed >> (u32::BITS - Known::COUNT.trailing_zeros())) as usize;
-    // SAFETY: the area is the calling thread's own, and stays mapped.
-    let place = unsafe { (*area).known.get_mut(number) }?;
-    let values = match known_values(place, saved, rsp) {
-        Some(values) => values,
-        None => {
-            await_chunks(process);
-            let values = context_of_call(process, thread, &at_entry(saved, rsp), place)?;
-            if place.site != 0 {
-                (place.rsp, place.rbp) = (rsp, saved.rbp);
-                place.site = saved.first;
-            }
-            values
-        }
-    };
-    // SAFETY: the calling thread's own.
-    Some((values, place.base, unsafe { Activations::of(area, &thread) }))
-}
-
-/// The same look as in the assembly above, for a thread whose place in the table is another's.
-fn known_values(known: &Known, saved: &Saved, rsp: u64) -> Option<u64> {
-    let map = join::LOAD_MAP.load(Relaxed) as *const AtomicU64;
-    // SAFETY: a word of the process's slot, in the arena.
-    let map = unsafe { (*map).load(Relaxed) };
-    let is_there = known.site == saved.first
-        && known.rsp == rsp
-        && (known.rbp ^ saved.rbp) & known.rbp_mask == 0
-        && known.map == map
-        && known.word.get(..known.words as usize)?.iter().all(|[at, word]| {
-            // SAFETY: on the thread's own stack, outwards of where it stands: only such words are remembered.
-            unsafe { (*at as *const u64).read_volatile() == *word }
-        });
-    is_there.then_some(known.values)
-}
-
-/// The thread as it stands at the procedure's first instruction.
-fn at_entry(saved: &Saved, rsp: u64) -> Interrupted {
-    let mut registers = [0; 16];
-    for (reg, value) in [
-        (0, saved.rax),
-        (1, saved.rdx),
-        (2, saved.rcx),
-        (3, saved.rbx),
-        (4, saved.rsi),
-        (5, saved.rdi),
-        (Reg::RBP.index(), saved.rbp),
-        (Reg::RSP.index(), rsp),
-        (8, saved.r8),
-        (9, saved.r9),
-        (10, saved.r10),
-        (11, saved.r11),
-        (12, saved.r12),
-        (13, saved.r13),
-        (14, saved.r14),
-        (15, saved.r15),
-    ] {
-        if let Some(place) = registers.get_mut(reg) {
-            *place = value;
-        }
+    let at = |routine: unsafe extern "C" fn()| routine as usize as u64;
+    Routines {
+        count: at(callpath_count),
+        enter: at(callpath_enter),
+        leave: at(callpath_leave),
+        measure: at(callpath_measure),
+        begin: at(callpath_begin),
+        end: at(callpath_end),
+        end_by_jump: at(callpath_end_by_jump),
+        wait: at(callpath_wait),
+        wait_for_io: at(callpath_wait_for_io),
+        go_on: at(callpath_go_on),
     }
-    Interrupted { registers, pc: saved.first }
 }
 
 /// `callpath_count` of what is not known yet.
@@ -380,25 +338,25 @@ unsafe extern "C" fn counted(saved: &Saved) {
     let _undisturbed = Undisturbed::begin();
     if let Some((values, ..)) = found(saved) {
         // SAFETY: of a node.
-        unsafe { activations::count(values) };
+        unsafe { Values::at(values) }.add(Gauge::CALLS_COLUMN, 1);
     }
 }
 
 /// `callpath_enter` of what is not known yet, or where activations were left without an exit.
 unsafe extern "C" fn entered(saved: &Saved) {
     let _undisturbed = Undisturbed::begin();
-    let rsp = rsp_at_entry(saved);
+    let (rsp, reading) = (saved.rsp_at_entry(), Reading::NONE);
     match found(saved) {
         Some((values, base, mut activations)) => {
             // SAFETY: of a node.
-            unsafe { activations::count(values) };
-            activations.enter(rsp, values, base);
+            unsafe { Values::at(values) }.add(Gauge::CALLS_COLUMN, 1);
+            activations.enter(Entered { rsp, values, base, reading });
         }
         // Its exit belongs to something all the same.
         None => {
             if let Some((_, thread, area)) = areas::own() {
                 // SAFETY: the calling thread's own.
-                unsafe { Activations::of(area, &thread) }.enter(rsp, 0, 0);
+                unsafe { Activations::of(area, &thread) }.enter(Entered { rsp, values: 0, base: 0, reading });
             }
         }
     }
@@ -407,10 +365,9 @@ unsafe extern "C" fn entered(saved: &Saved) {
 /// `callpath_leave` of what is not the uppermost activation.
 unsafe extern "C" fn left(saved: &Saved) {
     let _undisturbed = Undisturbed::begin();
-    let rsp = core::ptr::from_ref(&saved.second) as u64;
     let Some((_, thread, area)) = areas::own() else { return };
     // SAFETY: the calling thread's own.
-    if !unsafe { Activations::of(area, &thread) }.leave(rsp) {
+    if !unsafe { Activations::of(area, &thread) }.leave(saved.rsp_at_exit(), None) {
         let count = &thread.record.unmatched_exits;
         count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
     }

@@ -5,6 +5,7 @@
 //! tree notes which nodes have changed since it was written: only those are written again.
 
 use callpath_format::frame::FrameKey;
+use callpath_schema::Rule;
 use rustc_hash::FxHashMap;
 
 /// The node that full paths begin at.
@@ -141,6 +142,16 @@ impl PathTree {
         cell.value = cell.value.wrapping_add(value);
     }
 
+    /// Combines a value with what a node has of a metric, by its rule.
+    pub fn put(&mut self, node: u32, metric: usize, (value, rule): (u64, Rule)) {
+        if value == 0 || node as usize >= self.nodes.len() {
+            return;
+        }
+        self.list(node);
+        let there = self.cell(node, metric).value;
+        self.set_value(node, metric, rule.combine(there, value));
+    }
+
     pub(crate) fn set_samples(&mut self, node: u32, samples: u64) {
         self.nodes[node as usize].samples = samples;
     }
@@ -249,7 +260,7 @@ impl PathTree {
     }
 
     /// Adds all nodes of another tree. Returns each one's index in this tree.
-    pub fn merge(&mut self, other: &PathTree) -> Vec<u32> {
+    pub fn merge(&mut self, other: &PathTree, rule_of: impl Fn(usize) -> Rule) -> Vec<u32> {
         let mut here: Vec<u32> = Vec::with_capacity(other.nodes.len());
         for (index, node) in other.nodes.iter().enumerate() {
             let index = index as u32;
@@ -260,7 +271,12 @@ impl PathTree {
             here.push(at);
             self.add(at, node.samples, &[]);
             for (metric, value) in other.values(index) {
-                self.add_value(at, metric, value);
+                let rule = rule_of(metric);
+                if rule.adds_up() {
+                    self.add_value(at, metric, value);
+                } else {
+                    self.put(at, metric, (value, rule));
+                }
             }
         }
         here
@@ -339,7 +355,18 @@ mod tests {
         assert_eq!(tree.fresh_nodes().len(), 1);
         assert_eq!(tree.settle(), (3, vec![node]));
         let mut twice = tree.clone();
-        assert_eq!(twice.merge(&tree), [0, 1, 2, 3]);
+        let sum = callpath_schema::Metric::sum("cost", "count").rule();
+        let (least, most) = (callpath_schema::Metric::min("least", "ns"), callpath_schema::Metric::max("most", "ns"));
+        let mut marks = tree.clone();
+        for (value, rule) in [(7, least.rule()), (9, least.rule())] {
+            marks.put(other, 5, (value, rule));
+            marks.put(other, 6, (value, most.rule()));
+        }
+        let rules = |metric| if metric == 5 { least.rule() } else { most.rule() };
+        marks.merge(&marks.clone(), rules);
+        assert_eq!(marks.values(other).collect::<Vec<_>>(), [(5, 7), (6, 9), (299, 9)]);
+        assert_eq!((marks.total(5), marks.total(6)), (7, 9));
+        assert_eq!(twice.merge(&tree, |_| sum), [0, 1, 2, 3]);
         assert_eq!(twice.values(node).collect::<Vec<_>>(), [(0, 4), (1, 10), (2, 4)]);
         assert_eq!(twice.nodes()[node as usize].samples, 8);
         twice.scale(1, 3, 2);

@@ -13,6 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let highest = Metric { value: MetricType::Real, ..Metric::max("temperature", "celsius") };
     let signed = Metric { value: MetricType::Signed, ..Metric::sum("balance", "bytes") };
     let mut metrics = vec![Metric::sum("cpu-time", "ns"), Metric::max("peak", "bytes"), real, highest, signed];
+    metrics.push(Metric::min("shortest", "ns"));
     metrics.extend(Metric::histogram("latency", "count", 3));
     // A metric that some of the databases lack, in the midst.
     if seed.is_multiple_of(2) {

@@ -47,7 +47,7 @@ pub(crate) fn write_metrics(
 /// How a metric is computed of others; empty where it is none.
 fn formula(metric: &Metric) -> String {
     match &metric.kind {
-        MetricKind::Sum | MetricKind::Max => String::new(),
+        MetricKind::Sum | MetricKind::Max | MetricKind::Min => String::new(),
         MetricKind::Derived(Formula::Ratio { numerator, denominator, scale: 1 }) => {
             format!("{numerator} / {denominator}")
         }

@@ -29,6 +29,7 @@ fn random_profile(seed: u64) -> Profile {
     let real = Metric { value: MetricType::Real, ..Metric::sum("energy", "joules") };
     let signed = Metric { value: MetricType::Signed, ..Metric::sum("balance", "bytes") };
     let mut metrics = vec![Metric::sum("cost", "count"), Metric::max("peak", "bytes"), real, signed];
+    metrics.push(Metric::min("shortest", "ns"));
     if seed % 3 == 1 {
         // Two equal metrics are two columns, also in what is merged.
         metrics.insert(0, Metric::sum("cost", "count"));
@@ -106,8 +107,8 @@ fn costs<'a>(
 ) -> BTreeMap<(i64, i64), (i64, f64)> {
     let mut costs = BTreeMap::new();
     for table in tables {
-        let is_max: BTreeMap<i64, bool> =
-            table["metric"].iter().map(|row| (integer(row, "id"), row["kind"] == Field::Str("max".into()))).collect();
+        let kinds: BTreeMap<i64, &Field> =
+            table["metric"].iter().map(|row| (integer(row, "id"), &row["kind"])).collect();
         for row in &table["value"] {
             let metric = integer(row, "metric");
             let (value, real) = match (&row["value"], &row["real"]) {
@@ -116,7 +117,11 @@ fn costs<'a>(
                 other => panic!("{other:?}"),
             };
             let cost: &mut (i64, f64) = costs.entry((integer(row, "node"), metric)).or_default();
-            *cost = if is_max[&metric] { (cost.0.max(value), real) } else { (cost.0 + value, cost.1 + real) };
+            *cost = match kinds[&metric] {
+                Field::Str(kind) if kind == "max" => (cost.0.max(value), real),
+                Field::Str(kind) if kind == "min" && cost.0 != 0 => (cost.0.min(value), real),
+                _ => (cost.0 + value, cost.1 + real),
+            };
         }
     }
     costs.retain(|_, cost| *cost != (0, 0.0));

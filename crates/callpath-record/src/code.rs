@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_region_is_used_again_when_no_sample_goes_by_a_map_that_names_it() {
-        let mut publisher = Publisher::create(1 << 20, Vec::new()).expect("memory");
+        let mut publisher = Publisher::create(1 << 20, Vec::new(), &[]).expect("memory");
         let mut code = ProcessCode::new(Pid(std::process::id()));
         let put = |publisher: &mut Publisher| publisher.put(&[7; 4096]).expect("there is room");
         // Generations begin again after the last one.

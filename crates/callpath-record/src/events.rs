@@ -8,6 +8,8 @@ mod error;
 mod names;
 mod period;
 mod pmu;
+mod probed;
+mod program;
 mod tracepoints;
 
 use std::path::Path;
@@ -24,6 +26,9 @@ pub(crate) use counter::Counter;
 pub(crate) use counter::Kind;
 pub use error::{EventError, MAX_EVENTS};
 pub(crate) use names::ALL;
+pub use probed::{ProbeMetric, ProbeMetricError, probe_events};
+pub(crate) use probed::{Probed, rule_of};
+pub use program::ExpressionError;
 
 /// What to sample.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +37,8 @@ pub struct Event {
     pub name: String,
     /// The source of its samples.
     pub(crate) source: EventSource,
+    /// Of an expression that probes compute.
+    pub(crate) program: Vec<u64>,
 }
 
 /// Where an event comes from.
@@ -47,41 +54,18 @@ pub(crate) enum EventSource {
     Probed(Probed),
 }
 
-/// What a probe of a procedure measures.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Probed {
-    /// Its calls.
-    Calls,
-    /// The time that its activations take.
-    WallTime,
-}
-
-impl Probed {
-    fn id(self) -> MetricId {
-        match self {
-            Probed::Calls => MetricId::CALLS,
-            Probed::WallTime => MetricId::TIMED,
-        }
-    }
-}
-
 /// The default: samples a second.
 const DEFAULT_RATE: u64 = 1000;
 
 impl Event {
     /// The event of a clock.
     pub fn clock(clock: Clock) -> Event {
-        Event { name: clock.name(), source: EventSource::Clock(clock) }
+        Event { name: clock.name(), source: EventSource::Clock(clock), program: Vec::new() }
     }
 
     /// The event of the sentinel.
     pub fn returns() -> Event {
-        Event { name: Metric::of(MetricId::RETURNS).name, source: EventSource::Returns }
-    }
-
-    /// What a probe measures.
-    pub fn probed(what: Probed) -> Event {
-        Event { name: Metric::of(what.id()).name, source: EventSource::Probed(what) }
+        Event { name: Metric::of(MetricId::RETURNS).name, source: EventSource::Returns, program: Vec::new() }
     }
 
     /// The counter, if it is one.
@@ -97,8 +81,7 @@ impl Event {
             EventSource::Clock(clock) => clock.code(),
             EventSource::Counter(counter) => counter.meter,
             EventSource::Returns => Settings::RETURNS,
-            EventSource::Probed(Probed::Calls) => Settings::CALLS,
-            EventSource::Probed(Probed::WallTime) => Settings::PROBED_TICKS,
+            EventSource::Probed(probed) => probed.meter,
         }
     }
 
@@ -108,7 +91,7 @@ impl Event {
             EventSource::Clock(clock) => clock.metric(),
             EventSource::Counter(_) => Metric::counted(&self.name),
             EventSource::Returns => Metric::of(MetricId::RETURNS),
-            EventSource::Probed(what) => Metric::of(what.id()),
+            EventSource::Probed(probed) => probed.metric(&self.name),
         }
     }
 }
@@ -216,7 +199,7 @@ fn parse_event(text: &str, usual: Unsaid) -> Result<(Event, Option<u64>), EventE
             None => Every::Rate(rate_in_range(usual.rate.unwrap_or(DEFAULT_RATE))?),
         },
     };
-    Ok((Event { name: name.to_owned(), source: EventSource::Counter(counter) }, None))
+    Ok((Event { name: name.to_owned(), source: EventSource::Counter(counter), program: Vec::new() }, None))
 }
 
 /// A counter by name, as perf spells it.

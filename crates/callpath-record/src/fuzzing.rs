@@ -26,6 +26,7 @@ use crate::publish::Publisher;
 use crate::raw::{self, Raw};
 use crate::tail::Parting;
 use crate::thread::{self, Thread};
+use crate::thread_tree::Units;
 use crate::time_base::TickLength;
 use crate::unmeasured;
 
@@ -48,7 +49,9 @@ pub fn fuzz_arena(bytes: &[u8]) -> usize {
         ..Settings::default()
     };
     let allocator = ArenaAllocator::create(ARENA_CHUNKS * CHUNK_LEN_BYTES, 1 << 20, 7, settings.with_metrics(&metrics));
-    let (Ok(mut allocator), Ok(mut publisher)) = (allocator, Publisher::create(1 << 20, metrics)) else { return 0 };
+    let (Ok(mut allocator), Ok(mut publisher)) = (allocator, Publisher::create(1 << 20, metrics, &[])) else {
+        return 0;
+    };
     let Some(left) = Left::by_a_process(&allocator, &mut publisher) else { return 0 };
     let mut code = ProcessCode::new(Pid(std::process::id()));
     code.mappings = vec![left.mapping];
@@ -220,8 +223,16 @@ fn read(allocator: &mut ArenaAllocator, publisher: &Publisher, code: &mut Proces
         thread.learn_name(allocator, |_| None);
         found += thread.profile.name.len() + usize::from(thread.says_it_ended(allocator));
         // What it has noted, then all that there is.
-        thread.follow_tree(allocator, TickLength { ns_per_tick: 0.5 }, false);
-        thread.follow_tree(allocator, TickLength { ns_per_tick: 0.5 }, true);
+        thread.follow_tree(
+            allocator,
+            Units { tick: TickLength { ns_per_tick: 0.5 }, metrics: publisher.metrics() },
+            false,
+        );
+        thread.follow_tree(
+            allocator,
+            Units { tick: TickLength { ns_per_tick: 0.5 }, metrics: publisher.metrics() },
+            true,
+        );
         found += thread.profile.tree.nodes().len();
         let _parting = Parting::of(thread, allocator, |ticks| ticks);
         thread.update_tally(allocator, TickLength { ns_per_tick: 0.5 });
@@ -304,7 +315,7 @@ mod tests {
         let settings = Settings::default().with_metrics(&metrics);
         let mut allocator =
             ArenaAllocator::create(ARENA_CHUNKS * CHUNK_LEN_BYTES, 1 << 20, 7, settings).expect("memory for an arena");
-        let mut publisher = Publisher::create(1 << 20, metrics).expect("memory");
+        let mut publisher = Publisher::create(1 << 20, metrics, &[]).expect("memory");
         let left = Left::by_a_process(&allocator, &mut publisher).expect("chunks are free");
         let mut code = ProcessCode::new(Pid(std::process::id()));
         code.mappings = vec![left.mapping];
@@ -319,7 +330,11 @@ mod tests {
         // The walk ends in the second chunk, where there are no return addresses.
         let of_raw = 1 + (first_stack_bytes - 121) / 2048;
         assert_eq!(thread.profile.tree.nodes().len(), 2 + of_raw);
-        thread.follow_tree(&allocator, TickLength { ns_per_tick: 1.0 }, true);
+        thread.follow_tree(
+            &allocator,
+            Units { tick: TickLength { ns_per_tick: 1.0 }, metrics: publisher.metrics() },
+            true,
+        );
         assert_eq!(thread.profile.tree.nodes().len(), 10 + of_raw);
         thread.learn_name(&allocator, |_| None);
         assert_eq!(thread.profile.name, "ono");
@@ -335,13 +350,17 @@ mod tests {
         let settings = Settings::default().with_metrics(&metrics);
         let allocator =
             ArenaAllocator::create(ARENA_CHUNKS * CHUNK_LEN_BYTES, 1 << 20, 7, settings).expect("memory for an arena");
-        let mut publisher = Publisher::create(1 << 20, metrics).expect("memory");
+        let mut publisher = Publisher::create(1 << 20, metrics, &[]).expect("memory");
         let left = Left::by_a_process(&allocator, &mut publisher).expect("chunks are free");
         let word = allocator.arena().at_offset::<AtomicU32>(place(&left)).expect("a word of the arena");
         word.store(u32::MAX, Relaxed);
         let record = ArenaRef(allocator.slot(SLOT).threads.load(Relaxed));
         let mut thread = Thread::new(record);
-        thread.follow_tree(&allocator, TickLength { ns_per_tick: 1.0 }, true);
+        thread.follow_tree(
+            &allocator,
+            Units { tick: TickLength { ns_per_tick: 1.0 }, metrics: publisher.metrics() },
+            true,
+        );
         thread.update_tally(&allocator, TickLength { ns_per_tick: 1.0 });
         impossible(&allocator, &publisher, &thread)
     }

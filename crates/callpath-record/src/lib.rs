@@ -43,7 +43,10 @@ mod unmeasured;
 mod worker_pool;
 
 pub use error::RecordError;
-pub use events::{Clock, Event, EventError, HIGHEST_RATE, MAX_EVENTS, Probed, Unsaid, parse_events};
+pub use events::{
+    Clock, Event, EventError, ExpressionError, HIGHEST_RATE, MAX_EVENTS, ProbeMetric, ProbeMetricError, Unsaid,
+    parse_events, probe_events,
+};
 pub use fuzzing::fuzz_arena;
 pub use offered::{Offer, offered_events};
 pub use output::Destination;

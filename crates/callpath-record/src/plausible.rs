@@ -95,6 +95,9 @@ impl Limits {
             let (most, what) = match metric.meter {
                 Settings::CPU_TIME => (self.processors_ns, Impossible::CpuTime),
                 Settings::WALL_TIME => (self.thread_ns.saturating_mul(numbers.threads), Impossible::WallTime),
+                Settings::PROBED_CPU => (self.processors_ns, Impossible::CpuTime),
+                // Any number, and what does not add up.
+                Settings::PROBED_EXPRESSION | Settings::PROBED_SHORTEST | Settings::PROBED_LONGEST => return None,
                 _ => (self.processors_ns.saturating_mul(EVENTS_PER_NS), Impossible::Events),
             };
             (*sum > most).then_some(what)

@@ -44,10 +44,16 @@ pub(crate) struct MapRegions {
 }
 
 impl Publisher {
-    /// Memory of `len_bytes` bytes, with the settings of each metric at its beginning.
-    pub(crate) fn create(len_bytes: usize, metrics: Vec<MetricSettings>) -> Result<Publisher, TargetError> {
+    /// Memory of `len_bytes` bytes, with the settings of each metric at its beginning, and the programs of expressions
+    /// behind them.
+    pub(crate) fn create(
+        len_bytes: usize,
+        metrics: Vec<MetricSettings>,
+        programs: &[u64],
+    ) -> Result<Publisher, TargetError> {
         let memory = SharedMemory::create(c"callpath-published", len_bytes)?;
-        let bytes: Vec<u8> = MetricSettings::words_of(&metrics).flat_map(u64::to_le_bytes).collect();
+        let bytes: Vec<u8> =
+            MetricSettings::words_of(&metrics).chain(programs.iter().copied()).flat_map(u64::to_le_bytes).collect();
         // Offset 0 means "none".
         let used = Metrics::OFFSET as usize;
         let mut publisher = Publisher { memory, metrics, used, backed: 0, returned: Vec::new() };
@@ -190,7 +196,7 @@ mod tests {
 
     #[test]
     fn regions_of_processes_that_have_ended_are_used_again() {
-        let mut publisher = Publisher::create(1 << 20, Vec::new()).expect("memory");
+        let mut publisher = Publisher::create(1 << 20, Vec::new(), &[]).expect("memory");
         // Far more processes than there would be room for.
         for process in 0..10_000 {
             let mut regions = MapRegions::default();
@@ -206,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_map_keeps_its_region_until_three_others_were_published() {
-        let mut publisher = Publisher::create(1 << 20, Vec::new()).expect("memory");
+        let mut publisher = Publisher::create(1 << 20, Vec::new(), &[]).expect("memory");
         let mut regions = MapRegions::default();
         let first = publisher.publish_map(&mut regions, &mappings(5)).expect("there is room");
         for count in 6..9 {
@@ -228,7 +234,7 @@ mod tests {
 
         const LATE: u32 = 50;
 
-        let mut publisher = Publisher::create(1 << 20, Vec::new()).expect("memory");
+        let mut publisher = Publisher::create(1 << 20, Vec::new(), &[]).expect("memory");
         let mut regions = MapRegions::default();
         let (slot, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
         // All numbers of a map are its generation's.

@@ -20,7 +20,7 @@ use callpath_target::{Ended, Launch, Pid, find_program, raise_own_limits, surviv
 
 use crate::asks::{self, Allowance};
 use crate::error::RecordError;
-use crate::events::{Clock, Probed};
+use crate::events::Clock;
 use crate::moved::MovedCode;
 use crate::offered;
 use crate::output::Destination;
@@ -395,9 +395,9 @@ impl<'o> Recorder<'o> {
         self.session.probes.get_or_insert_default()
     }
 
-    /// Whether activations can be timed: there is a metric for that.
-    pub(crate) fn measures_time(&self) -> bool {
-        self.options.measures(Probed::WallTime)
+    /// Has the gauges of probes whose bit is set measure nothing from now on, and all others.
+    pub(crate) fn set_idle_gauges(&self, bits: u32) {
+        self.shared.allocator.session().idle_gauges.store(bits, Relaxed);
     }
 
     /// Writes the files now.

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use callpath_format::shared::{MetricSettings, Settings};
+use callpath_format::shared::gauge::{Gauge, Part, gauges};
+use callpath_format::shared::{MetricSettings, Metrics, Settings};
 use callpath_measurement::Rank;
 use callpath_schema::{Metric, MetricId, derived_metrics};
 use callpath_target::Every;
@@ -106,11 +107,6 @@ impl RecordOptions {
         self.events.iter().any(|event| event.source == EventSource::Clock(clock))
     }
 
-    /// Whether probes measure this.
-    pub(crate) fn measures(&self, what: Probed) -> bool {
-        self.events.iter().any(|event| event.source == EventSource::Probed(what))
-    }
-
     /// What is measured by event, what follows from that, and the number of samples.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let mut metrics: Vec<Metric> = self.events.iter().map(Event::metric).collect();
@@ -128,13 +124,37 @@ impl RecordOptions {
         }
     }
 
-    /// The settings of each event for the processes.
-    pub(crate) fn metric_settings(&self) -> Vec<MetricSettings> {
-        let period = |event: &Event| match event.counter().map(|counter| counter.spec.every) {
-            Some(Every::Period(fixed)) => fixed,
-            Some(Every::Rate(_)) | None => 0,
-        };
-        self.events.iter().map(|event| MetricSettings { meter: event.meter(), period: period(event) }).collect()
+    /// The settings of each event for the processes, and the programs of expressions, which lie behind them.
+    pub(crate) fn metric_settings(&self) -> (Vec<MetricSettings>, Vec<u64>) {
+        let first = (Metrics::OFFSET as usize + MetricSettings::bytes_of(self.events.len())) / size_of::<u64>();
+        let mut programs: Vec<u64> = Vec::new();
+        let mut begun = first;
+        let settings = self.events.iter().map(|event| {
+            if !event.program.is_empty() {
+                begun = first + programs.len();
+                programs.extend(&event.program);
+            }
+            let period = match (event.source, event.counter().map(|counter| counter.spec.every)) {
+                // The columns of an expression have one program.
+                (EventSource::Probed(Probed { part, .. }), _) if part.program_words > 0 => {
+                    Part { program: begun as u32, ..part }.to_u64()
+                }
+                (EventSource::Probed(Probed { part, .. }), _) => part.to_u64(),
+                (_, Some(Every::Period(fixed))) => fixed,
+                (_, Some(Every::Rate(_)) | None) => 0,
+            };
+            MetricSettings { meter: event.meter(), period }
+        });
+        (settings.collect(), programs)
+    }
+
+    /// What probes measure, by name.
+    pub(crate) fn gauges(&self) -> Vec<(String, Gauge)> {
+        let (settings, _) = self.metric_settings();
+        let names = self.events.iter().filter(|event| matches!(event.source, EventSource::Probed(_)));
+        let names: Vec<&str> = names.map(|event| event.name.as_str()).collect();
+        let name = |gauge: &Gauge| names.get(gauge.column as usize).copied().unwrap_or_default().to_owned();
+        gauges(settings.into_iter()).map(|gauge| (name(&gauge), gauge)).collect()
     }
 
     /// The settings of the recording for the processes.
@@ -151,6 +171,6 @@ impl RecordOptions {
             raw_limit: 0,
             ..Settings::default()
         };
-        settings.with_metrics(&self.metric_settings())
+        settings.with_metrics(&self.metric_settings().0)
     }
 }

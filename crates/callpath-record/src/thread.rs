@@ -9,7 +9,7 @@ use callpath_target::thread_lives;
 use rustc_hash::FxHashSet;
 
 use crate::arena::ArenaAllocator;
-use crate::thread_tree::{TreeCopy, Update};
+use crate::thread_tree::{TreeCopy, Units, Update};
 use crate::time_base::TickLength;
 
 /// A thread that was seen in a process's list.
@@ -100,9 +100,9 @@ impl Thread {
     }
 
     /// Brings the profile's tree up to date. `is_last`: the thread adds nothing any more.
-    pub(crate) fn follow_tree(&mut self, allocator: &ArenaAllocator, tick: TickLength, is_last: bool) {
+    pub(crate) fn follow_tree(&mut self, allocator: &ArenaAllocator, units: Units<'_>, is_last: bool) {
         let Thread { copy, record, profile, .. } = self;
-        Update { copy, allocator, record: *record, tree: &mut profile.tree, tick }.run(is_last);
+        Update { copy, allocator, record: *record, tree: &mut profile.tree, units }.run(is_last);
     }
 
     /// Brings the tally up to date, if any sample has come; otherwise the

@@ -10,12 +10,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::thread::layout;
 use callpath_format::shared::{
-    ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, Columns, Node, Settings, ThreadRecord,
+    ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, Columns, MetricSettings, Node, Settings, ThreadRecord,
 };
 use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT, PathTree};
 use rustc_hash::FxHashMap;
 
 use crate::arena::ArenaAllocator;
+use crate::events::rule_of;
 use crate::time_base::TickLength;
 
 /// How far nodes of a chunk have been copied.
@@ -72,8 +73,16 @@ pub(crate) struct Update<'a> {
     pub(crate) record: ArenaRef,
     /// The recorder's tree.
     pub(crate) tree: &'a mut PathTree,
-    /// Of values that are ticks.
+    /// What values are.
+    pub(crate) units: Units<'a>,
+}
+
+/// What the values of nodes are.
+#[derive(Clone, Copy)]
+pub(crate) struct Units<'a> {
+    /// Of those that are ticks.
     pub(crate) tick: TickLength,
+    pub(crate) metrics: &'a [MetricSettings],
 }
 
 impl Update<'_> {
@@ -220,36 +229,51 @@ impl Update<'_> {
         if any != 0
             && let Some((samples, values)) = copy.row.split_first_mut()
         {
-            probed(self.allocator.settings(), self.tick, samples, values);
+            if self.allocator.settings().uses(Settings::CALLS) {
+                let are_samples = self.allocator.settings().calls_are_samples();
+                self.units.of_probes(are_samples.then_some(&mut *samples), values);
+                self.units.put_marks(self.tree, copy.nodes[number], (&copy.seen[number * width + 1..], values));
+            }
             self.tree.add(copy.nodes[number], *samples, values);
         }
     }
 }
 
-/// What probes have added to a node: where nothing else is measured, each call counts as a sample; ticks become
-/// nanoseconds. Calls are the first metric, time is the second.
-fn probed(settings: &Settings, tick: TickLength, samples: &mut u64, values: &mut [u64]) {
-    if !settings.uses(Settings::CALLS) {
-        return;
+impl Units<'_> {
+    /// Of what has been added to a node's values: each call of a probed procedure counts as a sample, where `samples` are
+    /// given; ticks become nanoseconds.
+    fn of_probes(&self, mut samples: Option<&mut u64>, values: &mut [u64]) {
+        for (value, metric) in values.iter_mut().zip(self.metrics) {
+            match metric.meter {
+                Settings::CALLS => samples.iter_mut().for_each(|samples| **samples = *value),
+                Settings::PROBED_TICKS | Settings::PROBED_WAIT | Settings::PROBED_IO => *value = self.tick.ns(*value),
+                _ => {}
+            }
+        }
     }
-    if let Some(calls) = values.first().filter(|_| settings.calls_are_samples()) {
-        *samples = *calls;
-    }
-    if let Some(ticks) = values.get_mut(1).filter(|_| settings.uses(Settings::PROBED_TICKS)) {
-        *ticks = tick.ns(*ticks);
+
+    /// Combines those of a node's values with the tree's that do not add up, where they have changed: they are ticks.
+    /// Nothing of them is left to add.
+    fn put_marks(&self, tree: &mut PathTree, node: u32, (now, changed): (&[u64], &mut [u64])) {
+        for (column, ((now, changed), metric)) in now.iter().zip(changed).zip(self.metrics).enumerate() {
+            let rule = rule_of(metric.meter);
+            if !rule.adds_up() && std::mem::take(changed) != 0 {
+                tree.put(node, column, (self.tick.ns(*now).max(1), rule));
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use callpath_format::shared::MetricSettings;
     use std::sync::atomic::Ordering::Release;
 
     const METRICS: usize = 2;
 
     /// A thread that writes its tree as the collector does.
     struct Writer {
+        metrics: [MetricSettings; METRICS],
         allocator: ArenaAllocator,
         record: ArenaRef,
         chunk: ChunkIndex,
@@ -265,7 +289,7 @@ mod tests {
             let allocator = ArenaAllocator::create(32 << 20, 1 << 20, 7, settings).expect("memory for a small arena");
             let chunk = allocator.session().take_chunk().expect("chunks are free");
             let record = ArenaRef::from_offset(chunk.0 as usize * CHUNK_LEN_BYTES + layout::RECORD);
-            let mut writer = Writer { allocator, record, chunk, nodes: Vec::new(), truth: Vec::new() };
+            let mut writer = Writer { metrics, allocator, record, chunk, nodes: Vec::new(), truth: Vec::new() };
             let nodes_start = writer.allocator.columns().nodes_start();
             writer.begin_chunk(chunk, ChunkHeader::KIND_THREAD, nodes_start);
             writer.add(None, 0);
@@ -375,7 +399,7 @@ mod tests {
             allocator: &writer.allocator,
             record: writer.record,
             tree,
-            tick: TickLength { ns_per_tick: 1.0 },
+            units: Units { tick: TickLength { ns_per_tick: 1.0 }, metrics: &writer.metrics },
         }
         .run(is_last);
     }

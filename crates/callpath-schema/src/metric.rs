@@ -44,6 +44,11 @@ impl Metric {
         Metric { kind: MetricKind::Max, ..Metric::sum(name, unit) }
     }
 
+    /// The least of all, but that 0 is none.
+    pub fn min(name: &str, unit: &str) -> Self {
+        Metric { kind: MetricKind::Min, ..Metric::sum(name, unit) }
+    }
+
     /// The columns of a histogram of `bins` bins: equal but for the bin.
     pub fn histogram(name: &str, unit: &str, bins: u32) -> Vec<Self> {
         let column = |bin| Metric { value: MetricType::Histogram { bin }, ..Metric::sum(name, unit) };
@@ -69,6 +74,7 @@ impl Metric {
         let how = match self.kind {
             MetricKind::Sum => How::Add,
             MetricKind::Max => How::Max,
+            MetricKind::Min => How::Min,
             MetricKind::Derived(_) => How::Nothing,
         };
         Rule { how, value: self.value }
@@ -86,6 +92,7 @@ pub struct Rule {
 enum How {
     Add,
     Max,
+    Min,
     /// A derived column holds nothing until a view computes it.
     Nothing,
 }
@@ -100,7 +107,16 @@ impl Rule {
             (How::Add, MetricType::Real) => (f64::from_bits(a) + f64::from_bits(b)).to_bits(),
             (How::Max, _) if self.rank(a) >= self.rank(b) => a,
             (How::Max, _) => b,
+            // 0 is no value.
+            (How::Min, _) if a == 0 => b,
+            (How::Min, _) if b == 0 || self.rank(a) <= self.rank(b) => a,
+            (How::Min, _) => b,
         }
+    }
+
+    /// Whether values add up.
+    pub fn adds_up(self) -> bool {
+        self.how == How::Add
     }
 
     /// Whether values are integers that add up, so that sums can be taken from each other.
@@ -223,16 +239,19 @@ pub enum MetricKind {
     Sum,
     /// The greater one stays: a high-water mark.
     Max,
+    /// The smaller one stays, but that 0 is no value.
+    Min,
     /// Stored nowhere; computed from the node's other metrics when a view is made.
     Derived(Formula),
 }
 
 impl MetricKind {
-    /// `sum`, `max` or `derived`: the word of the JSON schema.
+    /// `sum`, `max`, `min` or `derived`: the word of the JSON schema.
     pub fn word(&self) -> &'static str {
         match self {
             MetricKind::Sum => "sum",
             MetricKind::Max => "max",
+            MetricKind::Min => "min",
             MetricKind::Derived(_) => "derived",
         }
     }
@@ -281,6 +300,9 @@ mod tests {
         assert_eq!(of(MetricType::Integer).rule().combine(u64::MAX, 5), u64::MAX);
         let signed = of(MetricType::Signed);
         assert_eq!(signed.value(signed.rule().combine(-7i64 as u64, 3)), Value::Signed(-4));
+        let least = Metric { kind: MetricKind::Min, ..of(MetricType::Integer) }.rule();
+        let pairs = [(0, 0), (0, 7), (7, 0), (7, 9), (9, 7)];
+        assert_eq!(pairs.map(|(a, b)| least.combine(a, b)), [0, 7, 7, 7, 7]);
         let real = of(MetricType::Real);
         assert_eq!(real.value(real.rule().combine(0, 0.25f64.to_bits())), Value::Real(0.25));
         let highest = Metric { kind: MetricKind::Max, ..signed };

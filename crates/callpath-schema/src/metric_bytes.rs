@@ -26,6 +26,7 @@ impl Metric {
         match &metric.kind {
             MetricKind::Sum => w.number(0),
             MetricKind::Max => w.number(1),
+            MetricKind::Min => w.number(5),
             MetricKind::Derived(Formula::PerOwn { cost, count }) => {
                 w.number(2);
                 w.string(cost);
@@ -61,6 +62,7 @@ impl Metric {
         let kind = match r.number()? {
             0 => MetricKind::Sum,
             1 => MetricKind::Max,
+            5 => MetricKind::Min,
             2 => MetricKind::Derived(Formula::PerOwn { cost: r.string()?, count: r.string()? }),
             3 => {
                 let (numerator, denominator) = (r.string()?, r.string()?);

@@ -27,6 +27,27 @@ impl MetricId {
     /// Time that passed in activations of a procedure, each of them timed, less that of procedures that it calls and that
     /// are timed, too.
     pub const TIMED: MetricId = MetricId(9);
+    /// The same of the thread's time on a CPU.
+    pub const TIMED_CPU: MetricId = MetricId(10);
+    /// The shortest of a procedure's activations, with all that it calls.
+    pub const SHORTEST: MetricId = MetricId(11);
+    /// The longest of them.
+    pub const LONGEST: MetricId = MetricId(12);
+    /// How long they took, as a histogram.
+    pub const LATENCY: MetricId = MetricId(13);
+    /// An integer argument of a procedure's calls, as a histogram; its metric is named by the argument.
+    pub const ARGUMENT: MetricId = MetricId(14);
+    /// What a procedure returned, as a histogram; its metric has the name that was typed.
+    pub const RESULT: MetricId = MetricId(15);
+    /// An expression that somebody typed, computed at each call; its metric has the name that was typed.
+    pub const COMPUTED: MetricId = MetricId(16);
+    /// Calls of which such an expression could not be computed.
+    pub const UNREADABLE: MetricId = MetricId(17);
+    /// Time that a procedure's activations waited for others, less that of procedures that it calls and that are probed,
+    /// too.
+    pub const WAITED: MetricId = MetricId(18);
+    /// The same for input and output.
+    pub const WAITED_FOR_IO: MetricId = MetricId(19);
 }
 
 struct Row {
@@ -36,16 +57,31 @@ struct Row {
     /// Empty: that of the metric that it is computed from.
     unit: &'static str,
     value: MetricType,
+    kind: fn() -> MetricKind,
     source: MetricSource,
     is_of_procedure: bool,
     note: Option<&'static str>,
 }
 
 const fn row(id: MetricId, name: &'static str, unit: &'static str, source: MetricSource) -> Row {
-    Row { id, name, unit, value: MetricType::Integer, source, is_of_procedure: false, note: None }
+    Row {
+        id,
+        name,
+        unit,
+        value: MetricType::Integer,
+        kind: || MetricKind::Sum,
+        source,
+        is_of_procedure: false,
+        note: None,
+    }
 }
 
-const ROWS: [Row; 9] = [
+/// What probes measure.
+const fn probed(id: MetricId, name: &'static str, unit: &'static str) -> Row {
+    Row { is_of_procedure: true, ..row(id, name, unit, MetricSource::Probes) }
+}
+
+const ROWS: [Row; 19] = [
     row(MetricId::CPU_TIME, "cpu-time", "ns", MetricSource::Clock),
     row(MetricId::WALL_TIME, "wall-time", "ns", MetricSource::Clock),
     row(MetricId::COUNTED, "", "count", MetricSource::Kernel),
@@ -60,17 +96,28 @@ const ROWS: [Row; 9] = [
         value: MetricType::Real,
         ..row(MetricId::INSTRUCTIONS_PER_CYCLE, "instructions-per-cycle", "ratio", MetricSource::Computed)
     },
-    Row { is_of_procedure: true, ..row(MetricId::CALLS, "calls", "count", MetricSource::Probes) },
-    Row { is_of_procedure: true, ..row(MetricId::TIMED, "wall-time", "ns", MetricSource::Probes) },
+    probed(MetricId::CALLS, "calls", "count"),
+    probed(MetricId::TIMED, "wall-time", "ns"),
+    probed(MetricId::TIMED_CPU, "cpu-time", "ns"),
+    Row { kind: || MetricKind::Min, ..probed(MetricId::SHORTEST, "wall-time:min", "ns") },
+    Row { kind: || MetricKind::Max, ..probed(MetricId::LONGEST, "wall-time:max", "ns") },
+    Row { value: MetricType::Histogram { bin: 0 }, ..probed(MetricId::LATENCY, "wall-time:histogram", "ns") },
+    Row { value: MetricType::Histogram { bin: 0 }, ..probed(MetricId::ARGUMENT, "arg", "count") },
+    Row { value: MetricType::Histogram { bin: 0 }, ..probed(MetricId::RESULT, "ret", "count") },
+    Row { value: MetricType::Signed, ..probed(MetricId::COMPUTED, "", "count") },
+    probed(MetricId::UNREADABLE, "", "count"),
+    probed(MetricId::WAITED, "wait-time", "ns"),
+    probed(MetricId::WAITED_FOR_IO, "io-time", "ns"),
 ];
 
 impl Metric {
-    /// A metric of the registry that has one name and adds up.
+    /// A metric of the registry; of a histogram, its first bin.
     pub fn of(id: MetricId) -> Metric {
         let row = row_of(id);
         Metric {
             id: Some(id),
             value: row.value,
+            kind: (row.kind)(),
             source: row.source,
             is_of_procedure: row.is_of_procedure,
             note: row.note.map(str::to_owned),
@@ -80,7 +127,17 @@ impl Metric {
 
     /// An event that the kernel counts, by the name that was typed.
     pub fn counted(name: &str) -> Metric {
-        Metric { name: name.to_owned(), ..Metric::of(MetricId::COUNTED) }
+        Metric::named(MetricId::COUNTED, name)
+    }
+
+    /// A metric of a row whose metrics have names of their own.
+    pub fn named(id: MetricId, name: &str) -> Metric {
+        Metric { name: name.to_owned(), ..Metric::of(id) }
+    }
+
+    /// The same, or a row with one name, of a histogram: one of its bins.
+    pub fn bin_of(id: MetricId, name: &str, bin: u32) -> Metric {
+        Metric { value: MetricType::Histogram { bin }, ..Metric::named(id, name) }
     }
 
     /// `cost` per `count` of a procedure itself: `cost-per-return` of `cost` and `returns`.
@@ -128,7 +185,7 @@ mod tests {
     #[test]
     fn each_row_has_its_number() {
         let numbers: Vec<u32> = ROWS.iter().map(|row| row.id.0).collect();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(numbers, (1..=19).collect::<Vec<u32>>());
         assert_eq!(Metric::of(MetricId::RETURNS).name, "returns");
     }
 

@@ -6,7 +6,7 @@ use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_image::fixed_code::FixedCode;
 use callpath_image::plt;
-use callpath_x86::graph::{ModuleFlow, ProcedureGraph, merged};
+use callpath_x86::graph::{ModuleFlow, ProcedureGraph, Terminator, merged};
 use callpath_x86::liveness::{Convention, Liveness};
 use callpath_x86::rewrite::{Fixed, Plan, Reason, Refusal, Rewriter, Rewritten};
 use rustc_hash::FxHashMap;
@@ -226,6 +226,27 @@ pub fn copy_chosen(
             procedures.at(*entry).map_err(refused)
         };
         procedures.copies(at, chosen.iter().map(refused), plan)
+    })
+}
+
+/// The procedures that those which begin at `entries` end in by a jump, those that these end in, and so on: each behind the
+/// one that it was found by. Where a jump leads that reads its target somewhere is not known.
+pub fn jumped_to(module: &Module, entries: &[LinkAddr]) -> Vec<(LinkAddr, LinkAddr)> {
+    Procedures::with(module, |procedures| {
+        let mut found: Vec<(LinkAddr, LinkAddr)> = Vec::new();
+        let mut open = entries.to_vec();
+        while let Some(entry) = open.pop() {
+            let Ok(procedure) = procedures.at(entry) else { continue };
+            for block in &procedure.graph.blocks {
+                let (Terminator::TailCall(Some(to)) | Terminator::BranchOut(to)) = block.terminator else { continue };
+                let is_known = entries.contains(&to) || found.iter().any(|(_, known)| *known == to);
+                if !is_known && procedures.at(to).is_ok() {
+                    found.push((entry, to));
+                    open.push(to);
+                }
+            }
+        }
+        found
     })
 }
 

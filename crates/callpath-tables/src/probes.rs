@@ -3,23 +3,80 @@
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
-use callpath_format::shared::probe::Routines;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
-use callpath_x86::rewrite::{Operation, Place, Plan, Refusal, THUNK_LEN_BYTES, exits, thunk};
+use callpath_x86::rewrite::{ExitKind, Operation, Place, Plan, Refusal, THUNK_LEN_BYTES, exits, thunk};
 
 use crate::copies::{Copies, Made, behind, copy_chosen};
 use crate::module::Module;
 use crate::recipes::Moved;
 
-/// What the routines are that copies call, in a process.
+/// What copies call in a process.
 #[derive(Clone, Copy, Debug)]
-pub struct Probe {
+pub struct Probe<'w> {
     /// Run-time address minus link-time address of the module.
     pub bias: u64,
-    /// The routines of the injected object.
-    pub routines: Routines,
-    /// Whether activations are timed, so that exits are probed, too.
-    pub is_timed: bool,
+    /// The routines of procedures that are probed.
+    pub called: Called,
+    /// Those of functions that wait.
+    pub waits: Waits<'w>,
+}
+
+/// Hidden probes, of functions that wait: a function may have such a probe and another one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Waits<'w> {
+    /// Called at the entry of one that waits for others.
+    pub for_others: u64,
+    /// Called at the entry of one that waits for input or output.
+    pub for_io: u64,
+    /// Called where they are left.
+    pub go_on: u64,
+    /// The functions, by ascending entry.
+    pub functions: &'w [WaitingFunction],
+}
+
+/// A function that waits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct WaitingFunction {
+    /// Its first instruction.
+    pub entry: LinkAddr,
+    /// What for.
+    pub wait: Wait,
+}
+
+/// What a function waits for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Wait {
+    /// Other threads and processes, signals, some time.
+    ForOthers,
+    /// Input or output.
+    ForIo,
+}
+
+impl Waits<'_> {
+    fn of(&self, entry: LinkAddr) -> Option<Wait> {
+        let at = self.functions.binary_search_by_key(&entry, |function| function.entry).ok()?;
+        self.functions.get(at).map(|function| function.wait)
+    }
+}
+
+/// The routines that copies call, by their addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Called {
+    /// At entries.
+    pub at_entry: u64,
+    /// At exits; `None`: they are not probed.
+    pub at_exit: Option<AtExit>,
+    /// These routines preserve all flags.
+    pub keep_flags: bool,
+}
+
+/// What is called where procedures are left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AtExit {
+    /// Before a return.
+    pub at_return: u64,
+    /// Before a jump to another procedure, which returns to the caller.
+    pub at_jump: u64,
 }
 
 /// Bytes that are to stand somewhere.
@@ -65,42 +122,60 @@ pub fn room(code_bytes: u64, procedures: u64) -> u64 {
     code_bytes.saturating_mul(8).saturating_add(procedures.saturating_mul(PER_PROCEDURE)).saturating_add(1 << 16)
 }
 
-/// Probes the procedures that begin at `chosen`, ascending, with new memory at `at`. Calls lead to the originals' entries,
+/// Probes the procedures that begin at `chosen`, ascending, and those that wait, with new memory at `at`. Calls lead to the originals' entries,
 /// so that each procedure's probe can be taken out alone.
 ///
 /// ```text
-/// at        the addresses of both routines
-/// + 16      the thunk that exits call
-/// + 40 ...  for each procedure the thunk that its entry calls; it pushes the entry's run-time address
+/// at        the addresses of the routines: at entries, at returns, at jumps to others; of functions that wait for others,
+///           for input and output, and where they are left
+/// + 48      the thunks of all of them but the first
+/// + 168 ... for each procedure the thunk that its entry calls; it pushes the entry's run-time address
 /// then      the copies
 /// ```
-pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe) -> ProbedModule {
-    let Probe { bias, routines, is_timed } = *probe;
-    let words = [if is_timed { routines.enter } else { routines.count }, routines.leave];
-    let (entering, leaving) = (at, LinkAddr(at.0 + 8));
-    let leave = LinkAddr(at.0 + 16);
-    let thunks = LinkAddr(leave.0 + THUNK_LEN_BYTES);
+pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe<'_>) -> ProbedModule {
+    let Probe { bias, called, waits } = *probe;
+    let AtExit { at_return, at_jump } = called.at_exit.unwrap_or(AtExit { at_return: 0, at_jump: 0 });
+    let words = [called.at_entry, at_return, at_jump, waits.for_others, waits.for_io, waits.go_on];
+    let word = |number: u64| LinkAddr(at.0 + 8 * number);
+    // Of each word but the first.
+    let thunk_of = |number: u64| LinkAddr(at.0 + 8 * words.len() as u64 + THUNK_LEN_BYTES * (number - 1));
+    let [leave, leave_by_jump, wait, wait_for_io, go_on] = [1, 2, 3, 4, 5].map(thunk_of);
+    let thunks = thunk_of(words.len() as u64);
     let enter_of = |number: usize| LinkAddr(thunks.0 + THUNK_LEN_BYTES * number as u64);
     let mut changes = vec![Change { at, old: None, new: words.into_iter().flat_map(u64::to_le_bytes).collect() }];
     let mut put = |at: LinkAddr, code: Option<[u8; THUNK_LEN_BYTES as usize]>| {
         changes.extend(code.map(|code| Change { at, old: None, new: code.to_vec() }));
     };
-    put(leave, thunk(leave, None, leaving));
+    for number in 1..words.len() as u64 {
+        put(thunk_of(number), thunk(thunk_of(number), None, word(number)));
+    }
     for (number, entry) in chosen.iter().enumerate() {
         let run = entry.0.wrapping_add(bias);
-        put(enter_of(number), thunk(enter_of(number), Some(run), entering));
+        put(enter_of(number), thunk(enter_of(number), Some(run), word(0)));
     }
     let copies_at = LinkAddr(enter_of(chosen.len()).0.next_multiple_of(16));
     let mut homes: Vec<Range<LinkAddr>> = Vec::new();
-    let copies = copy_chosen(module, copies_at, chosen, |flow: &ModuleFlow<'_>, graph: &ProcedureGraph| {
+    let call = if called.keep_flags { Operation::CallKeepingFlags } else { Operation::Call };
+    let mut all: Vec<LinkAddr> = chosen.to_vec();
+    all.extend(waits.functions.iter().map(|function| function.entry));
+    let copies = copy_chosen(module, copies_at, &all, |flow: &ModuleFlow<'_>, graph: &ProcedureGraph| {
         let mut plan = Plan::new(None);
         plan.let_copy_call(bias);
-        let Ok(number) = chosen.binary_search(&graph.entry) else { return plan };
-        homes.extend(graph.blocks.iter().map(|block| block.code.clone()));
-        plan.insert(Place::Entry, Operation::Call(enter_of(number)));
-        if is_timed {
-            for exit in exits(flow, graph).found {
-                plan.insert(exit.place, Operation::Call(leave));
+        let (number, waits) = (chosen.binary_search(&graph.entry), waits.of(graph.entry));
+        let found = if waits.is_some() || called.at_exit.is_some() { exits(flow, graph).found } else { Vec::new() };
+        if let Ok(number) = number {
+            homes.extend(graph.blocks.iter().map(|block| block.code.clone()));
+            plan.insert(Place::Entry, call(enter_of(number)));
+        }
+        if let Some(waits) = waits {
+            let begin = if waits == Wait::ForIo { wait_for_io } else { wait };
+            plan.insert(Place::Entry, Operation::CallKeepingFlags(begin));
+            found.iter().for_each(|exit| plan.insert(exit.place, Operation::CallKeepingFlags(go_on)));
+        }
+        if number.is_ok() && called.at_exit.is_some() {
+            for exit in found {
+                let thunk = if exit.kind == ExitKind::Return { leave } else { leave_by_jump };
+                plan.insert(exit.place, call(thunk));
             }
         }
         plan
@@ -132,11 +207,10 @@ pub enum Prospect {
 }
 
 /// Whether the procedures that begin at `chosen` could be probed, in their order: by the plan that [`probed`] makes,
-/// with new memory right behind the module. In a process it may lie farther away.
-pub fn prospects(module: &Module, chosen: &[LinkAddr], is_timed: bool) -> Vec<Prospect> {
-    // What is written is of no use; where jumps are needed and where there is room for them is the same.
-    let routines = Routines { count: 0, enter: 0, leave: 0 };
-    let planned = probed(module, behind(module.image()), chosen, &Probe { bias: 0, routines, is_timed });
+/// with new memory right behind the module. In a process it may lie farther away. Of what is called, the addresses do not
+/// matter: where jumps are needed and where there is room for them is the same.
+pub fn prospects(module: &Module, chosen: &[LinkAddr], called: Called) -> Vec<Prospect> {
+    let planned = probed(module, behind(module.image()), chosen, &Probe { bias: 0, called, waits: Waits::default() });
     chosen.iter().map(|entry| planned.prospect(*entry)).collect()
 }
 

@@ -7,6 +7,7 @@
 
 use std::io::{self, Write};
 
+use crate::histogram::groups;
 use crate::ranks_json;
 use crate::text::acts_on_terminals;
 use callpath_db::{
@@ -285,25 +286,6 @@ fn integers(json: &mut Vec<u8>, open: &[u8], values: &[u64]) {
         integer(json, value);
     }
     json.push(b']');
-}
-
-/// Which columns are one metric: the first of them, and how many.
-fn groups(metrics: &[Metric]) -> impl Iterator<Item = (usize, usize)> {
-    let mut next = 0;
-    std::iter::from_fn(move || {
-        let first = next;
-        let metric = metrics.get(first)?;
-        next += 1;
-        let is_next_bin = |bin: u32, other: &Metric| {
-            other.value == MetricType::Histogram { bin } && (&other.name, &other.unit) == (&metric.name, &metric.unit)
-        };
-        if let MetricType::Histogram { bin } = metric.value {
-            while metrics.get(next).is_some_and(|other| is_next_bin(bin + (next - first) as u32, other)) {
-                next += 1;
-            }
-        }
-        Some((first, next - first))
-    })
 }
 
 /// A row of cells, one for each metric, and the closing bracket. A histogram is an array of

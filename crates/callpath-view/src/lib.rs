@@ -9,6 +9,7 @@
 
 pub mod diff_json;
 pub mod export;
+mod histogram;
 pub mod json;
 pub mod ranks_json;
 pub mod statistics_json;

@@ -89,10 +89,19 @@ fn jumps_to_other_procedures() {
 
 /// The copy of the first procedure, and its code in words.
 fn copied(procedures: &[&[u8]], places: &[Place]) -> Result<(Rewritten, Vec<String>), Reason> {
+    copied_with(procedures, places, Operation::Call(ROUTINE))
+}
+
+/// The same with any operation at these places.
+fn copied_with(
+    procedures: &[&[u8]],
+    places: &[Place],
+    operation: Operation,
+) -> Result<(Rewritten, Vec<String>), Reason> {
     with_procedures(procedures, |flow, graphs| {
         let liveness = Liveness::new(flow, graphs, Convention::SystemV);
         let mut plan = Plan::default();
-        places.iter().for_each(|&place| plan.insert(place, Operation::Call(ROUTINE)));
+        places.iter().for_each(|&place| plan.insert(place, operation));
         let copy = Rewriter::new(flow, graphs, &liveness).copy(0, COPY, &plan).map_err(|refusal| refusal.reason)?;
         let lines = listing(&copy.code, COPY).into_iter().map(|line| line.text).collect();
         Ok((copy, lines))
@@ -127,6 +136,9 @@ fn a_routine_is_called_with_what_is_live_saved() {
     let address = listing(&copy.code, COPY)[home("call 0x9000")].address;
     assert_eq!((copy.lowered_by(address), copy.lowered_by(COPY)), (136, 0));
     assert_eq!(copy.origin_of(address), Some(LinkAddr(BASE + 6)));
+    // A routine that keeps flags has nothing saved.
+    let (_, lines) = copied_with(&[code], &[at(6)], Operation::CallKeepingFlags(ROUTINE)).unwrap();
+    assert_eq!(lines[2..5], zone(&["call 0x9000"]));
     // At a return the red zone is over, also of a procedure that uses it: mov [rsp-8], rdi; nop; ret
     let (_, lines) = copied(&[b"\x48\x89\x7c\x24\xf8\x90\xc3"], &[at(6)]).unwrap();
     assert_eq!(lines[2..4], ["call 0x9000", "ret"]);

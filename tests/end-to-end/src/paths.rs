@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use crate::Profile;
 
 /// How often something was called, by path: names from the outermost procedure on, with `;` between them.
@@ -60,6 +62,26 @@ impl Profile {
             paths.push((process, path));
         }
         (counts, parts)
+    }
+
+    /// What a metric has at each such path, as it is in JSON; zeros and empty histograms left out. Of a profile with one
+    /// process.
+    pub fn cells(&self, metric: &str, modules: &[&str]) -> BTreeMap<String, Value> {
+        let column = self.metric(metric);
+        let mut paths: Vec<String> = Vec::with_capacity(self.nodes.len());
+        let mut cells = BTreeMap::new();
+        for node in &self.nodes {
+            let mut path = node.parent.map(|parent| paths[parent].clone()).unwrap_or_default();
+            if node.kind == "procedure" && modules.contains(&&*node.module) && !START.contains(&&*node.name) {
+                path = if path.is_empty() { node.name.clone() } else { format!("{path};{}", node.name) };
+            }
+            if node.exclusive[column] != 0 {
+                let earlier = cells.insert(path.clone(), node.cells[column].clone());
+                assert_eq!(earlier, None, "{metric} of two contexts by one path: {path}");
+            }
+            paths.push(path);
+        }
+        cells
     }
 
     /// How often a procedure was called, by whatever path.

@@ -43,8 +43,8 @@ impl Clock {
 #[derive(Debug)]
 pub struct Profile {
     metrics: Vec<String>,
-    /// Which of them are derived, so that they do not add up.
-    derived: Vec<bool>,
+    /// Which of them do not add up.
+    marks: Vec<bool>,
     /// Samples a second of CPU time that were asked for.
     rate_hz: u64,
     /// Threads of all processes, from first to last.
@@ -105,6 +105,8 @@ pub(crate) struct Node {
     line: u64,
     inclusive: Vec<u64>,
     pub(crate) exclusive: Vec<u64>,
+    /// The exclusive cells as they are in JSON: of histograms arrays.
+    pub(crate) cells: Vec<Value>,
 }
 
 impl Profile {
@@ -113,7 +115,7 @@ impl Profile {
         let json: Value = serde_json::from_str(text).expect("the report is JSON");
         assert_eq!((json["schema"].as_u64(), json["view"].as_str()), (Some(2), Some("context")));
         let metrics = list(&json["metrics"]).iter().map(|metric| text_of(&metric["name"])).collect();
-        let derived = list(&json["metrics"]).iter().map(|metric| metric["kind"] == "derived").collect();
+        let marks = list(&json["metrics"]).iter().map(|metric| metric["kind"] != "sum").collect();
         let nodes = list(&json["nodes"]).iter().map(Node::of_json).collect();
         let quality = &json["quality"];
         let dropped = quality["dropped"].as_object().expect("dropped is an object");
@@ -132,7 +134,7 @@ impl Profile {
         let durations =
             list(&run["processes"]).iter().map(|p| (text_of(&p["name"]), number(&p["duration_ns"]))).collect();
         let clock = Clock::of_notes(list(&run["notes"]));
-        Self { metrics, derived, rate_hz: DEFAULT_RATE_HZ, threads, durations, clock, nodes, quality }
+        Self { metrics, marks, rate_hz: DEFAULT_RATE_HZ, threads, durations, clock, nodes, quality }
     }
 
     /// The same profile of a recording with `-F rate_hz`.
@@ -142,7 +144,7 @@ impl Profile {
     }
 
     /// Asserts what holds for every profile: each sample is in one class, inclusive = exclusive + the children's
-    /// inclusive (except for derived metrics), preorder, one root.
+    /// inclusive (of metrics that add up), preorder, one root.
     pub fn assert_sound(&self) {
         let quality = &self.quality;
         let dropped: u64 = quality.dropped.values().sum();
@@ -153,8 +155,8 @@ impl Profile {
             for (sum, inclusive) in sums[index]
                 .iter_mut()
                 .zip(&node.inclusive)
-                .zip(&self.derived)
-                .filter_map(|(pair, derived)| derived.then_some(pair))
+                .zip(&self.marks)
+                .filter_map(|(pair, is_mark)| is_mark.then_some(pair))
             {
                 *sum = *inclusive;
             }
@@ -164,7 +166,7 @@ impl Profile {
                 None => assert_eq!((index, node.kind.as_str()), (0, "root")),
                 Some(parent) => {
                     assert!(parent < index, "node {index} stands before its parent");
-                    sums[parent].iter_mut().zip(inclusive).for_each(|(sum, add)| *sum += add);
+                    sums[parent].iter_mut().zip(inclusive).for_each(|(sum, add)| *sum = sum.wrapping_add(add));
                 }
             }
         }
@@ -375,8 +377,9 @@ impl Node {
             id: node["id"].as_u64(),
             module: words("module"),
             line: node["line"].as_u64().unwrap_or(0),
-            inclusive: list(&node["inclusive"]).iter().map(number).collect(),
-            exclusive: list(&node["exclusive"]).iter().map(number).collect(),
+            inclusive: list(&node["inclusive"]).iter().map(cell).collect(),
+            exclusive: list(&node["exclusive"]).iter().map(cell).collect(),
+            cells: list(&node["exclusive"]).to_vec(),
         }
     }
 
@@ -399,6 +402,14 @@ impl Node {
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The bits of a whole number, or how many values a histogram holds.
+fn cell(value: &Value) -> u64 {
+    match value {
+        Value::Array(bins) => bins.iter().map(number).sum(),
+        value => value.as_i64().map_or_else(|| number(value), |signed| signed as u64),
+    }
 }
 
 fn number(value: &Value) -> u64 {

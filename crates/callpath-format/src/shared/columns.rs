@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::arena::{Arena, ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, Shared};
+use super::gauge::Part;
 use super::process::{FIRST_BASES_CHUNK, PROCESS_SLOTS};
 use super::thread::layout;
 use super::tree::{Node, RawSample};
@@ -20,7 +21,7 @@ use super::tree::{Node, RawSample};
 pub struct MetricSettings {
     /// What it reads: [`super::Settings::CPU_TIME`] and its kin.
     pub meter: u32,
-    /// The period of its event; 0 if none was given.
+    /// The period of its event; 0 if none was given. Of probes, a [`Part`].
     pub period: u64,
 }
 
@@ -125,6 +126,16 @@ pub struct Metrics<'m>(&'m [[AtomicU64; MetricSettings::WORDS]]);
 
 impl MetricSettings {
     const WORDS: usize = 2;
+
+    /// Of a metric of probes, which part of it this is.
+    pub const fn part(&self) -> Part {
+        Part::from_u64(self.period)
+    }
+
+    /// How many bytes of the published memory the settings of so many metrics take.
+    pub const fn bytes_of(count: usize) -> usize {
+        count * MetricSettings::WORDS * size_of::<u64>()
+    }
 
     /// The words of all settings, as they are published at [`Metrics::OFFSET`].
     pub fn words_of(metrics: &[MetricSettings]) -> impl Iterator<Item = u64> {

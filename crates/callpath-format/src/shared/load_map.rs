@@ -20,6 +20,7 @@ use core::sync::atomic::{AtomicU64, fence};
 use crate::address::RunAddr;
 use crate::frame::ModuleIndex;
 use crate::shared::columns::{Columns, Metrics};
+use crate::shared::gauge::Part;
 use crate::shared::generated::{self, GeneratedStretch};
 use crate::shared::moved::{self, MovedCode};
 use crate::table::{Header, Table};
@@ -170,6 +171,12 @@ impl<'m> Published<'m> {
         }
         // SAFETY: in bounds, mapped for `'m` (`new`), and not written to (the caller, and the module's rules).
         Some(unsafe { core::slice::from_raw_parts(self.base.add(offset), len) })
+    }
+
+    /// The program of an expression. `None`: it is not mapped.
+    pub fn program(&self, part: Part) -> Option<impl Iterator<Item = u64> + use<'m>> {
+        let words = self.words(u64::from(part.program) * 8, usize::from(part.program_words))?;
+        Some(words.iter().map(|word| word.load(Relaxed)))
     }
 
     /// What was asked for of each metric; `None`: it is not mapped.

@@ -19,6 +19,8 @@
 
 pub mod arena;
 pub mod columns;
+pub mod expression;
+pub mod gauge;
 pub mod generated;
 pub mod load_map;
 pub mod moved;

@@ -4,6 +4,8 @@
 //! The object that is injected (`callpath-inject`) begins by [`Admission`]. A thread's [`Area`] is private memory of the
 //! process's own; only the routines of that object use it.
 
+use super::gauge::Gauge;
+
 /// What the injected object is told when it begins, in memory of the process's own.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -40,8 +42,46 @@ pub struct Routines {
     pub count: u64,
     /// The same, and notes when the activation began.
     pub enter: u64,
-    /// Called at a probed procedure's exit.
+    /// Called at a probed procedure's exit, of one that [`Routines::enter`] has noted.
     pub leave: u64,
+    /// Called at an entry: counts, and reads what is measured at entries.
+    pub measure: u64,
+    /// The same, and notes the activation with all that is measured of it.
+    pub begin: u64,
+    /// Called at a return, of one that [`Routines::begin`] has noted.
+    pub end: u64,
+    /// The same at a jump to another procedure: there is no result yet.
+    pub end_by_jump: u64,
+    /// Called at the entry of a function that waits for others.
+    pub wait: u64,
+    /// The same for input and output.
+    pub wait_for_io: u64,
+    /// Called where such a function is left.
+    pub go_on: u64,
+}
+
+impl Routines {
+    const COUNT: usize = 10;
+
+    fn to_words(self) -> [u64; Routines::COUNT] {
+        [
+            self.count,
+            self.enter,
+            self.leave,
+            self.measure,
+            self.begin,
+            self.end,
+            self.end_by_jump,
+            self.wait,
+            self.wait_for_io,
+            self.go_on,
+        ]
+    }
+
+    fn from_words(words: [u64; Routines::COUNT]) -> Routines {
+        let [count, enter, leave, measure, begin, end, end_by_jump, wait, wait_for_io, go_on] = words;
+        Routines { count, enter, leave, measure, begin, end, end_by_jump, wait, wait_for_io, go_on }
+    }
 }
 
 impl Admission {
@@ -64,12 +104,9 @@ impl Admission {
             self.first_thread,
             self.slot,
             self.admitted,
-            self.routines.count,
-            self.routines.enter,
-            self.routines.leave,
         ];
         let mut bytes = [0; Admission::LEN_BYTES];
-        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words.into_iter().chain(self.routines.to_words())) {
             to.copy_from_slice(&word.to_le_bytes());
         }
         bytes
@@ -78,10 +115,13 @@ impl Admission {
     /// What the object has written into the bytes that it has been given: how it ended, and its routines. `None`: the
     /// bytes are too few, or the first is no such number.
     pub fn answer_in(bytes: &[u8]) -> Option<(Admitted, Routines)> {
-        let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let word = |at: usize| Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let admitted = Admitted::from_u64(word(core::mem::offset_of!(Admission, admitted))?)?;
-        let at = core::mem::offset_of!(Admission, routines);
-        Some((admitted, Routines { count: word(at)?, enter: word(at + 8)?, leave: word(at + 16)? }))
+        let mut words = [0; Routines::COUNT];
+        for (number, to) in words.iter_mut().enumerate() {
+            *to = word(core::mem::offset_of!(Admission, routines) + number * 8)?;
+        }
+        Some((admitted, Routines::from_words(words)))
     }
 }
 
@@ -122,7 +162,7 @@ pub struct Known {
     pub rbp: u64,
     /// All ones if the walk depended on that, else 0.
     pub rbp_mask: u64,
-    /// The address of the node's values, by metric.
+    /// The address of the first of the node's values that are of probes ([`super::gauge`]).
     pub values: u64,
     /// Words that the walk depended on.
     pub words: u64,
@@ -149,7 +189,7 @@ impl Known {
 pub struct Activation {
     /// The stack pointer at its entry: where its return address is. Of a mark [`Activation::MARK`].
     pub rsp: u64,
-    /// The address of its context's values, by metric; 0: it counts nowhere.
+    /// The address of its context's values that are of probes; 0: it counts nowhere.
     pub values: u64,
     /// When it began, ticks.
     pub began: u64,
@@ -171,6 +211,53 @@ impl Activation {
     }
 }
 
+/// What was read when an activation began, beside the time: of those that [`Routines::begin`] has noted.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// [`Activation::began`] of the activation that it is of: others at the same place have none.
+    pub began: u64,
+    /// The gauges that measured then, a bit for each.
+    pub gauges: u64,
+    /// The thread's time on a CPU, nanoseconds.
+    pub cpu_ns: u64,
+    /// What probed procedures that the activation called had of it.
+    pub callees_cpu_ns: u64,
+    /// [`Waiting::ticks`]
+    pub waited: [u64; 2],
+    /// What probed procedures that the activation called had of it.
+    pub callees_waited: [u64; 2],
+}
+
+impl Reading {
+    /// Of no activation.
+    pub const NONE: Reading =
+        Reading { began: 0, gauges: 0, cpu_ns: 0, callees_cpu_ns: 0, waited: [0; 2], callees_waited: [0; 2] };
+}
+
+/// What a thread has waited.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The stack pointer at the entry of the outermost function that it waits in now; 0: it waits in none.
+    pub rsp: u64,
+    /// What for: an index of `ticks`.
+    pub what_for: u64,
+    /// When that began, ticks.
+    pub began: u64,
+    /// What it has waited until then, by what for.
+    pub ticks: [u64; 2],
+}
+
+impl Waiting {
+    /// For other threads and processes, for signals, for some time to pass.
+    pub const FOR_OTHERS: u64 = 0;
+    /// For input and output.
+    pub const FOR_IO: u64 = 1;
+    /// Of a thread that has not waited.
+    pub const NONE: Waiting = Waiting { rsp: 0, what_for: 0, began: 0, ticks: [0; 2] };
+}
+
 /// What a thread keeps.
 #[repr(C)]
 pub struct Area {
@@ -189,6 +276,12 @@ pub struct Area {
     /// Activations in groups by stack: a mark, then those that are active there, the outermost first. The stack that the
     /// thread is on is the last one. The first mark is of no stack, and stays.
     pub activations: [Activation; Activation::MOST],
+    /// Of each.
+    pub readings: [Reading; Activation::MOST],
+    /// What is measured, by number; the rest is [`Gauge::NONE`].
+    pub gauges: [Gauge; Gauge::MOST],
+    /// What it has waited.
+    pub waiting: Waiting,
 }
 
 /// A thread that has an area: an entry of a table that is searched by the thread pointer.

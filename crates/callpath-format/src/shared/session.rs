@@ -90,6 +90,24 @@ impl Settings {
     /// Time that passed in activations of procedures that are probed, less that of probed procedures that they call, by
     /// the time stamp counter, ticks.
     pub const PROBED_TICKS: u32 = 10;
+    /// The same of the thread's time on a CPU, nanoseconds.
+    pub const PROBED_CPU: u32 = 11;
+    /// The shortest of those activations, ticks; 0: none has ended.
+    pub const PROBED_SHORTEST: u32 = 12;
+    /// The longest of them, ticks.
+    pub const PROBED_LONGEST: u32 = 13;
+    /// How long they took, nanoseconds: a histogram.
+    pub const PROBED_LATENCY: u32 = 14;
+    /// An integer argument of calls: a histogram.
+    pub const PROBED_ARGUMENT: u32 = 15;
+    /// What a procedure returned: a histogram.
+    pub const PROBED_RESULT: u32 = 16;
+    /// An expression over arguments, with a sign.
+    pub const PROBED_EXPRESSION: u32 = 17;
+    /// Of the time of activations, what the thread waited for others, ticks.
+    pub const PROBED_WAIT: u32 = 18;
+    /// The same for input and output.
+    pub const PROBED_IO: u32 = 19;
     /// No return address is marked.
     pub const NEVER: u32 = 0;
     /// Return addresses of deep stacks are marked, which saves time.
@@ -150,18 +168,23 @@ impl Settings {
         (Settings::PAGE_FAULTS..=Settings::CONTEXT_SWITCHES).contains(&meter)
     }
 
+    /// Whether probes measure it.
+    pub fn is_of_probes(meter: u32) -> bool {
+        (Settings::CALLS..=Settings::PROBED_IO).contains(&meter)
+    }
+
     /// How many of a path's innermost frames are kept, if not all.
     pub fn suffix_frames(&self) -> Option<usize> {
         (!matches!(self.recursion, Settings::WHOLE | Settings::COLLAPSED)).then_some(self.recursion as usize)
     }
 }
 
-/// What only probes measure.
-const OF_PROBES: u32 = bit(Settings::CALLS) | bit(Settings::PROBED_TICKS);
+/// What only probes measure: the meters from CALLS to PROBED_IO.
+const OF_PROBES: u32 = (bit(Settings::PROBED_IO) << 1) - bit(Settings::CALLS);
 
 /// The bit of a meter in [`Settings::meters`]; 0 for a number that is no meter's.
 const fn bit(meter: u32) -> u32 {
-    if meter <= Settings::PROBED_TICKS { 1 << meter } else { 0 }
+    if meter <= Settings::PROBED_IO { 1 << meter } else { 0 }
 }
 
 /// The largest number of chunks of an arena, which the stack of free chunks has room for.
@@ -231,6 +254,8 @@ pub struct Session {
     pub unmeasured_others: AtomicU32,
     /// Futex: counts the chunks that the recorder has added; a thread that needs one waits here.
     pub given: AtomicU32,
+    /// Gauges of probes that measure nothing now, a bit for each ([`super::gauge::Gauge`]).
+    pub idle_gauges: AtomicU32,
 }
 
 // SAFETY: atomics, and numbers that are read and written by volatile accesses only.
@@ -256,7 +281,7 @@ impl Session {
     }
 
     /// Includes the version: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS16";
+    pub const MAGIC: [u8; 8] = *b"CPSESS17";
     /// `si_code` of a SIGTRAP by which the recorder asks a thread that waits for a sample; with it comes the nonce.
     pub const ASKED: i32 = -0x4350;
     /// The recorder answers the doorbell.

@@ -204,7 +204,7 @@ impl Probes<'_> {
     fn list(&self) -> Vec<ListedProbe> {
         let mut listed = Vec::new();
         for module in &self.modules {
-            for function in &module.functions {
+            for function in module.functions.iter().filter(|function| function.is_shown) {
                 let name = self.chooser.name(module.loaded.name(), function.entry);
                 let state = if function.is_in { "probed" } else { "removed" };
                 // One that was removed and added again stands there once.
@@ -222,7 +222,7 @@ impl Probes<'_> {
     fn remove(&mut self, patterns: &[String], recorder: &mut Recorder<'_>) -> Result<usize, String> {
         let mut meant = Vec::new();
         for module in &self.modules {
-            for function in module.functions.iter().filter(|function| function.is_in) {
+            for function in module.functions.iter().filter(|function| function.is_in && function.is_shown) {
                 if self.chooser.is_meant(patterns, module.loaded.name(), function.entry)? {
                     meant.push((module.loaded.clone(), function.entry));
                 }
@@ -247,17 +247,9 @@ impl Probes<'_> {
         (pid, injected): (Pid, Injected),
     ) -> Result<String, String> {
         let wanted: Vec<&str> = metrics.iter().flat_map(|word| word.split(',')).collect();
-        if let Some(unknown) = wanted.iter().find(|word| !["calls", "wall-time"].contains(word)) {
-            return Err(format!("`{unknown}` is no metric of probes; these are: calls, wall-time"));
-        }
-        let timed = wanted.contains(&"wall-time");
-        if !wanted.is_empty() && timed != self.is_timed {
-            if timed && !recorder.measures_time() {
-                return Err("wall-time has no place in this measurement: start the probe with -m wall-time".to_owned());
-            }
-            self.retime(timed, recorder, (pid, injected)).map_err(|error| format!("failed to {error}"))?;
-        }
-        Ok(if self.is_timed { "calls\nwall-time\n" } else { "calls\n" }.to_owned())
+        let measured = self.measured.only(&wanted)?;
+        self.measure(measured, recorder, (pid, injected)).map_err(|error| format!("failed to {error}"))?;
+        Ok(self.measured.names().map(|name| format!("{name}\n")).collect())
     }
 }
 

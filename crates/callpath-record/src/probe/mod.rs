@@ -11,9 +11,11 @@ mod control;
 mod halt;
 mod inject;
 mod inside;
+mod measured;
 mod modules;
 mod patches;
 mod subject;
+mod waits;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -5,20 +5,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_format::shared::probe::Routines;
 use callpath_image::elf::Image;
 use callpath_schema::RefusedProbe;
 use callpath_tables::module::Module;
-use callpath_tables::probes::{Change, Probe, ProbedModule, probed, room};
+use callpath_tables::probes::{Change, Probe, ProbedModule, Wait, WaitingFunction, Waits, probed, room};
 use callpath_target::{Edits, Maps, NewMemory, Pid, TargetError, Write, read_memory};
 
 use crate::error::RecordError;
-use crate::events::Probed;
 use crate::moved::MovedCode;
 use crate::probe::chooser::Chooser;
 use crate::probe::halt::halt;
 use crate::probe::inject::Injected;
 use crate::probe::inside::{inside, standing};
+use crate::probe::measured::Measured;
 use crate::probe::modules::Loaded;
+use crate::probe::waits::waiting_functions;
 use crate::raw::Standing;
 use crate::serve::Recorder;
 use crate::settings::RecordOptions;
@@ -35,6 +37,8 @@ pub(super) struct InFunction {
     jumps: Vec<Write>,
     /// They are written.
     pub(super) is_in: bool,
+    /// Somebody has chosen it; else it is hidden, and measures what is waited.
+    pub(super) is_shown: bool,
 }
 
 /// Probes in one module that were put in at once. Their memory stays when they are taken out: threads may be in it.
@@ -50,6 +54,8 @@ struct Found {
     bias: u64,
     /// Ascending.
     chosen: Vec<LinkAddr>,
+    /// Functions that wait, if that is measured; ascending.
+    waits: Vec<WaitingFunction>,
 }
 
 /// What is to be changed in a module.
@@ -66,7 +72,7 @@ struct Planned {
 
 /// The probes of a process, and of those that it forks.
 pub(crate) struct Probes<'o> {
-    pub(super) is_timed: bool,
+    pub(super) measured: Measured,
     pub(super) chooser: &'o mut dyn Chooser,
     found: Vec<Found>,
     pub(super) modules: Vec<InModule>,
@@ -75,6 +81,8 @@ pub(crate) struct Probes<'o> {
     pub(super) probed: usize,
     pub(super) refused: Vec<RefusedProbe>,
     pub(super) stops: Vec<Duration>,
+    /// Functions that wait and could not be probed, of the last module, each with its reason.
+    blind: Vec<String>,
     /// Why probes could not be taken out.
     pub(super) left_in: Vec<String>,
 }
@@ -82,7 +90,7 @@ pub(crate) struct Probes<'o> {
 impl<'o> Probes<'o> {
     pub(super) fn new(options: &RecordOptions, chooser: &'o mut dyn Chooser) -> Probes<'o> {
         Probes {
-            is_timed: options.measures(Probed::WallTime),
+            measured: Measured::all_of(options),
             chooser,
             found: Vec::new(),
             modules: Vec::new(),
@@ -90,6 +98,7 @@ impl<'o> Probes<'o> {
             probed: 0,
             refused: Vec::new(),
             stops: Vec::new(),
+            blind: Vec::new(),
             left_in: Vec::new(),
         }
     }
@@ -123,14 +132,32 @@ impl<'o> Probes<'o> {
         let mut chosen = if added { chooser.choose_added(&image, name) } else { chooser.choose(&image, name) };
         chosen.sort_unstable();
         chosen.dedup();
-        let of_module = self.modules.iter().filter(|module| module.loaded == loaded);
-        let known: Vec<LinkAddr> =
-            of_module.flat_map(|module| &module.functions).filter(|f| f.is_in).map(|f| f.entry).collect();
+        let known = self.functions_in(&loaded, |function| function.is_shown);
         chosen.retain(|entry| !known.contains(entry));
-        match chosen.is_empty() {
+        let there = self.functions_in(&loaded, |_| true);
+        let mut waits = self.waits(&image, &loaded);
+        waits.retain(|function| !there.contains(&function.entry) || chosen.contains(&function.entry));
+        match chosen.is_empty() && waits.is_empty() {
             true => self.others.push(loaded),
-            false => self.found.push(Found { loaded, image, bias, chosen }),
+            false => self.found.push(Found { loaded, image, bias, chosen, waits }),
         }
+    }
+
+    /// What is probed of a module, of those that `are_meant`.
+    fn functions_in(&self, loaded: &Loaded, are_meant: impl Fn(&InFunction) -> bool) -> Vec<LinkAddr> {
+        let of_module = self.modules.iter().filter(|module| module.loaded == *loaded);
+        let there = of_module.flat_map(|module| &module.functions).filter(|f| f.is_in && are_meant(f));
+        there.map(|function| function.entry).collect()
+    }
+
+    /// The functions of a module that get hidden probes.
+    fn waits(&self, image: &Arc<Image>, loaded: &Loaded) -> Vec<WaitingFunction> {
+        if ![Wait::ForOthers, Wait::ForIo].iter().any(|wait| self.measured.is_of(*wait)) {
+            return Vec::new();
+        }
+        let mut waits = waiting_functions(image, loaded.name());
+        waits.retain(|function| self.measured.is_of(function.wait));
+        waits
     }
 
     /// Whether what was found is worth to go on.
@@ -180,9 +207,13 @@ impl<'o> Probes<'o> {
         (pid, injected): (Pid, Injected),
     ) -> Result<usize, RecordError> {
         let mut places = 0;
+        // A hidden probe makes room for one that does both.
+        self.take_out(recorder, |loaded, entry| *loaded == found.loaded && found.chosen.contains(&entry));
         let (threads, mut functions, homes) = loop {
             let planned = self.plan(found, pid, injected)?;
             recorder.serve();
+            let blind = std::mem::take(&mut self.blind);
+            blind.iter().for_each(|why| recorder.note(&format!("what this function waits is not measured: {why}")));
             let Some(Planned { memory, code, functions, moved, homes }) = planned else { return Ok(0) };
             let jumps = functions.iter().flat_map(|function| function.jumps.iter().cloned());
             let edits = Edits { memory: vec![memory], writes: code.into_iter().chain(jumps).collect() };
@@ -198,21 +229,23 @@ impl<'o> Probes<'o> {
         let inside = inside(recorder, pid, &threads, (&homes, found.bias));
         let account = recorder.probes();
         account.inside_when_set = account.inside_when_set.saturating_add(inside);
-        let count = functions.len();
+        let count = functions.iter().filter(|function| function.is_shown).count();
         self.modules.push(InModule { loaded: found.loaded.clone(), functions });
         Ok(count)
     }
 
     /// What is to be changed for a module's probes.
     fn plan(&mut self, found: &Found, pid: Pid, injected: Injected) -> Result<Option<Planned>, RecordError> {
-        let Found { loaded, image, bias, chosen } = found;
+        let Found { loaded, image, bias, chosen, waits } = found;
         let module = Module::new(Arc::clone(image));
         let code_bytes: u64 = module.file().code().iter().map(|code| code.end.0.saturating_sub(code.start.0)).sum();
-        let room = room(code_bytes, chosen.len() as u64);
+        let room = room(code_bytes, (chosen.len() + waits.len()) as u64);
         let Some(place) = Maps::read(pid)?.free_near(loaded.start..loaded.end, room) else {
             return Err(RecordError::NoRoom { module: loaded.name().to_owned() });
         };
-        let probe = Probe { bias: *bias, routines: injected.routines, is_timed: self.is_timed };
+        let Routines { wait, wait_for_io, go_on, .. } = injected.routines;
+        let waits = Waits { for_others: wait, for_io: wait_for_io, go_on, functions: waits };
+        let probe = Probe { bias: *bias, called: self.measured.called(&injected.routines), waits };
         let planned = probed(&module, RunAddr(place).to_link(*bias), chosen, &probe);
         for entry in chosen {
             let Some(reason) = planned.prospect(*entry).why_not() else { continue };
@@ -221,6 +254,12 @@ impl<'o> Probes<'o> {
                 self.refused.push(refused);
             }
         }
+        self.blind = waits
+            .functions
+            .iter()
+            .filter_map(|function| Some((function.entry, planned.prospect(function.entry).why_not()?)))
+            .map(|(entry, why)| format!("{}: {why}", self.chooser.name(loaded.name(), entry)))
+            .collect();
         let ProbedModule { changes, functions, end, moved, homes, .. } = planned;
         if functions.is_empty() {
             return Ok(None);
@@ -232,7 +271,8 @@ impl<'o> Probes<'o> {
             let writes = function.changes.into_iter().map(write);
             let (jumps, copy): (Vec<Write>, Vec<Write>) = writes.partition(|write| write.old.is_some());
             code.extend(copy);
-            InFunction { entry: function.entry, jumps, is_in: false }
+            let is_shown = chosen.binary_search(&function.entry).is_ok();
+            InFunction { entry: function.entry, jumps, is_in: false, is_shown }
         });
         let functions = functions.collect();
         let memory = NewMemory::Code { at: RunAddr(place), len_bytes: run(end).0.saturating_sub(place) };
@@ -259,31 +299,50 @@ impl<'o> Probes<'o> {
         Ok(threads)
     }
 
-    /// Has activations timed from now on, or no more.
-    pub(super) fn retime(
+    /// Measures something else from now on, of what the measurement was begun with.
+    pub(super) fn measure(
         &mut self,
-        timed: bool,
+        measured: Measured,
         recorder: &mut Recorder<'_>,
         (pid, injected): (Pid, Injected),
     ) -> Result<(), RecordError> {
+        recorder.set_idle_gauges(measured.idle());
+        let before = std::mem::replace(&mut self.measured, measured);
+        if !self.measured.differs_from(&before, &injected.routines) {
+            return Ok(());
+        }
         let probed: Vec<(Loaded, Vec<LinkAddr>)> = self
             .modules
             .iter()
             .map(|module| {
-                let entries = module.functions.iter().filter(|function| function.is_in).map(|f| f.entry);
-                (module.loaded.clone(), entries.collect())
+                let shown = module.functions.iter().filter(|function| function.is_in && function.is_shown);
+                (module.loaded.clone(), shown.map(|function| function.entry).collect())
             })
             .collect();
-        let before = self.probed;
+        let probed_before = self.probed;
         self.take_out(recorder, |_, _| true);
-        self.is_timed = timed;
-        for (loaded, mut chosen) in probed {
-            let Some((image, bias)) = loaded.image(pid).filter(|_| !chosen.is_empty()) else { continue };
+        // Each module once, with all that was chosen in it; what waits may be in one of which nothing is.
+        let mut modules: Vec<(Loaded, Vec<LinkAddr>)> = Vec::new();
+        let others = std::mem::take(&mut self.others).into_iter().map(|loaded| (loaded, Vec::new()));
+        for (loaded, chosen) in probed.into_iter().chain(others) {
+            match modules.iter_mut().find(|(known, _)| *known == loaded) {
+                Some((_, all)) => all.extend(chosen),
+                None => modules.push((loaded, chosen)),
+            }
+        }
+        for (loaded, mut chosen) in modules {
+            let image = (!loaded.is_left_alone()).then(|| loaded.image(pid)).flatten();
+            let image = image.map(|(image, bias)| (Arc::new(image), bias));
+            let waits = image.as_ref().map_or(Vec::new(), |(image, _)| self.waits(image, &loaded));
             chosen.sort_unstable();
-            self.found.push(Found { loaded, image: Arc::new(image), bias, chosen });
+            chosen.dedup();
+            match image.filter(|_| !chosen.is_empty() || !waits.is_empty()) {
+                Some((image, bias)) => self.found.push(Found { loaded, image, bias, chosen, waits }),
+                None => self.others.push(loaded),
+            }
         }
         self.put_in(recorder, pid, injected)?;
-        self.probed = before;
+        self.probed = probed_before;
         Ok(())
     }
 

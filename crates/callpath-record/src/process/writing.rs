@@ -4,15 +4,17 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
-use callpath_format::shared::{Dropped, Settings, Source};
+use callpath_format::shared::{Dropped, MetricSettings, Settings, Source};
 use callpath_measurement::{MeasurementError, PathTree, ProcessFile, Scaling, ThreadProfile};
 use rustc_hash::FxHashMap;
 
+use crate::events::rule_of;
 use crate::plausible::{Impossible, Limits, Numbers};
 use crate::shared::Shared;
 use crate::sources::Sources;
 use crate::tail::{AtEnd, Parting};
 use crate::thread;
+use crate::thread_tree::Units;
 
 use super::{Process, ThreadState};
 
@@ -57,7 +59,7 @@ impl Process {
             self.credit(shared, shared.began.time_base().begin_mono_ns + ended_ns, &partings);
         }
         // Places in `self.threads` change here.
-        self.put_together_ended();
+        self.put_together_ended(shared.publisher.metrics());
         self.name_generated_code(ended_ns.is_some());
         self.generated_names.write(&shared.directory, self.sequence)?;
         self.write_file(shared, ended_ns)
@@ -124,7 +126,7 @@ impl Process {
                 self.take_leave(index, shared);
             }
         }
-        self.put_together_ended();
+        self.put_together_ended(shared.publisher.metrics());
     }
 
     /// Brings a thread's profile up to date, and returns its last state. `is_last`: the thread adds nothing any more.
@@ -132,7 +134,8 @@ impl Process {
         let time_base = shared.began.time_base();
         let ThreadState::Live(thread) = &mut self.threads[index] else { return Parting::default() };
         thread.learn_name(&shared.allocator, |tid| self.handle.thread_name(tid));
-        thread.follow_tree(&shared.allocator, time_base.tick, is_last);
+        let units = Units { tick: time_base.tick, metrics: shared.publisher.metrics() };
+        thread.follow_tree(&shared.allocator, units, is_last);
         if thread.copy.is_damaged {
             self.impossible.get_or_insert(Impossible::Tree);
         }
@@ -216,7 +219,7 @@ impl Process {
 
     /// Keeps a measurement from growing with the number of threads that come and go. Those that were prepared and never
     /// ran are left out.
-    fn put_together_ended(&mut self) {
+    fn put_together_ended(&mut self, metrics: &[MetricSettings]) {
         let before = self.threads.len();
         self.threads.retain(|state| match state {
             ThreadState::Ended(profile) => profile.tid != 0 || profile.tally.taken != 0 || profile.count != 1,
@@ -244,7 +247,7 @@ impl Process {
                 Some(sum) => {
                     sum.count += profile.count;
                     sum.tally.add(&profile.tally);
-                    sum.tree.merge(&profile.tree);
+                    sum.tree.merge(&profile.tree, |metric| rule_of(metrics.get(metric).map_or(0, |m| m.meter)));
                 }
             }
         }

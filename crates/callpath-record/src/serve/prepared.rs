@@ -41,7 +41,8 @@ impl Prepared {
         let nonce = std::collections::hash_map::RandomState::new();
         let nonce = std::hash::BuildHasher::hash_one(&nonce, std::process::id());
         let (arena_len, published_len, unlimited) = windows()?;
-        let publisher = Publisher::create(published_len, options.metric_settings())?;
+        let (metrics, programs) = options.metric_settings();
+        let publisher = Publisher::create(published_len, metrics, &programs)?;
         let mut settings = options.shared(ticks_per_ms());
         if unlimited.space {
             settings.flags |= Settings::SPACE_ADDED;

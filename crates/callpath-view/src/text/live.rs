@@ -8,14 +8,11 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::ViewError;
 
-use super::label::scope_label;
+use super::inner_path::{NAME_COLUMNS, inner_path};
 use super::paint::{Ink, Paint};
 use super::printable::{columns, cut_end, printable};
 use super::quantity::{duration, percent, thousands, value};
-use super::run::between;
 
-/// A name takes at most so many columns.
-const NAME_COLUMNS: usize = 40;
 /// Before the call path: the cost, its rate, its share.
 const CELLS: usize = 10 + 1 + 11 + 1 + 6 + 2;
 /// The metric that everything is counted in.
@@ -64,7 +61,7 @@ pub fn live(earlier: Option<&Profile>, now: &Profile, options: &LiveOptions) -> 
         let ink = Paint::heat(cost, drawn.whole());
         let rate = drawn.rate_of(node).unwrap_or_else(|| "-".to_owned());
         let cells = format!("{:>10} {rate:>11} {:>6}  ", drawn.shown(cost), percent(cost, drawn.whole()));
-        let path = drawn.path(node, options.width.saturating_sub(CELLS));
+        let path = inner_path(&drawn.view, now, node, options.width.saturating_sub(CELLS));
         lines.push(paint.with(ink, &cut_end(&cells, options.width)) + &path);
     }
     lines.truncate(options.rows.saturating_sub(usize::from(keys.is_some())));
@@ -82,7 +79,7 @@ pub fn live_line(earlier: Option<&Profile>, now: &Profile, options: &LiveOptions
     let Some(node) = drawn.costly(1).first().copied() else { return Ok(cut_end(&head, options.width)) };
     let head = format!("{head}; {} of {}: ", percent(drawn.cost(node), drawn.whole()), drawn.of_whole());
     let room = options.width.saturating_sub(columns(&head)).max(NAME_COLUMNS / 2);
-    Ok(head + &drawn.path(node, room))
+    Ok(head + &inner_path(&drawn.view, now, node, room))
 }
 
 /// What is drawn.
@@ -163,48 +160,6 @@ impl<'a> Drawn<'a> {
         let since = self.since.as_ref()?;
         let before = self.keys.get(node).and_then(|key| since.by_path.get(key)).copied().unwrap_or(0);
         Some(self.shown(since.rate(self.cost(node), before)))
-    }
-
-    /// The innermost frames of a path in at most `room` columns: `… main › run ×3 › step`.
-    fn path(&self, node: usize, room: usize) -> String {
-        let up = std::iter::successors(Some(node), |&node| self.view.nodes.get(node)?.parent);
-        let mut named = up.filter_map(|at| {
-            let scope = &self.view.nodes.get(at)?.scope;
-            let is_shown = at == node || scope.kind.is_frame();
-            is_shown.then(|| scope_label(scope, self.now).bare().fit(NAME_COLUMNS.min(room)))
-        });
-        // From the innermost on, each with how often it recurs: more than there is room for, or all.
-        let mut frames: Vec<(String, usize)> = Vec::new();
-        let mut used = 0;
-        // Nothing is between the last one and the next.
-        let room_and_more = room + columns(between(self.view.kind));
-        while let Some(name) = named.next().filter(|_| used <= room_and_more) {
-            match frames.last_mut().filter(|(last, _)| *last == name) {
-                Some((_, times)) => *times += 1,
-                None => {
-                    used += columns(&name) + columns(between(self.view.kind));
-                    frames.push((name, 1));
-                }
-            }
-        }
-        let is_all = named.next().is_none() && used <= room_and_more;
-        let whole = if is_all { Some(self.joined(&frames)) } else { None };
-        let of_some = |count: usize| format!("… {}", self.joined(frames.get(..count).unwrap_or(&[])));
-        let forms = whole.into_iter().chain((1..=frames.len()).rev().map(of_some));
-        let innermost = frames.first().map_or("", |(name, _)| name);
-        forms.into_iter().find(|form| columns(form) <= room).unwrap_or_else(|| match room {
-            0 => String::new(),
-            _ => cut_end(innermost, room),
-        })
-    }
-
-    /// The outermost first.
-    fn joined(&self, frames: &[(String, usize)]) -> String {
-        let words = frames.iter().rev().map(|(name, times)| match times {
-            1 => name.clone(),
-            times => format!("{name} ×{times}"),
-        });
-        words.collect::<Vec<_>>().join(between(self.view.kind))
     }
 }
 

@@ -25,7 +25,11 @@ pub fn statistics(tree: &StatisticsTree, width: usize, color: bool, out: &mut dy
     let profiles = members.len();
     let title = format!("{} of {} (threads)", printable(&metric.name), count(profiles as u64, "profile", "profiles"));
     writeln!(out, "{}", paint.with(Ink::Bold, &title))?;
-    let all = if matches!(metric.kind, MetricKind::Max) { "max of all" } else { "sum" };
+    let all = match metric.kind {
+        MetricKind::Max => "max of all",
+        MetricKind::Min => "min of all",
+        MetricKind::Sum | MetricKind::Derived(_) => "sum",
+    };
     let about = [
         format!(
             "Each call path with all below it: {all}, then over the profiles mean, min, max and standard deviation."

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use callpath_db::{Answers, MetricKind, Query, Recursion, View, ViewKind};
 
 use super::head;
+use super::histograms::histograms;
 use super::options::TextOptions;
 use super::page::Page;
 use super::paint::Ink;
@@ -120,7 +121,7 @@ impl Views {
                 writeln!(out, "{}", page.ink(Ink::Dim, &line))?;
             }
         }
-        Ok(())
+        histograms(&self.folded, page, out)
     }
 }
 

@@ -45,18 +45,19 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, operations: &[Operation], 
                 scratch.give_back(out);
             }
             Operation::Set(cell, constant) => put(out, encode::set_word(word(cell), constant), cell),
-            Operation::Call(routine) => call(out, routine, spot)?,
+            Operation::Call(routine) => call(out, routine, spot, spot.live.has_flags())?,
+            Operation::CallKeepingFlags(routine) => call(out, routine, spot, false)?,
             Operation::OverwriteDead => overwrite(out, live),
         }
     }
     Ok(())
 }
 
-/// Calls a routine that changes nothing but the flags of arithmetic. They wait in ax, if live, and rax on the stack; but
-/// not where the routine looks at the stack.
-fn call(out: &mut Assembler, routine: LinkAddr, spot: Spot) -> Result<(), Refusal> {
+/// Calls a routine that changes nothing but the flags of arithmetic. If they are to be kept, they wait in ax, and rax, if
+/// live, on the stack; but not where the routine looks at the stack.
+fn call(out: &mut Assembler, routine: LinkAddr, spot: Spot, keeps_flags: bool) -> Result<(), Refusal> {
     const WORD_BYTES: u32 = 8;
-    let (keeps_flags, keeps_rax) = (spot.live.has_flags(), spot.live.general() >> RAX & 1 != 0);
+    let keeps_rax = spot.live.general() >> RAX & 1 != 0;
     if spot.is_boundary && keeps_flags && keeps_rax {
         return Err(Refusal { at: spot.at, reason: Reason::NoFreeRegister });
     }

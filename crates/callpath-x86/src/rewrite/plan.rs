@@ -39,6 +39,8 @@ pub enum Operation {
     /// Calls a routine at this address, which may lie outside of the module but within 2 GB. It has to preserve all
     /// registers and the direction flag; those of arithmetic are saved where they are live. rsp is of any alignment.
     Call(LinkAddr),
+    /// The same, of a routine that preserves all flags, too.
+    CallKeepingFlags(LinkAddr),
     /// Overwrites every register and flag that is not live: a program must not notice.
     OverwriteDead,
 }

@@ -34,7 +34,7 @@ enum Request {
         #[arg(required = true, value_name = "FUNCTION")]
         functions: Vec<String>,
     },
-    /// Say what is measured, or measure something else from now on: `calls`, or `calls,wall-time`
+    /// Say what is measured, or measure something else from now on: names of metrics that the probe was begun with
     Metrics {
         /// Metrics
         #[arg(value_name = "METRIC", value_delimiter = ',')]

@@ -9,8 +9,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use callpath_db::RefusedProbe;
-use callpath_record::{Event, ProbeOptions, Probed, ProbedProcess, RecordOptions, Recursion, Sentinel, probe};
+use callpath_db::{RefusedProbe, nearest};
+use callpath_record::{
+    ProbeMetric, ProbeMetricError, ProbeOptions, ProbedProcess, RecordOptions, Recursion, Sentinel, probe, probe_events,
+};
+use callpath_tables::probes::{AtExit, Called};
 use callpath_target::{Pid, ProcessHandle};
 use callpath_view::text::shell_word;
 pub(super) use choice::Choice;
@@ -34,9 +37,10 @@ pub(crate) struct Arguments {
     /// The running process
     #[arg(short, long, value_name = "PID", conflicts_with = "program")]
     pid: Option<u32>,
-    /// What is measured of each call path, beside `calls`: `wall-time`; may be repeated
-    #[arg(short, long = "metric", value_name = "METRIC", value_delimiter = ',')]
-    metric: Vec<MetricArgument>,
+    /// What is measured of each call path, beside `calls`: `wall-time`, `wall-time:min`, `wall-time:max`,
+    /// `wall-time:histogram`, `cpu-time`, `wait-time`, `io-time`, `arg:N`, `ret`, or `NAME=EXPRESSION`; may be repeated
+    #[arg(short, long = "metric", value_name = "METRIC", value_delimiter = ',', value_parser = metric)]
+    metric: Vec<ProbeMetric>,
     /// Measurement directory; it must not exist, except that the ranks of one MPI job share it [default:
     /// ./<program>-<pid>.callpath]
     #[arg(short, long, value_name = "DIR", env = "CALLPATH_OUTPUT")]
@@ -63,12 +67,18 @@ pub(crate) struct Arguments {
     program: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum MetricArgument {
-    /// How often it was called
-    Calls,
-    /// The time that its activations took, less that of probed functions that it called
-    WallTime,
+/// What is measured, or why a text names nothing.
+pub(super) fn metric(typed: &str) -> Result<ProbeMetric, String> {
+    ProbeMetric::parse(typed).map_err(|error| match error {
+        ProbeMetricError::Unknown(_) => match nearest(typed, ProbeMetric::names()) {
+            near if near.is_empty() => {
+                let names: Vec<&str> = ProbeMetric::names().collect();
+                format!("{error}; there are {}, and NAME=EXPRESSION", names.join(", "))
+            }
+            near => format!("{error}; similar names: {}", near.join(", ")),
+        },
+        error => error.to_string(),
+    })
 }
 
 /// A number of seconds, whole or not.
@@ -86,12 +96,15 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
     let mut choice = Choice::typed(&arguments.function).map_err(failed)?;
     let pid = arguments.pid.map(Pid);
     let (program, rest) = what_runs(arguments, pid).map_err(failed)?;
-    let is_timed = arguments.metric.contains(&MetricArgument::WallTime);
+    let events = probe_events(&arguments.metric).map_err(|error| failed(error.into()))?;
     if arguments.list {
-        let options = ListOptions { pid, program: &program, is_timed, json: arguments.json, screen: &arguments.screen };
+        let has_exits = arguments.metric.iter().any(ProbeMetric::needs_exit);
+        let at_exit = has_exits.then_some(AtExit { at_return: 0, at_jump: 0 });
+        let keep_flags = !arguments.metric.iter().all(ProbeMetric::is_quick);
+        let called = Called { at_entry: 0, at_exit, keep_flags };
+        let options = ListOptions { pid, program: &program, called, json: arguments.json, screen: &arguments.screen };
         return list(choice, &options).map(|()| 0);
     }
-    let events = events_of(&arguments.metric);
     // A process that runs may be another job's rank, or none.
     let rank = if pid.is_none() { own_rank().map_err(failed)? } else { None };
     let is_first = rank.as_ref().is_none_or(|rank| rank.number == 0);
@@ -131,12 +144,6 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
     })?;
     say(arguments, &choice, (&probed, is_first));
     Ok(probed.recorded.ended.status as u8)
-}
-
-/// What probes measure, calls first.
-pub(super) fn events_of(metrics: &[MetricArgument]) -> Vec<Event> {
-    let timed = metrics.contains(&MetricArgument::WallTime).then(|| Event::probed(Probed::WallTime));
-    std::iter::once(Event::probed(Probed::Calls)).chain(timed).collect()
 }
 
 /// The program and its arguments, or what the process is called.

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use callpath_db::nearest;
 use callpath_measurement::Measurement;
 use callpath_record::{
-    Event, EventError, HIGHEST_RATE, MAX_EVENTS, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions,
-    Recorded, Sentinel, Unsaid, offered_events, parse_events, record, record_with_probes,
+    Event, EventError, HIGHEST_RATE, MAX_EVENTS, ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions,
+    Recorded, Sentinel, Unsaid, offered_events, parse_events, probe_events, record, record_with_probes,
 };
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
@@ -19,7 +19,7 @@ pub(crate) use rank::{NO_RANK, own as own_rank};
 
 use super::number;
 use super::perf_options::PerfOptions;
-use super::probe::{Choice, MetricArgument, events_of, say_probed};
+use super::probe::{Choice, metric, say_probed};
 use super::profile::load_and_pack;
 use super::recursion::RecursionArgument;
 use crate::outcome::{Failure, Outcome};
@@ -58,9 +58,9 @@ pub(crate) struct Arguments {
     /// Function whose calls are counted, too, as `callpath probe` does; may be repeated
     #[arg(long, value_name = "FUNCTION")]
     probe: Vec<String>,
-    /// What is measured of each call of these functions, beside `calls`: `wall-time`
-    #[arg(long, value_name = "METRIC", value_delimiter = ',', requires = "probe")]
-    probe_metrics: Vec<MetricArgument>,
+    /// What is measured of each call of these functions, beside `calls`: `wall-time` and others, as for `callpath probe`
+    #[arg(long, value_name = "METRIC", value_delimiter = ',', requires = "probe", value_parser = metric)]
+    probe_metrics: Vec<ProbeMetric>,
     /// Record until all processes of the program have ended, daemons included; Ctrl-C ends the wait
     #[arg(long)]
     wait_all: bool,
@@ -90,7 +90,7 @@ fn add_probes(arguments: &Arguments, events: &mut Vec<Event>) -> anyhow::Result<
             "--sentinel=always changes return addresses, which probes compare: it cannot be used with --probe"
         );
     }
-    let of_probes = events_of(&arguments.probe_metrics);
+    let of_probes = probe_events(&arguments.probe_metrics)?;
     if let Some(both) = of_probes.iter().find(|of_probes| events.iter().any(|event| event.name == of_probes.name)) {
         anyhow::bail!("`{}` would be measured by samples and by probes: leave out -e or --probe-metrics", both.name);
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use callpath_end_to_end::{Attached, Program, callpath, run_report};
+use callpath_end_to_end::{Attached, Profile, Program, callpath, run_report};
 use serde_json::Value;
 
 /// As much of a function's code is looked at: where a jump would be, and not the next function.
@@ -56,7 +56,8 @@ fn a_probe_that_is_under_way_is_changed() {
     let address = |at: usize| u64::from_str_radix(words[at].trim_start_matches("0x"), 16).expect("an address");
     let (leaf, step) = (address(1), address(3));
     let bare = [running.bytes(leaf, BYTES), running.bytes(step, BYTES)];
-    let attached = Attached::to(running.pid(), &["crew!leaf"], &["-m", "wall-time"]).until_probed(&running, leaf);
+    let attached = Attached::to(running.pid(), &["crew!leaf"], &["-m", "wall-time,wall-time:max,arg:1"])
+        .until_probed(&running, leaf);
     let attached = {
         let socket = attached.directory().join("control");
         attached.until(move || socket.exists())
@@ -82,13 +83,25 @@ fn a_probe_that_is_under_way_is_changed() {
     }
     assert_eq!(calls_of(&directory, "leaf"), before[0]);
 
-    assert_eq!(ask(&directory, &["metrics"]), "calls\nwall-time\n");
+    assert_eq!(ask(&directory, &["metrics"]), "calls\nwall-time\nwall-time:max\narg:1\n");
+    // What is not measured stays as it is, and calls are counted on.
+    for metrics in ["wall-time:max", "calls,arg:1", "calls", "wall-time"] {
+        let answer = format!("calls\n{}\n", metrics.trim_start_matches("calls").trim_start_matches(','));
+        assert_eq!(ask(&directory, &["metrics", metrics]), answer.replace("\n\n", "\n"));
+        let step = || Profile::of_json(&run_report(&directory, &["--json"]).stdout);
+        ask(&directory, &["snapshot"]);
+        let (arguments, calls) = (step().total("arg:1"), step().total("calls"));
+        while step().total("calls") == calls {
+            ask(&directory, &["snapshot"]);
+        }
+        assert_eq!(step().total("arg:1") > arguments, metrics.contains("arg:1"), "{metrics}");
+    }
     assert_eq!(ask(&directory, &["metrics", "calls"]), "calls\n");
     assert_eq!(running.bytes(step, 1), [0xe9]);
     assert_eq!(running.bytes(leaf, BYTES), bare[0]);
     assert_eq!(ask(&directory, &["metrics", "calls,wall-time"]), "calls\nwall-time\n");
     let complaint = refused(&directory, &["metrics", "page-faults"]);
-    assert!(complaint.contains("no metric of probes; these are: calls, wall-time"), "{complaint}");
+    assert!(complaint.contains("begun with calls, wall-time, wall-time:max, arg:1"), "{complaint}");
 
     let complaint = refused(&directory, &["add", "crew!stepp"]);
     assert!(complaint.contains("crew!stepp") && complaint.contains("similar names: crew!step"), "{complaint}");
@@ -114,4 +127,34 @@ fn what_is_no_measurement_is_not_asked() {
     // Whatever is there that does not answer.
     std::fs::write(place.path().join("control"), "").expect("it can be written");
     assert!(refused(place.path(), &["list"]).contains("no probe is under way"));
+}
+
+/// A function of the C library that has a hidden probe already gets another one, and loses it.
+#[test]
+fn functions_that_wait_are_added_and_removed() {
+    let mut running = Program::nasty("crew.c").arguments(["asked"]).started();
+    let line = running.line();
+    let leaf = line.split(' ').nth(1).expect("an address");
+    let leaf = u64::from_str_radix(leaf.trim_start_matches("0x"), 16).expect("an address");
+    let attached = Attached::to(running.pid(), &["crew!leaf"], &["-m", "wait-time,io-time"]);
+    let attached = attached.until_probed(&running, leaf);
+    let directory = attached.directory().to_owned();
+    let attached = attached.until(|| directory.join("control").exists());
+    let is_probed =
+        |name: &str| listed(&directory).iter().any(|(function, state)| function == name && state == "probed");
+    assert_eq!(listed(&directory).len(), 1);
+    assert_eq!(ask(&directory, &["add", "libc.so*!usleep"]), "1 function was added\n");
+    assert_eq!(ask(&directory, &["add", "crew!step"]), "1 function was added\n");
+    assert!(is_probed("libc.so.6!usleep") && is_probed("crew!step"));
+    for metrics in ["calls", "io-time", "wait-time", "wait-time,io-time"] {
+        ask(&directory, &["metrics", metrics]);
+        assert_eq!(listed(&directory).iter().filter(|(_, state)| state == "probed").count(), 3);
+    }
+    assert_eq!(ask(&directory, &["remove", "usleep"]), "1 function was removed\n");
+    assert_eq!(ask(&directory, &["add", "usleep"]), "1 function was added\n");
+    ask(&directory, &["stop"]);
+    let recorded = attached.ended();
+    assert!(recorded.ended.status == 0 && !recorded.ended.stderr.contains("failed"), "{recorded:?}");
+    let ended = running.ended();
+    assert!(ended.stdout.ends_with("all is right\n"), "{ended:?}");
 }

@@ -12,7 +12,7 @@ use callpath_image::elf::Image;
 use callpath_image::lines::SourceLine;
 use callpath_record::{Chooser, check_program, is_left_alone, probed_modules};
 use callpath_tables::module::Module;
-use callpath_tables::probes::prospects;
+use callpath_tables::probes::{Called, prospects};
 use callpath_target::{Pid, find_program, needed_libraries};
 use callpath_view::text::{
     ListedFunction, ListedIfunc, ListedInlined, ListedPlace, ListedUnknown, ProbeList, probe_list, probe_list_json,
@@ -31,8 +31,8 @@ pub(super) struct ListOptions<'o> {
     pub(super) pid: Option<Pid>,
     /// The program, as typed.
     pub(super) program: &'o OsString,
-    /// Whether exits would be probed, too.
-    pub(super) is_timed: bool,
+    /// What copies would call.
+    pub(super) called: Called,
     pub(super) json: bool,
     pub(super) screen: &'o ScreenOptions,
 }
@@ -52,7 +52,7 @@ pub(super) fn list(mut choice: Choice, options: &ListOptions<'_>) -> Result<(), 
     let mut found = ProbeList::default();
     for (done, module) in choice.modules().iter().enumerate() {
         progress.step(done, modules.len());
-        add(&mut found, module, &choice, options.is_timed);
+        add(&mut found, module, &choice, options.called);
     }
     drop(progress);
     notes.extend(choice.without_dwarf());
@@ -143,7 +143,7 @@ fn as_mapped(path: &Path) -> PathBuf {
 }
 
 /// Adds what was found in a module.
-fn add(found: &mut ProbeList, of: &InModule, choice: &Choice, is_timed: bool) {
+fn add(found: &mut ProbeList, of: &InModule, choice: &Choice, called: Called) {
     let path = of.functions.path();
     let module = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let pattern = |number: usize| choice.patterns().get(number).map_or_else(String::new, |p| p.text().to_owned());
@@ -153,7 +153,7 @@ fn add(found: &mut ProbeList, of: &InModule, choice: &Choice, is_timed: bool) {
         true => (Vec::new(), Default::default()),
         false => {
             let module = Module::new(Arc::clone(&of.image));
-            (prospects(&module, &entries, is_timed), of.functions.places(&entries))
+            (prospects(&module, &entries, called), of.functions.places(&entries))
         }
     };
     for ((function, chooser), prospect) in probed.into_iter().zip(prospects) {

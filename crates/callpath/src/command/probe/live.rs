@@ -15,7 +15,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use callpath_analyze::attribute::attribute;
-use callpath_db::Profile;
+use callpath_db::{Metric, MetricSource, MetricType, Profile};
 use callpath_measurement::Measurement;
 use callpath_target::Pid;
 use callpath_view::text::{LiveOptions, live, live_line};
@@ -239,7 +239,8 @@ impl Shown {
     /// The metrics that call paths can be ordered by: their columns and names.
     fn metrics(&self) -> Vec<(usize, &str)> {
         let all = self.now.iter().flat_map(|now| now.metrics.iter().enumerate());
-        all.filter(|(_, metric)| ["calls", "wall-time"].contains(&&*metric.name)).map(|(n, m)| (n, &*m.name)).collect()
+        let has_order = |metric: &Metric| metric.source == MetricSource::Probes && metric.value == MetricType::Integer;
+        all.filter(|(_, metric)| has_order(metric)).map(|(column, metric)| (column, &*metric.name)).collect()
     }
 
     /// Waits for a key, not for long. Returns whether the screen is to be drawn anew.

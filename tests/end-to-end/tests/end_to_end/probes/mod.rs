@@ -5,6 +5,7 @@ mod attached;
 mod beside_samples;
 mod cases;
 mod exits;
+mod gauges;
 mod libraries;
 mod paths;
 mod processes;

@@ -1,0 +1,92 @@
+//! How long a thread waits, for the gauges of it: hidden probes of the C library's functions that wait call these routines.
+//! A function that waits by calling another one waits once. No node is looked for, and no signal held back.
+
+use callpath_collect::{Thread, clock};
+use callpath_format::shared::probe::{Area, Waiting};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{AtomicU64, compiler_fence};
+
+use crate::areas;
+use crate::gauges::add;
+use crate::hit::Saved;
+
+/// `callpath_wait`: a function is entered that waits for others.
+pub unsafe extern "C" fn waits(saved: &Saved) {
+    begin(saved.rsp_at_exit(), Waiting::FOR_OTHERS);
+}
+
+/// `callpath_wait_for_io`: a function is entered that waits for input or output.
+pub unsafe extern "C" fn waits_for_io(saved: &Saved) {
+    begin(saved.rsp_at_exit(), Waiting::FOR_IO);
+}
+
+/// `callpath_go_on`: such a function is left.
+pub unsafe extern "C" fn goes_on(saved: &Saved) {
+    let Some((.., area)) = areas::known() else { return };
+    // SAFETY: the area is the calling thread's.
+    let waiting = unsafe { &raw mut (*area).waiting };
+    // SAFETY: as above.
+    unsafe { end(waiting, saved.rsp_at_exit()) };
+}
+
+/// A thread of which nothing is known has no activation either.
+fn begin(rsp: u64, what_for: u64) {
+    let Some((_, thread, area)) = areas::known() else { return };
+    // SAFETY: the area is the calling thread's. Volatile: a handler may wait, too.
+    unsafe {
+        let waiting = &raw mut (*area).waiting;
+        let outer = (&raw const (*waiting).rsp).read_volatile();
+        if outer != 0 && !is_left(outer, rsp, &thread) {
+            return;
+        }
+        // First: from here on a handler's waits are within this one.
+        (&raw mut (*waiting).rsp).write_volatile(rsp);
+        compiler_fence(SeqCst);
+        (&raw mut (*waiting).what_for).write_volatile(what_for);
+        (&raw mut (*waiting).began).write_volatile(clock::ticks());
+    }
+}
+
+/// Adds what the thread has waited, and ends that, if it waits in the function that was entered with this stack pointer.
+///
+/// # Safety
+/// It must be the calling thread's.
+unsafe fn end(waiting: *mut Waiting, at: u64) {
+    // SAFETY: the caller vouches for it. Volatile: a handler may wait, too.
+    unsafe {
+        let what_for = (&raw const (*waiting).what_for).read_volatile();
+        let began = (&raw const (*waiting).began).read_volatile();
+        compiler_fence(SeqCst);
+        // A handler may have ended it in between.
+        if AtomicU64::from_ptr(&raw mut (*waiting).rsp).compare_exchange(at, 0, SeqCst, SeqCst).is_err() {
+            return;
+        }
+        if let Some(ticks) = (*waiting).ticks.get_mut(what_for as usize) {
+            add(ticks, clock::ticks().saturating_sub(began));
+        }
+    }
+}
+
+/// A function that waited was left without an exit, if the thread is now at a place outwards of it: it has waited until
+/// now.
+///
+/// # Safety
+/// The area must be the calling thread's.
+pub unsafe fn end_left(area: *mut Area, thread: &Thread<'_>, rsp: u64) {
+    // SAFETY: the caller vouches for the area.
+    unsafe {
+        let waiting = &raw mut (*area).waiting;
+        let at = (&raw const (*waiting).rsp).read_volatile();
+        if at != 0 && is_left(at, rsp, thread) {
+            end(waiting, at);
+        }
+    }
+}
+
+/// Whether a place on a stack lies inwards of where the thread is now, or at the same place. A handler on a stack of its
+/// own has left nothing.
+fn is_left(at: u64, rsp: u64, thread: &Thread<'_>) -> bool {
+    let [low, high] = thread.record.stack.each_ref().map(|bound| bound.load(Relaxed));
+    let is_own = |at: u64| low.saturating_sub(64 << 20) <= at && at < high;
+    is_own(at) == is_own(rsp) && at <= rsp
+}
