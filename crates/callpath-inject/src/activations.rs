@@ -131,8 +131,11 @@ impl<'a> Activations<'a> {
 
     fn reverse(&mut self, mut first: usize, mut last: usize) {
         while first < last {
-            self.area.activations.swap(first, last);
-            self.area.readings.swap(first, last);
+            let of_first = (self.at(first), self.reading(first));
+            self.put(first, self.at(last));
+            self.put_reading(first, self.reading(last));
+            self.put(last, of_first.0);
+            self.put_reading(last, of_first.1);
             first += 1;
             last -= 1;
         }
