@@ -11,6 +11,7 @@ pub mod module_facts;
 pub mod module_memo;
 pub mod probes;
 pub mod recipes;
+pub mod return_users;
 pub mod slices;
 pub mod snapshot;
 pub mod table_cache;

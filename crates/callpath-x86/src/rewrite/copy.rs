@@ -38,8 +38,9 @@ pub(super) struct Source<'s, 'g, 'a> {
     pub(super) plan: &'s Plan,
     /// What is live before each instruction, if something is inserted.
     pub(super) live: &'s FxHashMap<LinkAddr, LiveSet>,
-    /// The calls that the copy makes itself.
+    /// The calls that the copy makes with the return address at home, and those that it makes like the original does.
     pub(super) from_copy: &'s BTreeSet<u64>,
+    pub(super) in_copy: &'s BTreeSet<u64>,
 }
 
 impl Source<'_, '_, '_> {
@@ -92,7 +93,12 @@ impl Copy {
                 });
                 match plan.bias().filter(|_| source.from_copy.contains(&step.at)) {
                     Some(bias) => calls::write(&mut out, step, bias),
+                    None if source.in_copy.contains(&step.at) => calls::write_copied(&mut out, step),
                     None => write(&mut out, step, to),
+                }
+                if source.in_copy.contains(&step.at) && !plan.at(Place::AfterCall(origin)).is_empty() {
+                    copy.origins.push((out.offset(), LinkAddr(step.end())));
+                    source.insert(&mut out, Place::AfterCall(origin), LinkAddr(step.end()))?;
                 }
             }
             // Behind the instructions that could be read.
@@ -100,7 +106,8 @@ impl Copy {
             if !steps.last().is_none_or(|last| last.continues() && body.comes_back(last)) {
                 continue;
             }
-            let is_after_call = steps.last().is_some_and(|last| last.motion == Motion::Call);
+            let is_home_call = |last: &Step<'_>| last.motion == Motion::Call && !source.in_copy.contains(&last.at);
+            let is_after_call = steps.last().is_some_and(is_home_call);
             let edge = Place::Edge(block.code.start, LinkAddr(end));
             let next = body.graph.blocks.get(number + 1).map(|next| next.code.start.0);
             if !plan.at(edge).is_empty() && !is_after_call {

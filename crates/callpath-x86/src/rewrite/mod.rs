@@ -12,13 +12,15 @@
 //! ```
 //!
 //! Every return address is an original one, so whatever walks the stack, throws or compares return addresses sees what
-//! it would have seen. Jumps through tables go home and from there to the copy. A jump at home is a *springboard*. Where
+//! it would have seen. A plan may let calls be made in the copy instead ([`Plan::call_in_copy`]): that costs nothing, and
+//! whoever plans them sees to it that unwinders know the copy. Jumps through tables go home and from there to the copy. A jump at home is a *springboard*. Where
 //! fewer than five bytes are free for it, two bytes lead to five free ones nearby, or the instructions up to the next
 //! call run at home. Where a call leaves no room for a springboard that has to be there, the copy makes that call
 //! itself: it pushes the return address at home and jumps.
 
 mod assembler;
 mod body;
+mod callee;
 mod calls;
 mod copy;
 mod entrances;
@@ -38,6 +40,7 @@ use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
 
 pub use exits::{Exit, ExitKind, Exits, LeftOut, exits};
+pub use callee::{Callee, callee};
 pub use fuzzing::fuzz_rewrite;
 pub use patch::{DirectBranch, Patch};
 pub use plan::{Cell, Operation, Place, Plan};
@@ -99,8 +102,11 @@ pub struct Rewritten {
     pub direct_jumps: Vec<DirectBranch>,
     /// Instructions that run at home besides calls, for want of room.
     pub at_home: u32,
-    /// Calls that the copy makes itself, ascending: at home they would leave no room.
+    /// Calls that the copy makes with the return address at home, ascending: at home they would leave no room.
     pub from_copy: Vec<LinkAddr>,
+    /// Calls that the copy makes like the original does, ascending ([`Plan::call_in_copy`]): what they return to is in
+    /// the copy.
+    pub in_copy: Vec<LinkAddr>,
 }
 
 impl Rewritten {
@@ -199,7 +205,8 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         }
         let layout = home::Layout::new(self.flow, &self.entrances, &body, plan)?;
         let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, body.graph, plan) };
-        let source = copy::Source { body: &body, plan, live: &live, from_copy: layout.calls_from_copy() };
+        let (from_copy, in_copy) = (layout.calls_from_copy(), layout.calls_in_copy());
+        let source = copy::Source { body: &body, plan, live: &live, from_copy, in_copy };
         let copy = copy::Copy::new(&source, at)?;
         layout.finish(&body, copy)
     }
