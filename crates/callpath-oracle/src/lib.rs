@@ -17,6 +17,7 @@
 
 pub mod code_kind;
 mod error;
+mod find_object;
 pub mod exam;
 mod instruction;
 pub mod listing;

@@ -7,12 +7,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_tables::calls_in_copies::{CallsInCopies, unwinders_can_be_told};
 use callpath_tables::copies::{Copies, copy_all};
 use callpath_tables::module::Module as Analysed;
+use callpath_tables::return_users::ReturnUsers;
 use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper, Write};
-use callpath_x86::rewrite::{Cell, Operation, Place, Plan, exits};
+use callpath_x86::rewrite::{Cell, KnownCode, Operation, Place, Plan, exits};
 
 use crate::error::OracleError;
+use crate::find_object;
 use crate::modules::{Images, Module, VDSO};
 
 /// What is copied, and what is inserted.
@@ -32,8 +35,20 @@ pub struct Options {
     pub passes: bool,
     /// Each procedure counts how often it is entered.
     pub entries: bool,
+    /// Where calls are made.
+    pub calls: Calls,
     /// Before each block, around calls, and at exits, a routine is called that overwrites flags and what is below rsp.
     pub routine: bool,
+}
+
+/// Where a copy's calls are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Calls {
+    /// At home: every return address is an original one.
+    #[default]
+    Home,
+    /// In the copy, where the callee does not look and unwinders can be told; else at home.
+    Copy,
 }
 
 /// A module with its copies.
@@ -128,10 +143,23 @@ impl Relocation {
         let mut images = Images::default();
         let loaded = images.modules(&Maps::read(stepper.pid())?, Path::new(VDSO)).modules;
         let mut relocation = Relocation { stepper, modules: Vec::new(), planning: Duration::ZERO, seen: 0 };
-        for module in loaded.into_iter().filter(|module| is_copied(&module.path, options)) {
-            if let Some(image) = images.get(&module.path) {
-                relocation.put_in(module, &Analysed::new(image), options)?;
+        let analysed: Vec<(Module, Analysed)> = loaded
+            .into_iter()
+            .filter_map(|module| images.get(&module.path).map(|image| (module, Analysed::new(image))))
+            .collect();
+        let all: Vec<&Analysed> = analysed.iter().map(|(_, module)| module).collect();
+        let begun = Instant::now();
+        let users = (options.calls == Calls::Copy && unwinders_can_be_told(&all)).then(|| ReturnUsers::of(&all));
+        relocation.planning += begun.elapsed();
+        let mut known = Vec::new();
+        for (index, (loaded, module)) in analysed.iter().enumerate() {
+            if is_copied(&loaded.path, options) {
+                let calls = users.as_ref().map(|users| CallsInCopies::of(module, users, index));
+                known.extend(relocation.put_in(loaded.clone(), module, options, calls.as_ref())?);
             }
+        }
+        if users.is_some() {
+            find_object::replace(&mut relocation.stepper, &analysed, &known)?;
         }
         Ok(relocation)
     }
@@ -141,7 +169,15 @@ impl Relocation {
         self.stepper.pid()
     }
 
-    fn put_in(&mut self, loaded: Module, module: &Analysed, options: &Options) -> Result<(), OracleError> {
+    /// Puts in the copies of a module. `calls`: those that are made in copies; then unwinders have to be told what is
+    /// returned.
+    fn put_in(
+        &mut self,
+        loaded: Module,
+        module: &Analysed,
+        options: &Options,
+        calls: Option<&CallsInCopies<'_>>,
+    ) -> Result<Option<KnownCode>, OracleError> {
         let pid = self.stepper.pid();
         let code: u64 =
             loaded.mappings.iter().filter(|m| m.executable).map(|mapping| mapping.end - mapping.start).sum();
@@ -165,6 +201,9 @@ impl Relocation {
         let mut copies = copy_all(module, link(place + routine.len() as u64), |flow, graph| {
             let mut plan = Plan::new(is_counted.then(|| Cell::Shared(link(place + room))));
             plan.let_copy_call(loaded.bias);
+            if let Some(calls) = calls {
+                calls.plan(flow, graph, &mut plan);
+            }
             let mut count = |plan: &mut Plan, at: Place| {
                 let cell = place + room + (counted.len() as u64 + 1) * COUNTER_BYTES;
                 plan.insert(at, Operation::Add(Cell::Shared(link(cell)), 1));
@@ -197,16 +236,24 @@ impl Relocation {
             plan
         });
         self.planning += begun.elapsed();
-        let len = run(copies.end).0 - place;
-        if len > room {
-            return Err(no_room());
-        }
         let is_asked = |number: usize| options.procedures.as_ref().is_none_or(|range| range.contains(&number));
         copies.made.retain(|_| {
             self.seen += 1;
             is_asked(self.seen - 1)
         });
         copies.link();
+        let begun = Instant::now();
+        let frames_at = LinkAddr(copies.end.0.next_multiple_of(size_of::<u64>() as u64));
+        let frames = match calls {
+            Some(calls) => Some(calls.frames(&copies, frames_at).ok_or_else(no_room)?),
+            None => None,
+        };
+        self.planning += begun.elapsed();
+        let frames_len = frames.as_ref().map_or(0, |frames| frames.bytes.len() as u64);
+        let len = run(frames_at).0 + frames_len - place;
+        if len > room {
+            return Err(no_room());
+        }
         let counters = match is_counted {
             true => Some(SharedMemory::create(c"callpath-counters", counters_len as usize)?),
             false => None,
@@ -219,6 +266,12 @@ impl Relocation {
         if options.routine {
             edits.writes.push(Write { at: RunAddr(place), old: None, new: routine.to_vec() });
         }
+        let known = frames.as_ref().map(|frames| KnownCode {
+            start: run(copies.start),
+            end: run(copies.end),
+            header: RunAddr(run(frames_at).0 + frames.header),
+        });
+        edits.writes.extend(frames.map(|frames| Write { at: run(frames_at), old: None, new: frames.bytes }));
         for copy in copies.made.iter().map(|made| &made.copy) {
             edits.writes.push(Write { at: run(copy.at), old: None, new: copy.code.clone() });
             for patch in &copy.patches {
@@ -235,7 +288,7 @@ impl Relocation {
         let mut springboards: Vec<LinkAddr> = patches.map(|patch| patch.at).collect();
         springboards.sort_unstable();
         self.modules.push(Relocated { loaded, copies, springboards, counters });
-        Ok(())
+        Ok(known)
     }
 
     /// Instructions that trap, instead of what stands there.

@@ -229,6 +229,18 @@ pub fn copy_chosen(
     })
 }
 
+/// The copy of one procedure of the dynamic linker, to lie at `at`: for what takes the procedure's place, and goes on in the
+/// copy.
+///
+/// # Errors
+/// Why it cannot be copied.
+pub fn copy_of_loaders(module: &Module, entry: LinkAddr, at: LinkAddr) -> Result<Rewritten, Refusal> {
+    Procedures::with(module, |procedures| {
+        let rewriter = Rewriter::without_liveness(procedures.flow, procedures.graphs).with_fixed(procedures.fixed());
+        rewriter.copy(procedures.at(entry)?.number, at, &Plan::default())
+    })
+}
+
 /// The procedures of a module that [`copy_all`] would copy, or refuse with nothing inserted, by ascending entry; without
 /// copies.
 pub fn copyable(module: &Module) -> Vec<Copyable> {

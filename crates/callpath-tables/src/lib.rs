@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod cache_trouble;
+pub mod calls_in_copies;
 pub mod copies;
 mod error;
 pub mod graphs;

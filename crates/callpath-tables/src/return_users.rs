@@ -11,7 +11,7 @@ use callpath_image::exports::Exports;
 use callpath_image::plt;
 use callpath_x86::references::addresses_taken;
 use callpath_x86::return_reads::{Frame, Input, find};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::module::Module;
 
@@ -22,8 +22,9 @@ pub struct ReturnUsers {
     modules: Vec<OfModule>,
     /// Names of procedures that look at theirs.
     users: FxHashSet<String>,
-    /// Names of all procedures that modules export.
-    exported: FxHashSet<String>,
+    /// Names of all procedures that modules export, and whether one of them stands for a procedure that is chosen when it
+    /// is bound.
+    exported: FxHashMap<String, bool>,
     /// Procedures that look at theirs and may be called through a pointer: the module's index, and the first
     /// instruction.
     pub reached_by_pointers: Vec<(usize, LinkAddr)>,
@@ -43,8 +44,8 @@ impl ReturnUsers {
     pub fn of(modules: &[&Module]) -> ReturnUsers {
         let exports: Vec<Exports> = modules.iter().map(|module| Exports::of(module.image())).collect();
         let mut found = ReturnUsers { modules: modules.iter().map(|_| OfModule::default()).collect(), ..Self::default() };
-        for exports in &exports {
-            found.exported.extend(exports.names().map(|(name, _)| name.to_owned()));
+        for (name, export) in exports.iter().flat_map(Exports::names) {
+            *found.exported.entry(name.to_owned()).or_default() |= export.chooses;
         }
         let mut is_stale = vec![true; modules.len()];
         while is_stale.contains(&true) {
@@ -64,8 +65,9 @@ impl ReturnUsers {
         for (index, module) in modules.iter().enumerate() {
             let taken = found.taken_in(module, index);
             found.reached_by_pointers.extend(taken.into_iter().map(|at| (index, at)));
-            // A name that another module takes the address of.
-            let names = found.taken_names(module, index);
+            // Names that another module takes the addresses of.
+            let mut names = found.taken_names(module, index);
+            names.extend(found.asked_for(module));
             for (other, exports) in exports.iter().enumerate() {
                 let named = names.iter().flat_map(|name| exports.named(name)).map(|export| export.start);
                 let users = named.filter(|start| found.modules[other].is_user(*start));
@@ -90,7 +92,11 @@ impl ReturnUsers {
 
     /// The same of the procedure that a name of another module stands for.
     pub fn named_may_look(&self, name: &str) -> bool {
-        !self.exported.contains(name) || self.users.contains(name)
+        match self.exported.get(name) {
+            // The address of what is chosen is taken.
+            Some(is_chosen) => self.users.contains(name) || *is_chosen && self.unknown_may_look(),
+            None => true,
+        }
     }
 
     /// The same of a procedure that is called through a pointer.
@@ -103,6 +109,16 @@ impl ReturnUsers {
         let Some(OfModule { users, .. }) = self.modules.get(index) else { return Vec::new() };
         let in_data = module.file().loading().pointers.iter().map(|(_, to)| *to).filter(|to| users.contains(to));
         in_data.chain(self.taken_by_code(module, index, users)).collect()
+    }
+
+    /// Names of users that a module may ask the loader for.
+    fn asked_for(&self, module: &Module) -> FxHashSet<String> {
+        const ASKING: [&str; 2] = ["dlsym", "dlvsym"];
+        let asks = module.file().loading().symbols.iter().any(|(_, name)| ASKING.contains(&name.as_str()));
+        let constants = module.image().section(".rodata").filter(|_| asks).map(|section| section.data);
+        let words = constants.iter().flat_map(|bytes| bytes.split(|byte| *byte == 0));
+        let named = words.filter_map(|word| std::str::from_utf8(word).ok());
+        named.filter(|word| self.users.contains(*word)).map(str::to_owned).collect()
     }
 
     /// Names of users whose address a module's data has, or its code reads.
@@ -200,7 +216,3 @@ fn code_of(module: &Module) -> Vec<(LinkAddr, &[u8])> {
     };
     image.instruction_ranges().iter().filter_map(bytes_of).collect()
 }
-impl ReturnUsers { #[doc(hidden)] pub fn report(&self) {
- for (i,m) in self.modules.iter().enumerate() { let mut v: Vec<_> = m.users.iter().map(|a| format!("{:#x}",a.0)).collect(); v.sort(); eprintln!("module {i}: {} procedures {} users {} perhaps: {}", m.procedures.len(), m.users.len(), m.perhaps.len(), v.join(" ")); }
- let mut n: Vec<_> = self.users.iter().collect(); n.sort(); eprintln!("NAMES {n:?}");
-} }

@@ -2,11 +2,14 @@
 
 use callpath_format::address::LinkAddr;
 
-use super::{Cell, Operation, Place, Plan, Rewriter, Rewritten, exits};
+use super::{Cell, DirectBranch, Operation, Place, Plan, Rewriter, Rewritten, exits};
 use crate::encoding::{JUMP_BYTES, SHORT_JUMP_BYTES};
 use crate::graph::{ModuleFlow, ProcedureGraph, with_any_bytes};
 use crate::instruction::{Control, Listing};
 use crate::liveness::{Convention, Liveness};
+
+/// The length of a call of one address, bytes.
+const CALL_BYTES: u64 = 5;
 
 /// For fuzzing: copies of any bytes, bare and with code inserted, keep what [`Rewritten`] promises.
 #[doc(hidden)]
@@ -74,8 +77,8 @@ fn check(graph: &ProcedureGraph, copy: &Rewritten) {
     assert!(copy.lowered.is_sorted_by_key(|lowered| lowered.0));
     assert!(copy.lowered.last().is_none_or(|last| last.1 == 0), "rsp is put back");
     assert!(copy.in_copy.iter().all(|call| !copy.from_copy.contains(call)));
-    let kept = copy.direct_calls.iter().map(|call| call.end.0 - 1);
-    assert!(kept.into_iter().all(|last| !copy.in_copy.iter().any(|call| last.wrapping_sub(call.0) < 5)));
+    let kept = |call: &DirectBranch| LinkAddr(call.end.0.wrapping_sub(CALL_BYTES));
+    assert!(copy.direct_calls.iter().all(|call| copy.in_copy.binary_search(&kept(call)).is_err()));
     // What is written and what is left over is apart.
     let patched = copy.patches.iter().map(|patch| (patch.at.0, patch.at.0 + patch.new.len() as u64));
     let unused = copy.unused.iter().map(|unused| (unused.start.0, unused.end.0));

@@ -25,6 +25,7 @@ mod calls;
 mod copy;
 mod entrances;
 mod exits;
+mod find_object;
 mod fuzzing;
 mod home;
 mod inserted;
@@ -41,12 +42,14 @@ use rustc_hash::FxHashMap;
 
 pub use exits::{Exit, ExitKind, Exits, LeftOut, exits};
 pub use callee::{Callee, callee};
+pub use find_object::{KnownCode, find_object};
 pub use fuzzing::fuzz_rewrite;
 pub use patch::{DirectBranch, Patch};
 pub use plan::{Cell, Operation, Place, Plan};
 pub use refusal::{Reason, Refusal};
 pub use thunk::{THUNK_LEN_BYTES, thunk};
 
+use crate::encoding;
 use crate::graph::{ModuleFlow, ProcedureGraph};
 use crate::liveness::{LiveSet, Liveness};
 use body::Body;
@@ -122,6 +125,18 @@ impl Rewritten {
                 old.copy_from_slice(&new);
             }
         }
+    }
+
+    /// What is written at home where the entry is to lead to other code, which continues in the copy by itself. `None`: that
+    /// is too far away.
+    pub fn entered_by(&self, other: LinkAddr) -> Option<Vec<Patch>> {
+        let mut patches = self.patches.clone();
+        for patch in &mut patches {
+            if patch.leads_to(self.entered_at) {
+                patch.new = encoding::jump(patch.at.0, other.0)?.to_vec();
+            }
+        }
+        Some(patches)
     }
 
     /// The instruction at home whose copy, or what is inserted before it, is at an address. None outside of the copy.
