@@ -1,10 +1,10 @@
-//! Tells the unwinders of a program of copies: the loader's `_dl_find_object`, which they ask, begins with a routine that
-//! knows them. No code of the program is called.
+//! Tells the unwinders of a program of copies: the C library's `_dl_find_object`, which they ask, begins with a routine
+//! that knows them. No code of the program is called.
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_image::exports::Exports;
 use callpath_tables::calls_in_copies::FIND_OBJECT;
-use callpath_tables::copies::copy_of_loaders;
+use callpath_tables::copies::copy_one;
 use callpath_tables::module::Module as Analysed;
 use callpath_target::{Edits, Maps, NewMemory, Stepper, Write};
 use callpath_x86::rewrite::{KnownCode, find_object};
@@ -12,18 +12,19 @@ use callpath_x86::rewrite::{KnownCode, find_object};
 use crate::error::OracleError;
 use crate::modules::Module;
 
+/// Where it begins, in a module that has it: the C library.
+pub(crate) fn entry(module: &Analysed) -> Option<LinkAddr> {
+    Exports::of(module.image()).named(FIND_OBJECT).first().map(|export| export.start)
+}
+
 /// Lets the routine take its place, in a program that stands still outside of it.
 pub(crate) fn replace(
     stepper: &mut Stepper,
     modules: &[(Module, Analysed)],
     known: &[KnownCode],
 ) -> Result<(), OracleError> {
-    let exported = |module: &Analysed| {
-        let exports = Exports::of(module.image());
-        exports.named(FIND_OBJECT).first().map(|export| export.start)
-    };
-    let loader = modules.iter().find_map(|(loaded, module)| Some((loaded, module, exported(module)?)));
-    let Some((loaded, module, entry)) = loader else { return Ok(()) };
+    let found = modules.iter().find_map(|(loaded, module)| Some((loaded, module, entry(module)?)));
+    let Some((loaded, module, entry)) = found else { return Ok(()) };
     let no_room = || OracleError::NoRoom { path: loaded.path.clone() };
     let pid = stepper.pid();
     /// The routine, its table, and the original's copy.
@@ -31,7 +32,7 @@ pub(crate) fn replace(
     let place = Maps::read(pid)?.free_near(loaded.start()..loaded.end(), ROOM).ok_or_else(no_room)?;
     let run = |address: LinkAddr| RunAddr(address.0.wrapping_add(loaded.bias));
     let link = |address: u64| RunAddr(address).to_link(loaded.bias);
-    let copy = copy_of_loaders(module, entry, link(place))
+    let copy = copy_one(module, entry, link(place))
         .map_err(|refusal| OracleError::NotMoved { name: FIND_OBJECT, refusal })?;
     let routine_at = (place + copy.code.len() as u64).next_multiple_of(16);
     let routine = find_object(RunAddr(routine_at), run(copy.entered_at), known).ok_or_else(no_room)?;

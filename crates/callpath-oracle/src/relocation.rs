@@ -236,10 +236,12 @@ impl Relocation {
             plan
         });
         self.planning += begun.elapsed();
+        // Something else takes the place of this one.
+        let asked_by_unwinders = calls.and_then(|_| find_object::entry(module));
         let is_asked = |number: usize| options.procedures.as_ref().is_none_or(|range| range.contains(&number));
-        copies.made.retain(|_| {
+        copies.made.retain(|made| {
             self.seen += 1;
-            is_asked(self.seen - 1)
+            is_asked(self.seen - 1) && Some(made.copy.entry) != asked_by_unwinders
         });
         copies.link();
         let begun = Instant::now();

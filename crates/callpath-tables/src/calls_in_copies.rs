@@ -14,7 +14,7 @@ use crate::copies::Copies;
 use crate::module::Module;
 use crate::return_users::ReturnUsers;
 
-/// What unwinders ask, if the loader has it: with this they can be told.
+/// What unwinders ask, if the C library has it: with this they can be told.
 pub const FIND_OBJECT: &str = "_dl_find_object";
 /// What older unwinders ask.
 const ITERATE: &str = "dl_iterate_phdr";
@@ -80,7 +80,7 @@ impl<'m> CallsInCopies<'m> {
     }
 }
 
-/// Whether the unwinders of a process can be told of copies: they ask the loader, which has [`FIND_OBJECT`], and no module
+/// Whether the unwinders of a process can be told of copies: they ask the C library's [`FIND_OBJECT`], and no module
 /// walks the stack in a way of its own.
 pub fn unwinders_can_be_told(modules: &[&Module]) -> bool {
     let is_other = |module: &&Module| {

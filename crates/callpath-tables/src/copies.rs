@@ -229,12 +229,11 @@ pub fn copy_chosen(
     })
 }
 
-/// The copy of one procedure of the dynamic linker, to lie at `at`: for what takes the procedure's place, and goes on in the
-/// copy.
+/// The copy of one procedure, to lie at `at`: for what takes the procedure's place, and continues in the copy.
 ///
 /// # Errors
 /// Why it cannot be copied.
-pub fn copy_of_loaders(module: &Module, entry: LinkAddr, at: LinkAddr) -> Result<Rewritten, Refusal> {
+pub fn copy_one(module: &Module, entry: LinkAddr, at: LinkAddr) -> Result<Rewritten, Refusal> {
     Procedures::with(module, |procedures| {
         let rewriter = Rewriter::without_liveness(procedures.flow, procedures.graphs).with_fixed(procedures.fixed());
         rewriter.copy(procedures.at(entry)?.number, at, &Plan::default())
