@@ -1,6 +1,8 @@
 //! Tells the unwinders of a program of copies: the C library's `_dl_find_object`, which they ask, begins with a routine
 //! that knows them. No code of the program is called.
 
+use std::ops::Range;
+
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_image::exports::Exports;
 use callpath_tables::calls_in_copies::FIND_OBJECT;
@@ -17,14 +19,15 @@ pub(crate) fn entry(module: &Analysed) -> Option<LinkAddr> {
     Exports::of(module.image()).named(FIND_OBJECT).first().map(|export| export.start)
 }
 
-/// Lets the routine take its place, in a program that stands still outside of it.
+/// Lets the routine take its place, in a program that stands still outside of it. Returns where the routine lies; none if
+/// no module has what it takes the place of.
 pub(crate) fn replace(
     stepper: &mut Stepper,
     modules: &[(Module, Analysed)],
     known: &[KnownCode],
-) -> Result<(), OracleError> {
+) -> Result<Option<Range<RunAddr>>, OracleError> {
     let found = modules.iter().find_map(|(loaded, module)| Some((loaded, module, entry(module)?)));
-    let Some((loaded, module, entry)) = found else { return Ok(()) };
+    let Some((loaded, module, entry)) = found else { return Ok(None) };
     let no_room = || OracleError::NoRoom { path: loaded.path.clone() };
     let pid = stepper.pid();
     /// The routine, its table, and the original's copy.
@@ -47,5 +50,6 @@ pub(crate) fn replace(
     for patch in copy.entered_by(link(routine_at)).ok_or_else(no_room)? {
         edits.writes.push(Write { at: run(patch.at), old: Some(patch.old), new: patch.new });
     }
-    Ok(stepper.apply(pid, &edits)?)
+    stepper.apply(pid, &edits)?;
+    Ok(Some(RunAddr(place)..RunAddr(end)))
 }

@@ -2,6 +2,7 @@
 //! code traps: if it behaves as it does bare, what was copied was copied rightly.
 
 use std::io::Read;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ pub struct Options {
     /// Only modules whose path contains this.
     pub module: Option<String>,
     /// Only these procedures, counted over all modules.
-    pub procedures: Option<std::ops::Range<usize>>,
+    pub procedures: Option<Range<usize>>,
     /// The original code stays as it is, but for the springboards.
     pub keep: bool,
     /// Before each block all registers and flags that are not live are overwritten.
@@ -57,6 +58,8 @@ pub struct Relocated {
     pub loaded: Module,
     /// The copies that were put in, and what was refused.
     pub copies: Copies,
+    /// The memory that they lie in, with what tells unwinders of them.
+    memory: Range<RunAddr>,
     /// Sorted.
     springboards: Vec<LinkAddr>,
     /// What its blocks count in.
@@ -123,6 +126,8 @@ pub struct Relocation {
     pub planning: Duration,
     /// The number of procedures that could be copied, of all modules so far.
     seen: usize,
+    /// Where the routine lies that unwinders ask.
+    routine: Option<Range<RunAddr>>,
 }
 
 impl Relocation {
@@ -142,7 +147,7 @@ impl Relocation {
         stepper.run_to_entry()?;
         let mut images = Images::default();
         let loaded = images.modules(&Maps::read(stepper.pid())?, Path::new(VDSO)).modules;
-        let mut relocation = Relocation { stepper, modules: Vec::new(), planning: Duration::ZERO, seen: 0 };
+        let mut relocation = Relocation { stepper, modules: Vec::new(), planning: Duration::ZERO, seen: 0, routine: None };
         let analysed: Vec<(Module, Analysed)> = loaded
             .into_iter()
             .filter_map(|module| images.get(&module.path).map(|image| (module, Analysed::new(image))))
@@ -159,7 +164,7 @@ impl Relocation {
             }
         }
         if users.is_some() {
-            find_object::replace(&mut relocation.stepper, &analysed, &known)?;
+            relocation.routine = find_object::replace(&mut relocation.stepper, &analysed, &known)?;
         }
         Ok(relocation)
     }
@@ -289,7 +294,8 @@ impl Relocation {
         let patches = copies.made.iter().flat_map(|made| &made.copy.patches).filter(|patch| patch.is_springboard());
         let mut springboards: Vec<LinkAddr> = patches.map(|patch| patch.at).collect();
         springboards.sort_unstable();
-        self.modules.push(Relocated { loaded, copies, springboards, counters });
+        let memory = RunAddr(place)..RunAddr(place + len);
+        self.modules.push(Relocated { loaded, copies, memory, springboards, counters });
         Ok(known)
     }
 
@@ -371,13 +377,10 @@ impl Relocation {
         if self.modules.iter().any(is_springboard) { Stands::Springboard } else { Stands::Home }
     }
 
-    /// The memory that the copies lie in.
+    /// The memory that the copies lie in, and what belongs to them.
     pub fn memory(&self) -> impl Iterator<Item = NewMemory<'static>> + '_ {
-        self.modules.iter().map(|module| {
-            let run = |address: LinkAddr| address.0.wrapping_add(module.loaded.bias);
-            let start = run(module.copies.start);
-            NewMemory::Code { at: RunAddr(start), len_bytes: run(module.copies.end) - start }
-        })
+        let all = self.modules.iter().map(|module| &module.memory).chain(&self.routine);
+        all.map(|memory| NewMemory::Code { at: memory.start, len_bytes: memory.end.0 - memory.start.0 })
     }
 
     /// The copy that contains an address, with its module and the instruction at home that stands there.

@@ -105,6 +105,8 @@ impl Transfer {
     const ANYTHING: Transfer = Transfer { reads: LiveSet::ALL, passes: LiveSet::ALL };
     /// The end of a procedure.
     const RETURN: Transfer = Transfer { reads: LiveSet::of_general(&[RSP]), passes: LiveSet::ALL };
+    /// A call that does not return. It may throw: a caller's landing pad finds there what nothing here has saved.
+    const THROW: Transfer = Transfer { reads: PRESERVED, passes: PRESERVED };
     /// A call of code that follows the ABI.
     const ABI: Transfer = Transfer { reads: ARGUMENTS, passes: PRESERVED };
 
@@ -318,7 +320,8 @@ impl<'g> Liveness<'g> {
             Terminator::Branch => beside,
             Terminator::TailCall(None) => self.unknown_call().before(Transfer::RETURN),
             Terminator::Unresolved | Terminator::RunsOut | Terminator::SharedTail(_) => Transfer::ANYTHING,
-            Terminator::Trap | Terminator::NoReturnCall => Transfer::NOTHING,
+            Terminator::Trap => Transfer::NOTHING,
+            Terminator::NoReturnCall => Transfer::THROW,
             // There may be more entries than were found.
             Terminator::Switch(table)
                 if graph.tables.get(table as usize).is_none_or(|table| table.end == TableEnd::Contents) =>
