@@ -343,8 +343,14 @@ mod tests {
 
     const AT: u64 = 0x1000;
 
-    /// One procedure, in one frame.
+    /// One procedure, in one frame, by a search. What the search does not find, decoding does not find.
     fn uses_return_address(bytes: &[u8], base: Reg, disp: i32) -> bool {
+        let (seems, is_exact) = (uses(bytes, base, disp, false), uses(bytes, base, disp, true));
+        assert!(seems || !is_exact, "{bytes:x?}");
+        seems
+    }
+
+    fn uses(bytes: &[u8], base: Reg, disp: i32, is_exact: bool) -> bool {
         let code = LinkAddr(AT)..LinkAddr(AT + bytes.len() as u64);
         let frames = [Frame { code: code.clone(), base, disp }];
         let input = Input {
@@ -355,9 +361,8 @@ mod tests {
             slots: &[],
             known_slots: &[],
             is_any_taken: false,
-            is_exact: false,
+            is_exact,
         };
-        assert_eq!(find(&input), find(&Input { is_exact: true, ..input }), "{bytes:x?}");
         !find(&input).return_address_users.is_empty()
     }
 
@@ -378,6 +383,7 @@ mod tests {
         for (bytes, disp) in at_rsp {
             let padded = [&[0x90][..], bytes, &[0xc3]].concat();
             assert!(uses_return_address(&padded, Reg::RSP, disp), "{bytes:x?}");
+            assert!(uses(&padded, Reg::RSP, disp, true), "{bytes:x?}");
             assert!(!uses_return_address(&padded, Reg::RSP, disp + 8), "{bytes:x?}: its frame's lowest word");
             assert!(!uses_return_address(&padded, Reg::RBP, disp), "{bytes:x?}");
         }
@@ -404,6 +410,12 @@ mod tests {
             );
         }
         assert!(!uses_return_address(&[0x48, 0x89, 0xcc], Reg::RSP, 8)); // mov rsp, rcx
+        // mov rcx, rsp; mov rax, [rcx]. The same, [rcx + 8]: that is not the return address.
+        assert!(uses(&[0x48, 0x89, 0xe1, 0x48, 0x8b, 0x01], Reg::RSP, 8, true));
+        assert!(!uses(&[0x48, 0x89, 0xe1, 0x48, 0x8b, 0x41, 0x08], Reg::RSP, 8, true));
+        // mov eax, [rcx + 0x24048b48]: a search finds mov rax, [rsp] in it.
+        let inside = [0x8b, 0x81, 0x48, 0x8b, 0x04, 0x24];
+        assert!(uses(&inside, Reg::RSP, 8, false) && !uses(&inside, Reg::RSP, 8, true));
         assert!(!uses_return_address(&[0x0f, 0xb6, 0xc2, 0x48, 0x89, 0xc7, 0xc3], Reg::RSP, 8)); // movzx eax, dl; mov rdi, rax; ret
         for other in [
             &[0x49, 0x8b, 0x45, 0x08][..],   // mov rax, [r13 + 8]

@@ -84,12 +84,31 @@ mod tests {
         let known = KnownCode { start: RunAddr(0x5000), end: RunAddr(0x6000), header: RunAddr(0x5800) };
         let code = find_object(RunAddr(0x1000), RunAddr(0x900), &[known]).expect("it is near");
         let lines: Vec<String> =
-            listing(&code[..74], LinkAddr(0x1000)).into_iter().map(|line| format!("{:x} {}", line.at.0, line.text)).collect();
+            listing(&code[..74], LinkAddr(0x1000)).into_iter().map(|line| format!("{:x} {}", line.address.0, line.text)).collect();
         assert_eq!(lines.join("\n").replace("qword ptr ", ""), EXPECTED);
         let words: Vec<u64> = code[80..].chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
         assert_eq!(words, [0x5000, 0x6000, 0x5800, 0]);
         assert_eq!(find_object(RunAddr(0x1000), RunAddr(0x1_0000_0000), &[]), None);
     }
 
-    const EXPECTED: &str = "TODO";
+    const EXPECTED: &str = "\
+1000 lea rax, [0x1050]
+1007 mov rcx, [rax]
+100a test rcx, rcx
+100d je 0x900
+1013 cmp rdi, rcx
+1016 jb short 0x101e
+1018 cmp rdi, [rax+8]
+101c jb short 0x1024
+101e add rax, 0x18
+1022 jmp short 0x1007
+1024 mov [rsi], 0
+102b mov [rsi+8], rcx
+102f mov rcx, [rax+8]
+1033 mov [rsi+0x10], rcx
+1037 mov [rsi+0x18], 0
+103f mov rcx, [rax+0x10]
+1043 mov [rsi+0x20], rcx
+1047 xor eax, eax
+1049 ret";
 }
