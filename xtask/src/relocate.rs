@@ -171,7 +171,7 @@ fn print_copies(relocation: &Relocation, list: bool) {
         made().flat_map(|made| &made.copy.patches).filter(|patch| patch.is_springboard()).count(),
         made().map(|made| made.copy.detours.len()).sum::<usize>(),
         made().map(|made| u64::from(made.copy.at_home)).sum::<u64>(),
-        made().map(|made| made.copy.in_copy.len()).sum::<usize>(),
+        made().map(|made| made.copy.returns.len()).sum::<usize>(),
         made().map(|made| made.copy.from_copy.len()).sum::<usize>()
     );
     for (reason, count) in &reasons {

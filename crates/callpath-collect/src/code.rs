@@ -1,6 +1,6 @@
 //! Which recipe holds where: the load map and recipe tables behind a small cache of program counters.
 
-use callpath_format::address::{CodePoint, RunAddr};
+use callpath_format::address::{CodePoint, LinkAddr, RunAddr};
 use callpath_format::frame::FrameKey;
 use callpath_format::recipe::{Expression, Packed, Recipe};
 use callpath_format::shared::load_map::{CurrentMap, Mapping};
@@ -130,17 +130,19 @@ impl<'p, 'm> Code<'p, 'm> {
             return Lookup { located, lasts: false };
         }
         let link = addr.to_link(mapping.bias);
-        let key = FrameKey::in_module(mapping.module, link);
-        let Some(table) = self.process.published.table(mapping.table) else {
+        let Some((key, table_at)) = self.key_and_table(&mapping, link) else {
+            return Lookup { located: outside, lasts: false };
+        };
+        let Some(table) = self.process.published.table(table_at) else {
             return Lookup { located: Located { key, ..outside }, lasts: false };
         };
         let found = table.find(link).and_then(|id| Some((id, table.packed(id)?)));
         let located = match found {
             // The map needs to know which recipe it was: `open` looks it up again from here.
             Some((id, recipe)) if recipe.kind() == Packed::WIDE => {
-                Located { key, recipe, table: mapping.table << 16 | u64::from(id.0) }
+                Located { key, recipe, table: table_at << 16 | u64::from(id.0) }
             }
-            Some((_, recipe)) => Located { key, recipe, table: mapping.table << 16 },
+            Some((_, recipe)) => Located { key, recipe, table: table_at << 16 },
             None => Located { key, recipe: UNKNOWN, table: 0 },
         };
         let kind = located.recipe.kind();
@@ -153,6 +155,16 @@ impl<'p, 'm> Code<'p, 'm> {
             located.recipe.head |= Packed::PINS_CALLEE;
         }
         Lookup { located, lasts: kind != Packed::WIDE && kind != Packed::UNKNOWN }
+    }
+
+    /// The frame's key at an address of a module, and where the table is that has its recipe. Code that was moved belongs
+    /// to where it comes from. `None`: there is no code.
+    fn key_and_table(&self, mapping: &Mapping, link: LinkAddr) -> Option<(FrameKey, u64)> {
+        if mapping.flags & Mapping::MOVED == 0 {
+            return Some((FrameKey::in_module(mapping.module, link), mapping.table));
+        }
+        let (moved, table_at) = self.process.published.moved(mapping.table)?;
+        Some((moved.key_of(mapping.module, link)?, table_at))
     }
 
     /// Code that the program generated at run time: its recipe holds if its procedure is still the one that was

@@ -50,10 +50,13 @@ impl<'p, 'm> Tree<'p, 'm> {
 
     /// The child of `parent` with this key, made if there is none. Where recursion is collapsed it is
     /// `parent` or a node above if that has the key: as no two nodes of a path have one key, it does not
-    /// matter what the tree holds yet. `None`: no memory.
+    /// matter what the tree holds yet. Frames of our own code are one ([`FrameKey::PROBE`]). `None`: no memory.
     #[inline]
     pub(crate) fn child(&mut self, parent: ArenaRef, key: FrameKey) -> Option<ArenaRef> {
         let above: &Node = self.process.arena.get(parent)?;
+        if key == FrameKey::PROBE && above.key.load(Relaxed) == key.0 {
+            return Some(parent);
+        }
         let likely = ArenaRef(above.last_child.load(Relaxed));
         if let Some(node) = self.process.arena.get::<Node>(likely)
             && node.key.load(Relaxed) == key.0

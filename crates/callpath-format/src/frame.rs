@@ -34,6 +34,8 @@ pub enum FrameKind {
     LeftOut,
     /// Time in which no sample was taken.
     Gap(Gap),
+    /// Our own code, which a copy of a probed procedure has called.
+    Probe,
     /// A kind that this version of callpath does not know.
     Other {
         /// The kind's number.
@@ -87,6 +89,9 @@ impl FrameKey {
     /// The frame in place of the outer ones if only a path's innermost frames were kept.
     pub const LEFT_OUT: FrameKey = Self::tagged(Self::TAG_LEFT_OUT, 0);
 
+    /// The frames of our own code that a copy of a probed procedure has called: all of them are one.
+    pub const PROBE: FrameKey = Self::tagged(Self::TAG_PROBE, 0);
+
     /// The frame of time in which no sample was taken, beside the paths of the thread's samples.
     #[inline]
     pub const fn gap(gap: Gap) -> FrameKey {
@@ -96,9 +101,10 @@ impl FrameKey {
     // Outside every module the highest bit of an address is the kernel's: no frame of a program has it
     // but those of the vsyscall page, at 2^64 - 10 MiB. With it, seven bits are the kind, up to 63, and
     // the lowest 40 the number within the kind. 3 is reserved for a path of Ball and Larus within the
-    // caller's procedure, 4 for a probe, 5 for an MPI rank.
+    // caller's procedure, 5 for an MPI rank.
     const TAG_LEFT_OUT: u64 = 1;
     const TAG_GAP: u64 = 2;
+    const TAG_PROBE: u64 = 4;
     const FIRST_ADDRESS_TAG: u64 = 64;
     const TAG_SHIFT: u32 = 40;
     const TAGGED: u64 = 1 << (Self::ADDRESS_BITS - 1);
@@ -120,6 +126,7 @@ impl FrameKey {
         let value = addr & ((1 << Self::TAG_SHIFT) - 1);
         match tag {
             Self::TAG_LEFT_OUT => FrameKind::LeftOut,
+            Self::TAG_PROBE if value == 0 => FrameKind::Probe,
             Self::TAG_GAP => match Gap::ALL.into_iter().find(|gap| *gap as u64 == value) {
                 Some(gap) => FrameKind::Gap(gap),
                 None => FrameKind::Other { tag: tag as u8, value },
@@ -166,6 +173,7 @@ mod tests {
         let vsyscall = FrameKey::outside(RunAddr(0xffff_ffff_ff60_0400));
         assert_eq!(vsyscall.kind(), FrameKind::Outside(RunAddr(0xffff_ff60_0400)));
         assert_eq!(FrameKey::LEFT_OUT.kind(), FrameKind::LeftOut);
+        assert_eq!(FrameKey::PROBE.kind(), FrameKind::Probe);
         for gap in Gap::ALL {
             assert_eq!(FrameKey::gap(gap).kind(), FrameKind::Gap(gap));
         }

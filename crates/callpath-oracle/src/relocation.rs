@@ -11,6 +11,7 @@ use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_tables::calls_in_copies::{CallsInCopies, unwinders_can_be_told};
 use callpath_tables::copies::{Copies, copy_all};
 use callpath_tables::module::Module as Analysed;
+use callpath_tables::recipes::Moved;
 use callpath_tables::return_users::ReturnUsers;
 use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper, Write};
 use callpath_x86::rewrite::{Cell, KnownCode, Operation, Place, Plan, exits};
@@ -58,6 +59,8 @@ pub struct Relocated {
     pub loaded: Module,
     /// The copies that were put in, and what was refused.
     pub copies: Copies,
+    /// Where what was put in belongs.
+    pub moved: Moved,
     /// The memory that they lie in, with what tells unwinders of them.
     memory: Range<RunAddr>,
     /// Sorted.
@@ -294,8 +297,10 @@ impl Relocation {
         let patches = copies.made.iter().flat_map(|made| &made.copy.patches).filter(|patch| patch.is_springboard());
         let mut springboards: Vec<LinkAddr> = patches.map(|patch| patch.at).collect();
         springboards.sort_unstable();
+        let routine = if options.routine { overwriting_routine_parts(link(place)) } else { Vec::new() };
+        let moved = Moved::of(&copies).with_routines(routine);
         let memory = RunAddr(place)..RunAddr(place + len);
-        self.modules.push(Relocated { loaded, copies, memory, springboards, counters });
+        self.modules.push(Relocated { loaded, copies, moved, memory, springboards, counters });
         Ok(known)
     }
 
@@ -363,6 +368,11 @@ impl Relocation {
     /// If it cannot be traced.
     pub fn set_registers(&self, registers: &libc::user_regs_struct) -> Result<(), OracleError> {
         Ok(self.stepper.set_registers(self.stepper.pid(), registers)?)
+    }
+
+    /// Reads memory of the program; how many bytes could be read.
+    pub fn read(&self, at: u64, to: &mut [u8]) -> usize {
+        self.stepper.read(at, to)
     }
 
     /// What an address is.
@@ -457,6 +467,18 @@ fn overwriting_routine(at: u64, cell: u64) -> Vec<u8> {
     code.extend(END);
     code.resize(code.len().next_multiple_of(16), 0xcc);
     code
+}
+
+/// The parts of that routine, by how many bytes each has pushed.
+fn overwriting_routine_parts(at: LinkAddr) -> Vec<(Range<LinkAddr>, u32)> {
+    const PUSHES: u32 = 0x90 / 8;
+    const LEA_BYTES: u64 = 8;
+    const REST_BYTES: u64 = 3 + 4 + 8;
+    let part = |from: u64, len: u64| LinkAddr(at.0 + from)..LinkAddr(at.0 + from + len);
+    let mut parts: Vec<(Range<LinkAddr>, u32)> = (0..PUSHES).map(|n| (part(n.into(), 1), n * 8)).collect();
+    parts.push((part(PUSHES.into(), LEA_BYTES), PUSHES * 8));
+    parts.push((part(u64::from(PUSHES) + LEA_BYTES, REST_BYTES), 0));
+    parts
 }
 
 /// Whether a module's procedures are copied. The loader's are not: it is active when they are put in.

@@ -12,6 +12,9 @@ use callpath_oracle::relocation::{Calls, Options, Passes, Relocated, Relocation,
 use callpath_target::{Edits, StepOptions, Stepped, Stepper, Write};
 use callpath_x86::rewrite::Place;
 
+#[path = "relocation/unwinding.rs"]
+mod unwinding;
+
 fn compile(compiler: &str, source: &str, options: &[&str], into: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
     let program = into.join(format!("{}{}", source.file_stem().unwrap().display(), options.concat()));
@@ -60,7 +63,7 @@ fn check_all(arguments: &[&str]) {
 
 fn calls_in_copies(relocation: &Relocation) -> usize {
     let made = relocation.modules.iter().flat_map(|module| &module.copies.made);
-    made.map(|made| made.copy.in_copy.len()).sum()
+    made.map(|made| made.copy.returns.len()).sum()
 }
 
 #[test]
@@ -397,13 +400,13 @@ fn check_in_step(arguments: &[&str], options: &Options, most: u64) -> u64 {
 
 /// Whether a call is made at home.
 fn is_made_at_home(stepper: &Stepper, copies: &Relocation, at: RunAddr) -> bool {
-    let is_in = |module: &Relocated| {
-        let link = at.to_link(module.loaded.bias);
-        module.copies.made.iter().any(|made| made.copy.in_copy.binary_search(&link).is_ok())
-    };
     let mut bytes = [0; 16];
     let len = stepper.read(at.0, &mut bytes);
     let listed = callpath_x86::listing::listing(&bytes[..len], LinkAddr(at.0));
+    let is_in = |module: &Relocated| {
+        let end = RunAddr(listed.get(1).map_or(0, |next| next.address.0)).to_link(module.loaded.bias);
+        module.copies.made.iter().any(|made| made.copy.returns.iter().any(|back| back.1 == end))
+    };
     listed[0].text.starts_with("call") && !copies.modules.iter().any(is_in)
 }
 
@@ -421,6 +424,34 @@ fn every_instruction_finds_the_same_registers() {
             let in_copies = check_in_step(arguments, &Options { calls, ..Options::default() }, most);
             assert!(in_copies > 10_000, "{arguments:?} {calls:?}: {in_copies}");
         }
+    }
+}
+
+/// In copies, springboards and inserted code, with calls of a routine everywhere, and without.
+#[test]
+fn every_instruction_is_unwound() {
+    let directory = tempfile::tempdir().unwrap();
+    let steps = compile("gcc", "relocation/steps.c", &["-O2"], directory.path());
+    let wrappers = compile("g++", "relocation/wrappers.cpp", &["-O2"], directory.path());
+    let programs: [(&[&str], u64); 4] = [
+        (&[steps.to_str().unwrap()], 25_000),
+        (&[wrappers.to_str().unwrap(), "throws nothing"], 25_000),
+        (&["/usr/bin/sha256sum", "/etc/services"], 25_000),
+        (&["/usr/bin/tac", "/etc/services"], 25_000),
+    ];
+    for (arguments, most) in programs {
+        let start = || {
+            let stepper = Stepper::start(command(arguments, Path::new("/dev/null")), StepOptions::default()).unwrap();
+            same_chance(&stepper);
+            stepper
+        };
+        let looked = unwinding::check(start, &Options::default(), most);
+        assert!(looked.copies > 3_000 && looked.springboards > 100 && looked.ours == 0, "{arguments:?}: {looked:?}");
+        let looked = unwinding::check(start, &Options { routine: true, ..Options::default() }, most);
+        assert!(
+            looked.copies > 500 && looked.springboards > 20 && looked.ours > looked.copies,
+            "{arguments:?}: {looked:?}"
+        );
     }
 }
 

@@ -1,6 +1,7 @@
 //! The code of a process as the recorder knows it: modules, generated code, the published load
 //! map. Threads and their samples do not belong here.
 
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Instant;
@@ -15,6 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::generated::{GeneratedCode, Witness};
 use crate::module::{Awaited, ModuleId};
 use crate::modules::{MappedCode, Modules};
+use crate::moved::{self, MovedCode};
 use crate::publish::{MapRegions, Publisher, Region};
 use crate::raw::{Code, Memo, Raw, Walked};
 use crate::shared::Shared;
@@ -26,6 +28,8 @@ pub(crate) struct ProcessCode {
     pub(crate) mappings: Vec<Mapping>,
     /// Executable mappings of modules as they were read, by address; their tables are what their modules' are.
     in_modules: Vec<(ModuleId, Mapping)>,
+    /// Code that we have put into the process: its number among all, what it comes from, and where it lies.
+    moved: Vec<(usize, Option<ModuleId>, Mapping)>,
     /// The kernel's own page, which has no file.
     others: Vec<Mapping>,
     /// Parts of those whose tables are not there, by address. They are not published: samples there are kept raw.
@@ -49,6 +53,7 @@ impl ProcessCode {
             pid,
             mappings: Vec::new(),
             in_modules: Vec::new(),
+            moved: Vec::new(),
             others: Vec::new(),
             awaited: Vec::new(),
             tables_seen: 0,
@@ -66,10 +71,16 @@ impl ProcessCode {
     /// the tables of all its modules that are there.
     pub(crate) fn publish(&mut self, shared: &mut Shared, slot: usize, maps: &Maps) {
         self.map_read = Instant::now();
-        let executable: Vec<&MapEntry> = maps.entries.iter().filter(|e| e.executable).collect();
+        let of_moved: Vec<usize> =
+            shared.moved.iter().enumerate().filter(|(_, moved)| moved.is_in(maps)).map(|(number, _)| number).collect();
+        let mut taken: Vec<Range<RunAddr>> = of_moved.iter().map(|number| shared.moved[*number].code()).collect();
+        taken.sort_by_key(|code| code.start);
+        let executable = maps.entries.iter().filter(|e| e.executable);
+        let executable: Vec<MapEntry> = executable.flat_map(|entry| moved::without(entry, &taken)).collect();
         if executable.is_empty() {
             return;
         }
+        let executable: Vec<&MapEntry> = executable.iter().collect();
         let beat = &shared.allocator.session().beat;
         let mapped = MappedCode { pid: self.pid, entries: executable };
         let modules = shared.modules.of_mappings(&mapped, &mut shared.publisher, beat);
@@ -101,6 +112,8 @@ impl ProcessCode {
         }
         shared.allocator.slot(slot).walks_itself.store(u32::from(walks_itself), Relaxed);
         self.in_modules.sort_by_key(|(_, m)| m.start);
+        self.moved =
+            of_moved.into_iter().filter_map(|number| self.moved_mapping(number, &shared.moved[number])).collect();
         let region = |(id, mapping): &(ModuleId, Mapping)| (*id, mapping.start, mapping.end, mapping.bias);
         if !self.in_modules.iter().map(region).eq(before.iter().map(region)) {
             self.generated.forget_calls();
@@ -160,7 +173,7 @@ impl ProcessCode {
                 }
             }
         }
-        mappings.sort_by_key(|m| m.start);
+        self.publish_moved(shared, &mut mappings);
         let is_new = mappings != self.mappings || self.current.is_none();
         if is_new {
             self.current = shared.publisher.publish_map(&mut self.regions, &mappings);
@@ -191,6 +204,50 @@ impl ProcessCode {
     pub(crate) fn reuse(&mut self, publisher: &mut Publisher, oldest: Option<u32>) {
         let is_free = |(_, from): &(Region, u32)| oldest.is_none_or(|oldest| oldest.wrapping_sub(*from) as i32 >= 0);
         self.retired.extract_if(.., |retired| is_free(retired)).for_each(|(region, _)| publisher.give_back(region));
+    }
+
+    /// Where code that we have put into the process lies, and which module it comes from.
+    fn moved_mapping(&self, number: usize, moved: &MovedCode) -> Option<(usize, Option<ModuleId>, Mapping)> {
+        let Range { start, end } = moved.code();
+        let here =
+            Mapping { start, end, bias: moved.bias(), table: 0, module: ModuleIndex::NONE, flags: Mapping::MOVED };
+        let Some(from) = &moved.from else { return Some((number, None, here)) };
+        let (id, of_module) = self.in_modules.iter().find(|(_, mapping)| mapping.start == from.start)?;
+        Some((number, Some(*id), Mapping { module: of_module.module, ..here }))
+    }
+
+    /// Adds the mappings of code that we have put into the process, and puts those of modules in order.
+    fn publish_moved(&mut self, shared: &mut Shared, mappings: &mut Vec<Mapping>) {
+        let mut cuts = Vec::new();
+        for &(number, id, mapping) in &self.moved {
+            let mut tables = Vec::new();
+            let mut flags = Mapping::MOVED;
+            let mut awaited = None;
+            for (_, in_module) in self.in_modules.iter().filter(|(of, m)| Some(*of) == id && m.bias == mapping.bias) {
+                let code = in_module.start.to_link(mapping.bias)..in_module.end.to_link(mapping.bias);
+                for part in id.map(|id| shared.modules.get(id).parts(id, code)).unwrap_or_default() {
+                    flags |= part.flags;
+                    match part.table {
+                        Ok(table) => tables.extend((table != 0 && !tables.contains(&table)).then_some(table)),
+                        Err(table) => awaited = awaited.or(Some(table)),
+                    }
+                }
+            }
+            let Some(moved) = shared.moved.get_mut(number) else { continue };
+            if let Some(awaited) = awaited.filter(|_| tables.is_empty()) {
+                self.awaited.push((awaited, Mapping { flags, ..mapping }));
+                continue;
+            }
+            let block = if id.is_none() { moved.last_block() } else { moved.block(tables, &mut shared.publisher) };
+            let Some(table) = block else { continue };
+            mappings.push(Mapping { table, flags, ..mapping });
+            cuts.extend(moved.detours().map(|detour| (detour, table)));
+        }
+        self.awaited.sort_by_key(|(_, m)| m.start);
+        mappings.sort_by_key(|m| m.start);
+        for (detour, table) in cuts {
+            moved::cut(mappings, &detour, (table, Mapping::MOVED));
+        }
     }
 
     fn mapping_of(&mut self, modules: &Modules, id: ModuleId, entry: &MapEntry) -> Mapping {

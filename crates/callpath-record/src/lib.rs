@@ -16,6 +16,7 @@ mod generated;
 mod generated_names;
 mod module;
 mod modules;
+mod moved;
 mod offered;
 mod output;
 pub mod perf_map;

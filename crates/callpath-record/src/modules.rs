@@ -132,6 +132,13 @@ impl Modules {
         modules.map(|(entry, found)| self.of_mapping(entry, found.map(|(_, key)| key), publisher)).collect()
     }
 
+    /// The recipe table of an object that no process has as a file. Empty: it cannot be read.
+    pub(crate) fn table_of_object(&self, object: &[u8], name: &str) -> Vec<u8> {
+        let image = Image::from_bytes(object.to_vec(), Path::new(name));
+        let table = |image: Image| self.worker_pool.cache().table_for(&image.into(), &RecipeOptions::default()).bytes;
+        image.map(table).unwrap_or_default()
+    }
+
     fn of_mapping(&mut self, entry: &MapEntry, key: Option<Key>, publisher: &mut Publisher) -> Option<ModuleId> {
         if entry.path.as_os_str() == "[vdso]" {
             return Some(self.known.get(&Key::Vdso).copied().unwrap_or_else(|| {

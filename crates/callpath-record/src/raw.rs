@@ -211,6 +211,7 @@ impl<'a> Raw<'a> {
                     if let Some(surely) = surely.filter(|_| !full) {
                         keys.truncate(surely);
                     }
+                    keys.dedup_by(|one, other| *one == FrameKey::PROBE && one == other);
                     let Code { met_unknown, met_awaited, generated, .. } = code;
                     let (ran_out, met_postponed) = (ran_out && !full, !full && generated.postponed);
                     return Walked { keys, full, ran_out, met_unknown, met_awaited, met_postponed };
@@ -597,18 +598,31 @@ impl CodeMap for Code<'_> {
             let (module, recipe) = *located;
             return Located { key: FrameKey::in_module(module, link), recipe: recipe.unwrap_or(unknown), table: 0 };
         }
-        let key = FrameKey::in_module(mapping.module, link);
-        let found = self.published.table(mapping.table).and_then(|t| {
+        let (key, table_at) = if mapping.flags & Mapping::MOVED == 0 {
+            (FrameKey::in_module(mapping.module, link), mapping.table)
+        } else {
+            let moved = self.published.moved(mapping.table);
+            let found = moved.and_then(|(moved, table_at)| Some((moved.key_of(mapping.module, link)?, table_at)));
+            let Some(found) = found else {
+                let key = if is_return { NO_FRAME } else { FrameKey::outside(addr) };
+                return Located { key, recipe: unknown, table: 0 };
+            };
+            found
+        };
+        let found = self.published.table(table_at).and_then(|t| {
             let id = t.find(link)?;
             Some((id, t.packed(id)?))
         });
         let is_known = found.is_some_and(|(_, recipe)| recipe.kind() != Packed::UNKNOWN);
         if mapping.flags & Mapping::UNFINISHED != 0 && !is_known {
+            // Of moved code, where it comes from.
+            let addr = if mapping.flags & Mapping::MOVED == 0 { link.0 } else { key.address() };
+            let addr = RunAddr(addr.wrapping_add(mapping.bias));
             let index = self.in_modules.partition_point(|(_, m)| m.end <= addr);
             self.met_awaited = self.in_modules.get(index).map(|(module, _)| Awaited { module: *module, slice: None });
         }
         match found {
-            Some((id, recipe)) => Located { key, recipe, table: mapping.table << 16 | u64::from(id.0) },
+            Some((id, recipe)) => Located { key, recipe, table: table_at << 16 | u64::from(id.0) },
             None => Located { key, recipe: unknown, table: 0 },
         }
     }

@@ -185,7 +185,15 @@ impl<'o> Recorder<'o> {
             ..SessionFile::default()
         };
         Recorder {
-            shared: Shared { modules, allocator, publisher, directory, began, together: Together::default() },
+            shared: Shared {
+                modules,
+                allocator,
+                publisher,
+                moved: Vec::new(),
+                directory,
+                began,
+                together: Together::default(),
+            },
             options,
             session,
             processes: Vec::new(),

@@ -7,6 +7,7 @@ use callpath_measurement::Together;
 
 use crate::arena::ArenaAllocator;
 use crate::modules::Modules;
+use crate::moved::MovedCode;
 use crate::publish::Publisher;
 use crate::time_base::Beginning;
 
@@ -16,6 +17,8 @@ pub(crate) struct Shared {
     pub(crate) modules: Modules,
     pub(crate) allocator: ArenaAllocator,
     pub(crate) publisher: Publisher,
+    /// Code that we have put into processes.
+    pub(crate) moved: Vec<MovedCode>,
     /// The measurement's.
     pub(crate) directory: PathBuf,
     pub(crate) began: Beginning,

@@ -9,6 +9,7 @@ use callpath_x86::rewrite::{Operation, Place, Plan, Refusal, THUNK_LEN_BYTES, ex
 
 use crate::copies::{Copies, Made, behind, copy_chosen};
 use crate::module::Module;
+use crate::recipes::Moved;
 
 /// What the routines are that copies call, in a process.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +52,8 @@ pub struct ProbedModule {
     pub end: LinkAddr,
     /// The copies, and the procedures that cannot be copied.
     pub copies: Copies,
+    /// Where the code in new memory, and the jumps that lead there, belong.
+    pub moved: Moved,
     /// The code of the procedures at home, ascending: who is in it was there before.
     pub homes: Vec<Range<LinkAddr>>,
 }
@@ -112,7 +115,9 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe)
     let functions = copies.made.iter().map(function).collect();
     let end = copies.end.max(copies_at);
     homes.sort_unstable_by_key(|home| home.start);
-    ProbedModule { changes, functions, end, copies, homes }
+    let thunks = chosen.iter().enumerate().map(|(number, _)| (enter_of(number), true));
+    let moved = Moved::of(&copies).with_thunks(thunks.chain([(leave, false)]));
+    ProbedModule { changes, functions, end, copies, moved, homes }
 }
 
 /// Whether a procedure could be probed.

@@ -7,6 +7,7 @@ mod encode;
 pub mod generated;
 mod inner;
 pub(crate) mod machine_code;
+mod moved;
 mod pinned;
 mod pool;
 mod spans;
@@ -23,6 +24,7 @@ pub use builder::{Origin, RecipeRef, RecipeTableBuilder};
 pub use callpath_x86::cross_validation::Evidence;
 pub use comparison::{Disagreement, compare, disagreements};
 pub use machine_code::procedures;
+pub use moved::{Detour, Moved, MovedRecipe};
 pub use table_build::{RecipeDiagnostic, RecipeOptions, TableBuild, TableStats};
 
 /// For fuzzing: look-ups in a table of any bytes end without a panic; a table that passes its check has a recipe for

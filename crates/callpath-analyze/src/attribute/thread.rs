@@ -153,8 +153,8 @@ impl Adder<'_> {
         }
         let frame = |key: FrameKey| {
             let module = self.recorded.modules.get(usize::from(key.module().0)).copied();
-            // Our own object's frames are no part of the path.
-            let ours = module.is_some_and(|m| self.code.modules[m].ours);
+            // Our own objects' frames are no part of the path.
+            let ours = key == FrameKey::PROBE || module.is_some_and(|m| self.code.modules[m].ours);
             (ours, Frame { module: module.unwrap_or(usize::MAX), address: LinkAddr(key.address()) })
         };
         let (caller, callee) = (frame(nodes[node.parent as usize].key), frame(node.key));
@@ -223,6 +223,7 @@ impl Adder<'_> {
         let Some(module) = module.map(|module| &self.code.modules[module]) else {
             let name = match key.kind() {
                 FrameKind::LeftOut => return vec![Scope::new(ScopeKind::Truncated, Name::EMPTY)],
+                FrameKind::Probe => "[callpath's probes]".to_owned(),
                 FrameKind::Gap(gap) => return vec![Scope::new(ScopeKind::Gap, strings.intern(gap.name()))],
                 FrameKind::Outside(addr) => format!("[code without a file]+{:#x}", addr.0 & !0xfff),
                 FrameKind::Code { addr, .. } => format!("[unknown module]+{:#x}", addr.0),

@@ -10,7 +10,7 @@
 //! `start .. end` is an executable mapping of the process, `table` the offset of its module's recipe table in the
 //! published memory. A process's slot names its current block and that block's generation ([`CurrentMap`]). A
 //! block that is no longer current may be overwritten, so a reader checks after a look-up that the slot still
-//! names the same generation. A table never changes. A stretch of generated code is overwritten only after all
+//! names the same generation. A table never changes, nor does a block about moved code. A stretch of generated code is overwritten only after all
 //! samples have ended that began with a map that names it.
 
 use core::marker::PhantomData;
@@ -21,6 +21,7 @@ use crate::address::RunAddr;
 use crate::frame::ModuleIndex;
 use crate::shared::columns::{Columns, Metrics};
 use crate::shared::generated::{self, GeneratedStretch};
+use crate::shared::moved::{self, MovedCode};
 use crate::table::{Header, Table};
 
 /// The published memory, as far as this process has mapped it.
@@ -74,7 +75,7 @@ pub struct Mapping {
     /// Its module.
     pub module: ModuleIndex,
     /// [`Mapping::PENDING`], [`Mapping::GENERATED`], [`Mapping::HOPELESS`], [`Mapping::PINNED`],
-    /// [`Mapping::CATCHES`], [`Mapping::UNFINISHED`]
+    /// [`Mapping::CATCHES`], [`Mapping::UNFINISHED`], [`Mapping::MOVED`]
     pub flags: u16,
 }
 
@@ -96,6 +97,9 @@ impl Mapping {
     pub const CATCHES: u16 = 16;
     /// The table is not complete yet: samples whose walk reaches code that is unknown in it are kept raw.
     pub const UNFINISHED: u16 = 32;
+    /// Code that was moved: `table` is the offset of a block that says where it comes from
+    /// ([`super::moved::MovedCode`]). Its addresses are link-time addresses of the module, as if it were a part of that.
+    pub const MOVED: u16 = 64;
 
     /// The words in a block.
     fn to_words(self) -> [u64; Mapping::LEN_BYTES / 8] {
@@ -196,6 +200,17 @@ impl<'m> Published<'m> {
         let table_len = self.word(offset.checked_add(u64::from(table) + Header::LEN_AT)?)? as u32;
         // SAFETY: what is there is a stretch's: the map that named it does not name anything else so.
         GeneratedStretch::new(unsafe { self.bytes(offset, u64::from(table) + u64::from(table_len)) }?)
+    }
+
+    /// The block about moved code at `offset`, which a load map named; the offset of its recipe table.
+    pub fn moved(&self, offset: u64) -> Option<(MovedCode<'m>, u64)> {
+        if offset == 0 {
+            return None;
+        }
+        let table = u64::from(self.word(offset.checked_add(moved::TABLE_AT)?)? as u32);
+        // SAFETY: such a block is never overwritten.
+        let code = MovedCode::new(unsafe { self.bytes(offset, table) }?)?;
+        Some((code, offset.checked_add(table)?))
     }
 
     /// The recipe table at `offset`, which a load map named.

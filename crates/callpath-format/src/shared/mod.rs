@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The **published** memory is writable by the recorder only: settings of each metric, recipe tables and load maps,
-//! named by their offset (`crate::shared::load_map`, `crate::shared::generated`).
+//! named by their offset (`crate::shared::load_map`, `crate::shared::generated`, `crate::shared::moved`).
 //!
 //! The recorder checks whatever it reads from the arena, since a wild store of the program may
 //! have hit it. All reads there are atomic, or volatile and made once. The generation in the
@@ -21,6 +21,7 @@ pub mod arena;
 pub mod columns;
 pub mod generated;
 pub mod load_map;
+pub mod moved;
 pub mod probe;
 pub mod process;
 pub mod refused;

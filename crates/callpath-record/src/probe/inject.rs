@@ -2,17 +2,20 @@
 
 use std::process::Command;
 
-use callpath_format::address::RunAddr;
+use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::shared::probe::{Admission, Admitted, JOIN, Routines};
 use callpath_target::{Halted, Maps, Pid, StepOptions, Stepper};
 
 use crate::error::RecordError;
+use crate::moved::MovedCode;
 use crate::probe::halt::halt;
 use crate::serve::Recorder;
 use crate::settings::RecordOptions;
 
 /// The stack that our routine begins on, bytes.
 const STACK_BYTES: u64 = 64 << 10;
+/// What our object is called where its file would be.
+const OBJECT_NAME: &str = "callpath-inject";
 
 /// A process that is to be probed: it runs, or was started and waits at its entry point.
 pub(super) struct Held {
@@ -77,11 +80,16 @@ pub(crate) struct Injected {
 
 impl Injected {
     /// Maps the object and both memories, and lets the object begin.
-    pub(super) fn into(pid: Pid, recorder: &Recorder<'_>, object: &[u8]) -> Result<Injected, RecordError> {
-        let shared = &recorder.shared;
+    pub(super) fn into(pid: Pid, recorder: &mut Recorder<'_>, object: &[u8]) -> Result<Injected, RecordError> {
+        let shared = &mut recorder.shared;
+        let table = shared.modules.table_of_object(object, OBJECT_NAME);
         let halted = halt(pid)?;
         let loaded = halted.load(object, None)?;
         let join = loaded.symbol(JOIN).ok_or_else(|| unusable("it lacks its first routine"))?;
+        if let Some(table) = shared.publisher.append(&table) {
+            let code = LinkAddr(0)..LinkAddr(loaded.len_bytes());
+            shared.moved.push(MovedCode::ours(loaded.base(), code, table, &mut shared.publisher));
+        }
         let arena = halted.map_shared(shared.allocator.memory(), None, true)?;
         let published = halted.map_shared(shared.publisher.memory(), None, false)?;
         let stack = map_stack(&halted)?;

@@ -8,6 +8,7 @@ use callpath_target::{FileId, MapEntry, Maps, Pid};
 
 use crate::error::RecordError;
 use crate::modules::MappedCode;
+use crate::moved::{MappedModule, MovedCode};
 
 /// Whether nothing of a module is ever probed: the loader, whose procedures may be at work whenever the program stands
 /// still, or ours.
@@ -70,6 +71,16 @@ impl Loaded {
         let image = Image::read(&place).ok()?;
         let bias = self.bias(&image)?;
         Some((image, bias))
+    }
+
+    /// The same, as code that is moved remembers it.
+    pub(super) fn mapped(&self, bias: u64) -> MappedModule {
+        MappedModule { file: self.file, start: self.code.start, bias }
+    }
+
+    /// Whether moved code comes from it.
+    pub(super) fn is_home_of(&self, moved: &MovedCode) -> bool {
+        moved.from.as_ref().is_some_and(|from| from.file == self.file && from.start == self.code.start)
     }
 
     fn bias(&self, image: &Image) -> Option<u64> {

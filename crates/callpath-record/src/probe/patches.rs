@@ -13,6 +13,7 @@ use callpath_target::{Edits, Maps, NewMemory, Pid, TargetError, Write, read_memo
 
 use crate::error::RecordError;
 use crate::events::Probed;
+use crate::moved::MovedCode;
 use crate::probe::chooser::Chooser;
 use crate::probe::halt::halt;
 use crate::probe::inject::Injected;
@@ -57,6 +58,8 @@ struct Planned {
     /// What is written into new memory.
     code: Vec<Write>,
     functions: Vec<InFunction>,
+    /// Where the new code belongs.
+    moved: MovedCode,
     /// The code at home of what is probed, ascending.
     homes: Vec<Range<LinkAddr>>,
 }
@@ -180,11 +183,11 @@ impl<'o> Probes<'o> {
         let (threads, mut functions, homes) = loop {
             let planned = self.plan(found, pid, injected)?;
             recorder.serve();
-            let Some(Planned { memory, code, functions, homes }) = planned else { return Ok(0) };
+            let Some(Planned { memory, code, functions, moved, homes }) = planned else { return Ok(0) };
             let jumps = functions.iter().flat_map(|function| function.jumps.iter().cloned());
             let edits = Edits { memory: vec![memory], writes: code.into_iter().chain(jumps).collect() };
             places += 1;
-            match self.apply(&edits, pid) {
+            match self.apply(&edits, pid, (recorder, moved)) {
                 Ok(threads) => break (threads, functions, homes),
                 // The program, or another probe, has mapped something there meanwhile.
                 Err(error) if places < PLACES && is_taken(&error) => {}
@@ -218,7 +221,7 @@ impl<'o> Probes<'o> {
                 self.refused.push(refused);
             }
         }
-        let ProbedModule { changes, functions, end, homes, .. } = planned;
+        let ProbedModule { changes, functions, end, moved, homes, .. } = planned;
         if functions.is_empty() {
             return Ok(None);
         }
@@ -233,15 +236,24 @@ impl<'o> Probes<'o> {
         });
         let functions = functions.collect();
         let memory = NewMemory::Code { at: RunAddr(place), len_bytes: run(end).0.saturating_sub(place) };
-        Ok(Some(Planned { memory, code, functions, homes }))
+        let moved = MovedCode::of_module(loaded.mapped(*bias), moved);
+        Ok(Some(Planned { memory, code, functions, moved, homes }))
     }
 
-    /// Makes the changes in a process that stands still meanwhile. Returns its threads as they stood.
-    fn apply(&mut self, edits: &Edits<'static>, pid: Pid) -> Result<Vec<Standing>, RecordError> {
+    /// Makes the changes in a process that stands still meanwhile, up to when its load map says where the new code
+    /// belongs. Returns its threads as they stood.
+    fn apply(
+        &mut self,
+        edits: &Edits<'static>,
+        pid: Pid,
+        (recorder, moved): (&mut Recorder<'_>, MovedCode),
+    ) -> Result<Vec<Standing>, RecordError> {
         let halted = halt(pid)?;
         halted.move_out(&changed(edits), |_| None)?;
         let threads = standing(&halted)?;
         halted.apply(edits)?;
+        recorder.shared.moved.push(moved);
+        recorder.refresh_map(pid, Duration::ZERO);
         self.stops.push(halted.release()?);
         Ok(threads)
     }
@@ -309,8 +321,9 @@ impl<'o> Probes<'o> {
             let Some(module) = self.modules.get_mut(number) else { continue };
             let InModule { loaded, functions } = module;
             let meant = functions.iter_mut().filter(|function| function.is_in && is_meant(loaded, function.entry));
-            let mut writes = Vec::new();
+            let (mut writes, mut entries) = (Vec::new(), Vec::new());
             for function in meant {
+                entries.push(function.entry);
                 writes.extend(function.jumps.iter().cloned());
                 function.is_in = false;
                 count += 1;
@@ -320,6 +333,9 @@ impl<'o> Probes<'o> {
             }
             let edits = Edits { memory: Vec::new(), writes };
             let loaded = loaded.clone();
+            for moved in recorder.shared.moved.iter_mut().filter(|moved| loaded.is_home_of(moved)) {
+                moved.take_out(&entries);
+            }
             for &pid in &pids {
                 match undo(recorder, pid, &loaded, &edits) {
                     Ok(stop) => self.stops.extend(stop),
@@ -333,7 +349,7 @@ impl<'o> Probes<'o> {
 
 /// Puts back what stood in a module, if it is there. Returns how long the process stood still.
 fn undo(
-    recorder: &Recorder<'_>,
+    recorder: &mut Recorder<'_>,
     pid: Pid,
     loaded: &Loaded,
     edits: &Edits<'static>,
@@ -346,6 +362,7 @@ fn undo(
     let halted = halt(pid)?;
     halted.move_out(&changed(edits), |_| None)?;
     halted.undo(edits)?;
+    recorder.refresh_map(pid, Duration::ZERO);
     Ok(Some(halted.release()?))
 }
 

@@ -3,6 +3,7 @@
 use callpath_format::address::LinkAddr;
 
 use super::patch::DirectBranch;
+use super::plan::Rax;
 use super::refusal::{Reason, Refusal};
 use crate::{encode, encoding};
 
@@ -38,6 +39,8 @@ pub(super) struct Assembler {
     labels: Vec<Option<u32>>,
     /// From which offsets on rsp is lower than the program has it, and by how many bytes.
     lowered: Vec<(u32, u32)>,
+    /// From which offsets on the program's value of rax is where.
+    rax: Vec<(u32, Rax)>,
     /// Constants that are written behind the code, with the labels of their places.
     words: Vec<(usize, u64)>,
 }
@@ -45,8 +48,8 @@ pub(super) struct Assembler {
 impl Assembler {
     /// `base`: the address where the code will lie.
     pub(super) fn new(base: u64) -> Assembler {
-        let (code, distances, labels, lowered, words) = Default::default();
-        Assembler { base, code, distances, labels, lowered, words }
+        let (code, distances, labels, lowered, rax, words) = Default::default();
+        Assembler { base, code, distances, labels, lowered, rax, words }
     }
 
     /// Where the next byte comes.
@@ -115,6 +118,16 @@ impl Assembler {
     /// From here on rsp is so many bytes lower than the program has it.
     pub(super) fn set_lowered(&mut self, bytes: u32) {
         self.lowered.push((self.offset(), bytes));
+    }
+
+    /// From here on the program's value of rax is there.
+    pub(super) fn set_rax(&mut self, is: Rax) {
+        self.rax.push((self.offset(), is));
+    }
+
+    /// By ascending offset: from there on the program's value of rax is where.
+    pub(super) fn take_rax(&mut self) -> Vec<(u32, Rax)> {
+        std::mem::take(&mut self.rax)
     }
 
     /// By ascending offset: from there on rsp is so many bytes lower than the program has it.

@@ -10,7 +10,7 @@ use super::body::{Body, Step};
 use super::calls;
 use super::inserted::{self, Spot};
 use super::patch::DirectBranch;
-use super::plan::{Place, Plan};
+use super::plan::{Place, Plan, Rax};
 use super::refusal::{Reason, Refusal};
 use crate::encoding;
 use crate::graph::EdgeKind;
@@ -25,6 +25,12 @@ pub(super) struct Copy {
     pub(super) origins: Vec<(u32, LinkAddr)>,
     /// By ascending offset: by how many bytes rsp is lower from there on.
     pub(super) lowered: Vec<(u32, u32)>,
+    /// By ascending offset: where the value of rax is from there on.
+    pub(super) rax: Vec<(u32, Rax)>,
+    /// From this offset on, code lies out of the order of what it leads to.
+    pub(super) out_of_order: u32,
+    /// Calls that are made like the original does: the offset where each comes back, and where it comes back at home.
+    pub(super) returns: Vec<(u32, LinkAddr)>,
     pub(super) direct_jumps: Vec<DirectBranch>,
     /// Offset of the copy of each instruction with what is inserted before it, by its address.
     places: FxHashMap<u64, u32>,
@@ -67,8 +73,9 @@ struct Stub {
 impl Copy {
     pub(super) fn new(source: &Source<'_, '_, '_>, at: LinkAddr) -> Result<Copy, Refusal> {
         let Source { body, plan, .. } = source;
-        let (code, origins, lowered, direct_jumps, places, arrivals) = Default::default();
-        let mut copy = Copy { at, code, origins, lowered, direct_jumps, places, arrivals };
+        let (code, origins, lowered, rax, out_of_order) = Default::default();
+        let (returns, direct_jumps, places, arrivals) = Default::default();
+        let mut copy = Copy { at, code, origins, lowered, rax, out_of_order, returns, direct_jumps, places, arrivals };
         let mut out = Assembler::new(at.0);
         let mut stubs: Vec<Stub> = Vec::new();
         for (number, steps) in body.blocks.iter().enumerate() {
@@ -96,9 +103,12 @@ impl Copy {
                     None if source.in_copy.contains(&step.at) => calls::write_copied(&mut out, step),
                     None => write(&mut out, step, to),
                 }
-                if source.in_copy.contains(&step.at) && !plan.at(Place::AfterCall(origin)).is_empty() {
-                    copy.origins.push((out.offset(), LinkAddr(step.end())));
-                    source.insert(&mut out, Place::AfterCall(origin), LinkAddr(step.end()))?;
+                if source.in_copy.contains(&step.at) {
+                    copy.returns.push((out.offset(), LinkAddr(step.end())));
+                    if !plan.at(Place::AfterCall(origin)).is_empty() {
+                        copy.origins.push((out.offset(), LinkAddr(step.end())));
+                        source.insert(&mut out, Place::AfterCall(origin), LinkAddr(step.end()))?;
+                    }
                 }
             }
             // Behind the instructions that could be read.
@@ -119,6 +129,7 @@ impl Copy {
                 out.jump(Target::Copied(end));
             }
         }
+        copy.out_of_order = out.offset();
         for Stub { edge: (from, to), label } in stubs {
             copy.origins.push((out.offset(), LinkAddr(to)));
             out.set_label(label);
@@ -128,6 +139,7 @@ impl Copy {
         copy.write_arrivals(source, &mut out)?;
         out.write_words();
         copy.lowered = out.take_lowered();
+        copy.rax = out.take_rax();
         (copy.code, copy.direct_jumps) = out.finish(|address| copy.places.get(&address).copied())?;
         Ok(copy)
     }

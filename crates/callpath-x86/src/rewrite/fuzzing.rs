@@ -2,14 +2,11 @@
 
 use callpath_format::address::LinkAddr;
 
-use super::{Cell, DirectBranch, Operation, Place, Plan, Rewriter, Rewritten, exits};
+use super::{Cell, Operation, Place, Plan, Rewriter, Rewritten, exits};
 use crate::encoding::{JUMP_BYTES, SHORT_JUMP_BYTES};
 use crate::graph::{ModuleFlow, ProcedureGraph, with_any_bytes};
 use crate::instruction::{Control, Listing};
 use crate::liveness::{Convention, Liveness};
-
-/// The length of a call of one address, bytes.
-const CALL_BYTES: u64 = 5;
 
 /// For fuzzing: copies of any bytes, bare and with code inserted, keep what [`Rewritten`] promises.
 #[doc(hidden)]
@@ -76,9 +73,9 @@ fn check(graph: &ProcedureGraph, copy: &Rewritten) {
     assert!(copy.origins.iter().all(|&(offset, _)| u64::from(offset) <= len));
     assert!(copy.lowered.is_sorted_by_key(|lowered| lowered.0));
     assert!(copy.lowered.last().is_none_or(|last| last.1 == 0), "rsp is put back");
-    assert!(copy.in_copy.iter().all(|call| !copy.from_copy.contains(call)));
-    let kept = |call: &DirectBranch| LinkAddr(call.end.0.wrapping_sub(CALL_BYTES));
-    assert!(copy.direct_calls.iter().all(|call| copy.in_copy.binary_search(&kept(call)).is_err()));
+    assert!(copy.returns.is_sorted_by_key(|back| back.0) && copy.returns.iter().all(|back| u64::from(back.0) <= len));
+    // A call is made in one of both places.
+    assert!(copy.direct_calls.iter().all(|call| copy.returns.iter().all(|back| back.1 != call.end)));
     // What is written and what is left over is apart.
     let patched = copy.patches.iter().map(|patch| (patch.at.0, patch.at.0 + patch.new.len() as u64));
     let unused = copy.unused.iter().map(|unused| (unused.start.0, unused.end.0));

@@ -301,7 +301,6 @@ impl Layout {
         }
         let (unused, entry, at_home) = (self.unused(), body.entry(), self.at_home);
         let from_copy = self.from_copy.iter().copied().map(LinkAddr).collect();
-        let in_copy = self.in_copy.iter().copied().map(LinkAddr).collect();
         let direct = |step: &&Step<'_>| {
             let is_direct = step.motion == Motion::Call && step.instruction.control() == Control::Call;
             is_direct && self.kept.contains_key(&step.at)
@@ -310,7 +309,7 @@ impl Layout {
         let direct_calls =
             calls.map(|call| DirectBranch { end: LinkAddr(call.end()), target: LinkAddr(call.target()) }).collect();
         let entered_at = copy.of(entry.0).map_or(entry, LinkAddr);
-        let Copy { at, code, origins, lowered, direct_jumps, .. } = copy;
+        let Copy { at, code, origins, lowered, rax, out_of_order, returns, direct_jumps, .. } = copy;
         Ok(Rewritten {
             entry,
             at,
@@ -319,13 +318,15 @@ impl Layout {
             unused,
             origins,
             lowered,
+            rax,
+            out_of_order,
+            returns,
             detours,
             entered_at,
             direct_calls,
             direct_jumps,
             at_home,
             from_copy,
-            in_copy,
         })
     }
 

@@ -5,7 +5,7 @@
 use callpath_format::address::LinkAddr;
 
 use super::assembler::{Assembler, Target};
-use super::plan::{Cell, Operation, Plan};
+use super::plan::{Cell, Operation, Plan, Rax};
 use super::refusal::{Reason, Refusal};
 use crate::encode::{self, Encoded, Register, Word};
 use crate::liveness::LiveSet;
@@ -69,6 +69,7 @@ fn call(out: &mut Assembler, routine: LinkAddr, spot: Spot) -> Result<(), Refusa
     if keeps_flags && keeps_rax {
         out.bytes(&encode::PUSH_RAX);
         out.set_lowered(zone_bytes + WORD_BYTES);
+        out.set_rax(Rax::OnStack);
     }
     if keeps_flags {
         out.bytes(&encode::FLAGS_TO_AX);
@@ -80,6 +81,7 @@ fn call(out: &mut Assembler, routine: LinkAddr, spot: Spot) -> Result<(), Refusa
     if keeps_flags && keeps_rax {
         out.bytes(&encode::POP_RAX);
         out.set_lowered(zone_bytes);
+        out.set_rax(Rax::InPlace);
     }
     if has_red_zone {
         out.bytes(&encode::add_without_flags(RSP, RED_ZONE_BYTES.into()));
@@ -115,14 +117,16 @@ impl Scratch {
         if let Some(register) = free {
             return Some(Scratch { register, waits: None });
         }
-        let (register, cell) = (SCRATCH[0], plan.spill()?);
+        let (register, cell) = (RAX, plan.spill()?);
         put(out, encode::store(register, word(cell)), cell);
+        out.set_rax(Rax::InCell);
         Some(Scratch { register, waits: Some(cell) })
     }
 
     fn give_back(self, out: &mut Assembler) {
         if let Some(cell) = self.waits {
             put(out, encode::load(self.register, word(cell)), cell);
+            out.set_rax(Rax::InPlace);
         }
     }
 }

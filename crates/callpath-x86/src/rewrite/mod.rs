@@ -45,9 +45,9 @@ pub use callee::{Callee, callee};
 pub use find_object::{KnownCode, find_object};
 pub use fuzzing::fuzz_rewrite;
 pub use patch::{DirectBranch, Patch};
-pub use plan::{Cell, Operation, Place, Plan};
+pub use plan::{Cell, Operation, Place, Plan, Rax};
 pub use refusal::{Reason, Refusal};
-pub use thunk::{THUNK_LEN_BYTES, thunk};
+pub use thunk::{THUNK_LEN_BYTES, THUNK_PUSH_BYTES, thunk};
 
 use crate::encoding;
 use crate::graph::{ModuleFlow, ProcedureGraph};
@@ -94,6 +94,14 @@ pub struct Rewritten {
     /// By ascending offset in the copy: from there on rsp is so many bytes lower than at the instruction at home that
     /// stands there: while a routine is called ([`Operation::Call`]), and before the jump of a call in `from_copy`.
     pub lowered: Vec<(u32, u32)>,
+    /// By ascending offset: from there on, where the value is that rax has at the instruction at home that stands there.
+    pub rax: Vec<(u32, Rax)>,
+    /// From this offset on, code lies out of the order of what it leads to: stubs of edges, and what is inserted where
+    /// control comes from home.
+    pub out_of_order: u32,
+    /// Calls that the copy makes with return addresses of its own ([`Plan::call_in_copy`]): the offset where each comes back, ascending, and
+    /// where it comes back at home.
+    pub returns: Vec<(u32, LinkAddr)>,
     /// Springboards that do not lie where they are entered, and the instruction to whose copy they lead.
     pub detours: Vec<(LinkAddr, LinkAddr)>,
     /// Where a call of the procedure continues in the copy.
@@ -107,9 +115,6 @@ pub struct Rewritten {
     pub at_home: u32,
     /// Calls that the copy makes with the return address at home, ascending: at home they would leave no room.
     pub from_copy: Vec<LinkAddr>,
-    /// Calls that the copy makes like the original does, ascending ([`Plan::call_in_copy`]): what they return to is in
-    /// the copy.
-    pub in_copy: Vec<LinkAddr>,
 }
 
 impl Rewritten {
@@ -147,6 +152,11 @@ impl Rewritten {
     /// By how many bytes rsp is lower at an address of the copy than at the instruction at home that stands there.
     pub fn lowered_by(&self, address: LinkAddr) -> u32 {
         self.offset_of(address).and_then(|offset| at_offset(&self.lowered, offset)).unwrap_or(0)
+    }
+
+    /// Where the value of rax is at an address of the copy.
+    pub fn rax_at(&self, address: LinkAddr) -> Rax {
+        self.offset_of(address).and_then(|offset| at_offset(&self.rax, offset)).unwrap_or(Rax::InPlace)
     }
 
     fn offset_of(&self, address: LinkAddr) -> Option<u64> {

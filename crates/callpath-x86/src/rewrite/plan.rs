@@ -43,6 +43,17 @@ pub enum Operation {
     OverwriteDead,
 }
 
+/// Where the value of rax is while inserted code runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Rax {
+    /// In rax.
+    InPlace,
+    /// In the word that rsp points at.
+    OnStack,
+    /// In the plan's spill cell.
+    InCell,
+}
+
 /// All that is inserted into one procedure.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {

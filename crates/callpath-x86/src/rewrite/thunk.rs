@@ -14,6 +14,9 @@ const VALUE: usize = 16;
 /// The length of a thunk, bytes.
 pub const THUNK_LEN_BYTES: u64 = 24;
 
+/// From this offset on, a thunk that pushes a value has pushed it.
+pub const THUNK_PUSH_BYTES: u64 = LEN_BYTES;
+
 /// The code of a thunk at `at`, which jumps to the address that is stored at `target`, within 2 GB. `pushed`: a value
 /// that it pushes first. `None`: `target` is too far away.
 pub fn thunk(at: LinkAddr, pushed: Option<u64>, target: LinkAddr) -> Option<[u8; THUNK_LEN_BYTES as usize]> {
