@@ -174,6 +174,13 @@ fn print_copies(relocation: &Relocation, list: bool) {
         made().map(|made| made.copy.returns.len()).sum::<usize>(),
         made().map(|made| made.copy.from_copy.len()).sum::<usize>()
     );
+    for (module, at) in &relocation.looking {
+        let module = module.display();
+        eprintln!(
+            "relocate: calls through pointers stay: one may be of {module}+{:#x}, which looks where it was called from",
+            at.0
+        );
+    }
     for (reason, count) in &reasons {
         eprintln!("relocate: refused {count}: {reason}");
     }

@@ -129,6 +129,9 @@ pub struct Relocation {
     pub planning: Duration,
     /// The number of procedures that could be copied, of all modules so far.
     seen: usize,
+    /// Procedures that look where they were called from, and may be called through pointers: as long as there is one, calls
+    /// through pointers are made at home. Modules and first instructions.
+    pub looking: Vec<(PathBuf, LinkAddr)>,
     /// Where the routine lies that unwinders ask.
     routine: Option<Range<RunAddr>>,
 }
@@ -150,7 +153,7 @@ impl Relocation {
         stepper.run_to_entry()?;
         let mut images = Images::default();
         let loaded = images.modules(&Maps::read(stepper.pid())?, Path::new(VDSO)).modules;
-        let mut relocation = Relocation { stepper, modules: Vec::new(), planning: Duration::ZERO, seen: 0, routine: None };
+        let mut relocation = Relocation { stepper, modules: Vec::new(), planning: Duration::ZERO, seen: 0, looking: Vec::new(), routine: None };
         let analysed: Vec<(Module, Analysed)> = loaded
             .into_iter()
             .filter_map(|module| images.get(&module.path).map(|image| (module, Analysed::new(image))))
@@ -159,6 +162,9 @@ impl Relocation {
         let begun = Instant::now();
         let users = (options.calls == Calls::Copy && unwinders_can_be_told(&all)).then(|| ReturnUsers::of(&all));
         relocation.planning += begun.elapsed();
+        let looking = users.iter().flat_map(|users| &users.reached_by_pointers);
+        let with_path = |&(index, at): &(usize, LinkAddr)| Some((analysed.get(index)?.0.path.clone(), at));
+        relocation.looking = looking.filter_map(with_path).collect();
         let mut known = Vec::new();
         for (index, (loaded, module)) in analysed.iter().enumerate() {
             if is_copied(&loaded.path, options) {

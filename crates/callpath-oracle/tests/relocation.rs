@@ -447,6 +447,8 @@ fn every_instruction_is_unwound() {
         };
         let looked = unwinding::check(start, &Options::default(), most);
         assert!(looked.copies > 3_000 && looked.springboards > 100 && looked.ours == 0, "{arguments:?}: {looked:?}");
+        let looked = unwinding::check(start, &Options { calls: Calls::Copy, ..Options::default() }, most);
+        assert!(looked.copies > 3_000 && looked.ours == 0, "{arguments:?}: {looked:?}");
         let looked = unwinding::check(start, &Options { routine: true, ..Options::default() }, most);
         assert!(
             looked.copies > 500 && looked.springboards > 20 && looked.ours > looked.copies,

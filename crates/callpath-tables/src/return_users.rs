@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
-use callpath_format::recipe::{Cfa, Recipe};
+use callpath_format::recipe::Cfa;
 use callpath_format::register::Reg;
 use callpath_image::elf::ImageKind;
 use callpath_image::exports::Exports;
@@ -181,18 +181,10 @@ impl OfModule {
             is_any_taken: false,
             is_exact: true,
         });
-        // It is not called.
-        let is_outermost = |code: &Range<LinkAddr>| {
-            let range = frames.ranges.iter().find(|range| range.code == *code);
-            let rows = range.map_or(&[][..], |range| frames.rows_of(range));
-            !rows.is_empty() && rows.iter().all(|row| frames.recipes.get(row.recipe as usize) == Some(&Recipe::OUTERMOST))
+        let starts = |found: Vec<usize>| -> FxHashSet<LinkAddr> {
+            found.into_iter().filter_map(|index| procedures.get(index)).map(|code| code.start).collect()
         };
-        let starts = |found: Vec<usize>| {
-            let ranges = found.into_iter().filter_map(|index| procedures.get(index));
-            ranges.filter(|code| !is_outermost(code)).map(|code| code.start).collect()
-        };
-        let perhaps = found.indirect_tail_callers.into_iter().filter_map(|index| Some(procedures.get(index)?.start)).collect();
-        let users = starts(found.return_address_users);
+        let (users, perhaps) = (starts(found.return_address_users), starts(found.indirect_tail_callers));
         OfModule { procedures, users, perhaps }
     }
 

@@ -252,7 +252,11 @@ fn reads(bytes: &[u8], frame: &Frame, is_exact: bool) -> bool {
             is_ambiguous = true;
         }
     }
-    is_ambiguous && decoded(bytes).any(|it| word.is_read_by(&it))
+    // Behind a switch to another stack, the frame does not say where the return address is.
+    let has_switched = |it: &Instruction| {
+        is_exact && frame.base == Reg::RSP && (it.copies_to_stack_pointer() || it.loads_stack_pointer())
+    };
+    is_ambiguous && decoded(bytes).take_while(|it| !has_switched(it)).any(|it| word.is_read_by(&it))
 }
 
 /// The instructions in `bytes`, one behind the other; where there is none, from the next byte on.
@@ -413,6 +417,9 @@ mod tests {
         // mov rcx, rsp; mov rax, [rcx]. The same, [rcx + 8]: that is not the return address.
         assert!(uses(&[0x48, 0x89, 0xe1, 0x48, 0x8b, 0x01], Reg::RSP, 8, true));
         assert!(!uses(&[0x48, 0x89, 0xe1, 0x48, 0x8b, 0x41, 0x08], Reg::RSP, 8, true));
+        // mov rsp, rbx; mov rdi, [rsp]: on another stack.
+        let switches = [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24];
+        assert!(uses(&switches, Reg::RSP, 8, false) && !uses(&switches, Reg::RSP, 8, true));
         // mov eax, [rcx + 0x24048b48]: a search finds mov rax, [rsp] in it.
         let inside = [0x8b, 0x81, 0x48, 0x8b, 0x04, 0x24];
         assert!(uses(&inside, Reg::RSP, 8, false) && !uses(&inside, Reg::RSP, 8, true));
