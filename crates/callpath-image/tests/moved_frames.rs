@@ -32,8 +32,7 @@ fn check(path: &Path) -> (usize, usize) {
     let file = ModuleFile::new(Arc::new(Image::read(path).unwrap()));
     let frames = file.call_frames();
     let movable = MovableFrames::of(&file);
-    let spoken: Vec<&FrameRange> =
-        frames.ranges.iter().filter(|range| movable.speak_of(range.code.start)).collect();
+    let spoken: Vec<&FrameRange> = frames.ranges.iter().filter(|range| movable.speak_of(range.code.start)).collect();
     let code: Vec<MovedCode> = spoken
         .iter()
         .map(|range| {
@@ -130,8 +129,11 @@ fn where_rsp_is_lower_the_frame_is_farther() {
     };
     let range = frames.ranges.iter().find(is_simple).unwrap();
     let origin = range.code.start;
-    let pieces = [(0, 0), (4, 136), (20, 0)]
-        .map(|(offset, lowered_bytes)| Piece { at: LinkAddr(moved(origin).0 + offset), origin, lowered_bytes });
+    let pieces = [(0, 0), (4, 136), (20, 0)].map(|(offset, lowered_bytes)| Piece {
+        at: LinkAddr(moved(origin).0 + offset),
+        origin,
+        lowered_bytes,
+    });
     let end = LinkAddr(moved(origin).0 + 30);
     let written = movable.write(&[MovedCode { pieces: pieces.to_vec(), end }], AT).unwrap();
     let executable = [moved(origin)..end];
@@ -143,11 +145,8 @@ fn where_rsp_is_lower_the_frame_is_farther() {
         code: &executable,
         ..CfiInput::default()
     });
-    let cfas: Vec<(u64, Cfa)> = read
-        .rows
-        .iter()
-        .map(|row| (row.start.0 - moved(origin).0, read.recipes[row.recipe as usize].cfa))
-        .collect();
+    let cfas: Vec<(u64, Cfa)> =
+        read.rows.iter().map(|row| (row.start.0 - moved(origin).0, read.recipes[row.recipe as usize].cfa)).collect();
     let above = |disp| Cfa::Register { reg: Reg::RSP, disp };
     assert_eq!(cfas, [(0, above(8)), (4, above(144)), (20, above(8))]);
 }

@@ -35,8 +35,8 @@ pub(crate) fn replace(
     let place = Maps::read(pid)?.free_near(loaded.start()..loaded.end(), ROOM).ok_or_else(no_room)?;
     let run = |address: LinkAddr| RunAddr(address.0.wrapping_add(loaded.bias));
     let link = |address: u64| RunAddr(address).to_link(loaded.bias);
-    let copy = copy_one(module, entry, link(place))
-        .map_err(|refusal| OracleError::NotMoved { name: FIND_OBJECT, refusal })?;
+    let copy =
+        copy_one(module, entry, link(place)).map_err(|refusal| OracleError::NotMoved { name: FIND_OBJECT, refusal })?;
     let routine_at = (place + copy.code.len() as u64).next_multiple_of(16);
     let routine = find_object(RunAddr(routine_at), run(copy.entered_at), known).ok_or_else(no_room)?;
     let end = routine_at + routine.len() as u64;

@@ -17,8 +17,8 @@
 
 pub mod code_kind;
 mod error;
-mod find_object;
 pub mod exam;
+mod find_object;
 mod instruction;
 pub mod listing;
 pub mod modules;

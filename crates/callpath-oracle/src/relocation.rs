@@ -153,7 +153,14 @@ impl Relocation {
         stepper.run_to_entry()?;
         let mut images = Images::default();
         let loaded = images.modules(&Maps::read(stepper.pid())?, Path::new(VDSO)).modules;
-        let mut relocation = Relocation { stepper, modules: Vec::new(), planning: Duration::ZERO, seen: 0, looking: Vec::new(), routine: None };
+        let mut relocation = Relocation {
+            stepper,
+            modules: Vec::new(),
+            planning: Duration::ZERO,
+            seen: 0,
+            looking: Vec::new(),
+            routine: None,
+        };
         let analysed: Vec<(Module, Analysed)> = loaded
             .into_iter()
             .filter_map(|module| images.get(&module.path).map(|image| (module, Analysed::new(image))))

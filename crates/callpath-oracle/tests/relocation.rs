@@ -85,12 +85,15 @@ fn what_unwinds_passes_calls_in_copies() {
         &["-O0", "-pthread", "-std=c++17", "-w"],
         &["-Os", "-pthread", "-std=c++14", "-w", "-static-libgcc", "-no-pie", "-fno-omit-frame-pointer"],
     ];
-    let mut programs: Vec<PathBuf> =
-        gcc.iter().map(|options| compile("g++", "relocation/unwinds.cpp", options, directory.path())).collect();
-    programs.push(compile("rustc", "relocation/panics.rs", &["-O"], directory.path()));
-    for program in programs {
-        check_all(&[program.to_str().unwrap()]);
+    for options in gcc {
+        let program = compile("g++", "relocation/unwinds.cpp", options, directory.path());
+        for calls in [Calls::Home, Calls::Copy] {
+            let relocation = check(&[program.to_str().unwrap()], &Options { calls, ..Options::default() });
+            assert_eq!(calls_in_copies(&relocation) > 3000, calls == Calls::Copy, "{options:?}");
+        }
     }
+    let program = compile("rustc", "relocation/panics.rs", &["-O"], directory.path());
+    check_all(&[program.to_str().unwrap()]);
 }
 
 /// backtrace() and an unwinder's own walk give as many frames as bare, the same ones: where a frame is in a copy, it is
@@ -106,8 +109,7 @@ fn a_walk_finds_the_same_frames_in_copies() {
         frames.map(|frame| u64::from_str_radix(frame, 16).unwrap()).collect()
     };
     // Both without randomised addresses.
-    let mut bare =
-        Stepper::start(command(&arguments, &directory.path().join("bare")), StepOptions::default()).unwrap();
+    let mut bare = Stepper::start(command(&arguments, &directory.path().join("bare")), StepOptions::default()).unwrap();
     let pid = bare.pid();
     bare.run_to_entry().unwrap();
     let mut signal = 0;
@@ -130,7 +132,11 @@ fn a_walk_finds_the_same_frames_in_copies() {
         match copies.stands(RunAddr(found - 1)) {
             Stands::Copy(call) => {
                 in_copies += 1;
-                assert!((call.0 + 1..call.0 + 9).contains(expected), "{found:x}: behind {:x}, not {expected:x}", call.0);
+                assert!(
+                    (call.0 + 1..call.0 + 9).contains(expected),
+                    "{found:x}: behind {:x}, not {expected:x}",
+                    call.0
+                );
             }
             _ => assert_eq!(found, expected),
         }
@@ -361,7 +367,9 @@ fn check_in_step(arguments: &[&str], options: &Options, most: u64) -> u64 {
         let stands = loop {
             let stands = copies.stands(RunAddr(registers.rip));
             match stands {
-                Stands::Copy(origin) if origin.0 == expected.rip && !is_made_at_home(&bare, &copies, origin) => break stands,
+                Stands::Copy(origin) if origin.0 == expected.rip && !is_made_at_home(&bare, &copies, origin) => {
+                    break stands;
+                }
                 Stands::Home if registers.rip == expected.rip => break stands,
                 _ => assert!(copies.step().unwrap().is_some(), "{arguments:?} ended at step {step}"),
             }

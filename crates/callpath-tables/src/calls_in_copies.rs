@@ -61,7 +61,9 @@ impl<'m> CallsInCopies<'m> {
             Some(Callee::At(address)) => match self.stubs.get(&address) {
                 Some(name) => self.users.named_may_look(name),
                 // What such a stub stands for is chosen when the module is loaded.
-                None if self.stub_sections.iter().any(|stubs| stubs.contains(&address)) => self.users.unknown_may_look(),
+                None if self.stub_sections.iter().any(|stubs| stubs.contains(&address)) => {
+                    self.users.unknown_may_look()
+                }
                 None => self.users.may_look(self.index, address),
             },
             Some(Callee::Through(word)) => match self.slots.get(&word) {

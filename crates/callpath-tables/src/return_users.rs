@@ -43,7 +43,8 @@ impl ReturnUsers {
     /// Of all modules of a process.
     pub fn of(modules: &[&Module]) -> ReturnUsers {
         let exports: Vec<Exports> = modules.iter().map(|module| Exports::of(module.image())).collect();
-        let mut found = ReturnUsers { modules: modules.iter().map(|_| OfModule::default()).collect(), ..Self::default() };
+        let mut found =
+            ReturnUsers { modules: modules.iter().map(|_| OfModule::default()).collect(), ..Self::default() };
         for (name, export) in exports.iter().flat_map(Exports::names) {
             *found.exported.entry(name.to_owned()).or_default() |= export.chooses;
         }

@@ -105,8 +105,6 @@ impl Transfer {
     const ANYTHING: Transfer = Transfer { reads: LiveSet::ALL, passes: LiveSet::ALL };
     /// The end of a procedure.
     const RETURN: Transfer = Transfer { reads: LiveSet::of_general(&[RSP]), passes: LiveSet::ALL };
-    /// A call that does not return. It may throw: a caller's landing pad finds there what nothing here has saved.
-    const THROW: Transfer = Transfer { reads: PRESERVED, passes: PRESERVED };
     /// A call of code that follows the ABI.
     const ABI: Transfer = Transfer { reads: ARGUMENTS, passes: PRESERVED };
 
@@ -320,8 +318,7 @@ impl<'g> Liveness<'g> {
             Terminator::Branch => beside,
             Terminator::TailCall(None) => self.unknown_call().before(Transfer::RETURN),
             Terminator::Unresolved | Terminator::RunsOut | Terminator::SharedTail(_) => Transfer::ANYTHING,
-            Terminator::Trap => Transfer::NOTHING,
-            Terminator::NoReturnCall => Transfer::THROW,
+            Terminator::Trap | Terminator::NoReturnCall => Transfer::NOTHING,
             // There may be more entries than were found.
             Terminator::Switch(table)
                 if graph.tables.get(table as usize).is_none_or(|table| table.end == TableEnd::Contents) =>

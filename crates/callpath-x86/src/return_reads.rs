@@ -76,8 +76,8 @@ pub struct ReturnAddressUsers {
 pub fn find(input: &Input<'_>) -> ReturnAddressUsers {
     let mut uses_return_address = vec![false; input.procedures.len()];
     let mut is_indirect_tail_caller = uses_return_address.clone();
-    let is_any_taken =
-        input.is_any_taken || !input.is_exact && input.code.iter().any(|(at, bytes)| loads_any(bytes, *at, input.slots));
+    let is_any_taken = input.is_any_taken
+        || !input.is_exact && input.code.iter().any(|(at, bytes)| loads_any(bytes, *at, input.slots));
     let is_stub = |at: LinkAddr| input.stubs.iter().any(|stubs| stubs.contains(&at));
     for frame in input.frames.iter().filter(|frame| !is_stub(frame.code.start)) {
         let (Some(bytes), Some(index)) = (input.bytes(&frame.code), input.procedure_of(frame.code.start)) else {
@@ -85,7 +85,8 @@ pub fn find(input: &Input<'_>) -> ReturnAddressUsers {
         };
         is_indirect_tail_caller[index] |=
             frame.is_at_entry() && goes_anywhere(bytes, frame.code.start, input.known_slots);
-        uses_return_address[index] |= input.reads(bytes, frame, index) || is_any_taken && is_indirect_tail_caller[index];
+        uses_return_address[index] |=
+            input.reads(bytes, frame, index) || is_any_taken && is_indirect_tail_caller[index];
     }
     let mut user_stubs = Vec::new();
     for &(start, bytes) in input.code {
@@ -108,8 +109,7 @@ pub fn find(input: &Input<'_>) -> ReturnAddressUsers {
         }
     }
     let mut ways = Ways { last: vec![NO_WAY; input.procedures.len()], all: Vec::new() };
-    let ways_out: Vec<_> =
-        if input.is_exact { input.decoded_ways_out().collect() } else { input.ways_out().collect() };
+    let ways_out: Vec<_> = if input.is_exact { input.decoded_ways_out().collect() } else { input.ways_out().collect() };
     for (from, target) in ways_out {
         if is_stub(target) {
             let reads = user_stubs.iter().any(|at| at.0.wrapping_sub(target.0) <= LONGEST_BEFORE_JUMP_BYTES as u64);

@@ -1,8 +1,8 @@
 //! The rows of a frame description entry, rule by rule as they are written, and the program that says them again.
 
 use callpath_format::address::LinkAddr;
-use gimli::{CfaRule, Encoding, EndianSlice, FrameDescriptionEntry, LittleEndian, Operation, RegisterRule};
 use gimli::{BaseAddresses, EhFrame, UnwindContext, UnwindExpression};
+use gimli::{CfaRule, Encoding, EndianSlice, FrameDescriptionEntry, LittleEndian, Operation, RegisterRule};
 
 use super::bytes::{sleb, uleb};
 

@@ -81,11 +81,14 @@ impl ExceptionTable {
         let (mut out, mut starts, mut distances) = (Vec::new(), Vec::new(), Vec::new());
         for action in &self.actions {
             starts.push(out.len() as u64);
-            sleb(&mut out, match action.clause {
-                Clause::CleanUp => 0,
-                Clause::Catch(index) => i64::from(index) + 1,
-                Clause::OnlyListed(list) => -(list_starts.get(list as usize)? + 1),
-            });
+            sleb(
+                &mut out,
+                match action.clause {
+                    Clause::CleanUp => 0,
+                    Clause::Catch(index) => i64::from(index) + 1,
+                    Clause::OnlyListed(list) => -(list_starts.get(list as usize)? + 1),
+                },
+            );
             distances.push(out.len());
             out.extend([0; WORD_BYTES]);
         }

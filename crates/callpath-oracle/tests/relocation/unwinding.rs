@@ -148,7 +148,11 @@ fn walked(tables: &Tables, program: &Relocation, registers: &libc::user_regs_str
         } else if found.innermost == FrameKey::PROBE {
             found.innermost = located.key;
         } else if let CodePoint::Return(at) = cursor.point {
-            found.returns.push(at.0);
+            // What is behind a call in a copy stands for what is behind the original.
+            found.returns.push(match program.stands(RunAddr(at.0)) {
+                Stands::Copy(origin) => origin.0,
+                Stands::Springboard | Stands::Home => at.0,
+            });
         }
         ControlFlow::Continue(())
     });

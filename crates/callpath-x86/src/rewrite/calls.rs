@@ -46,7 +46,11 @@ pub(super) fn write_copied(out: &mut Assembler, step: &Step<'_>) {
     match (step.instruction.control(), displaced(step)) {
         (Control::Call, _) => out.opcode_to(&encode::CALL, Target::Called(step.target())),
         (_, Some(Displaced { address, .. })) => {
-            out.with_displacement(step.bytes, step.bytes.len().saturating_sub(DISPLACEMENT_BYTES), Target::Fixed(address));
+            out.with_displacement(
+                step.bytes,
+                step.bytes.len().saturating_sub(DISPLACEMENT_BYTES),
+                Target::Fixed(address),
+            );
         }
         _ => out.bytes(step.bytes),
     }

@@ -83,8 +83,10 @@ mod tests {
     fn it_reads_as_it_is_described() {
         let known = KnownCode { start: RunAddr(0x5000), end: RunAddr(0x6000), header: RunAddr(0x5800) };
         let code = find_object(RunAddr(0x1000), RunAddr(0x900), &[known]).expect("it is near");
-        let lines: Vec<String> =
-            listing(&code[..74], LinkAddr(0x1000)).into_iter().map(|line| format!("{:x} {}", line.address.0, line.text)).collect();
+        let lines: Vec<String> = listing(&code[..74], LinkAddr(0x1000))
+            .into_iter()
+            .map(|line| format!("{:x} {}", line.address.0, line.text))
+            .collect();
         assert_eq!(lines.join("\n").replace("qword ptr ", ""), EXPECTED);
         let words: Vec<u64> = code[80..].chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
         assert_eq!(words, [0x5000, 0x6000, 0x5800, 0]);

@@ -40,8 +40,8 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
 
-pub use exits::{Exit, ExitKind, Exits, LeftOut, exits};
 pub use callee::{Callee, callee};
+pub use exits::{Exit, ExitKind, Exits, LeftOut, exits};
 pub use find_object::{KnownCode, find_object};
 pub use fuzzing::fuzz_rewrite;
 pub use patch::{DirectBranch, Patch};
