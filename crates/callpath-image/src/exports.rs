@@ -53,7 +53,7 @@ impl Exports {
     /// All, with their names.
     pub fn names(&self) -> impl Iterator<Item = (&str, Export)> {
         let name = |(_, place): &(u64, Range<usize>)| self.names.get(place.clone()).unwrap_or_default();
-        self.index.iter().map(move |entry| name(entry)).zip(self.exports.iter().copied())
+        self.index.iter().map(name).zip(self.exports.iter().copied())
     }
 
     /// The procedures of this name.

@@ -173,10 +173,10 @@ impl Relocation {
         let with_path = |&(index, at): &(usize, LinkAddr)| Some((analysed.get(index)?.0.path.clone(), at));
         relocation.looking = looking.filter_map(with_path).collect();
         let mut known = Vec::new();
-        for (index, (loaded, module)) in analysed.iter().enumerate() {
-            if is_copied(&loaded.path, options) {
-                let calls = users.as_ref().map(|users| CallsInCopies::of(module, users, index));
-                known.extend(relocation.put_in(loaded.clone(), module, options, calls.as_ref())?);
+        for (index, of_module) in analysed.iter().enumerate() {
+            if is_copied(&of_module.0.path, options) {
+                let calls = users.as_ref().map(|users| CallsInCopies::of(&of_module.1, users, index));
+                known.extend(relocation.put_in(of_module, options, calls.as_ref())?);
             }
         }
         if users.is_some() {
@@ -194,8 +194,7 @@ impl Relocation {
     /// returned.
     fn put_in(
         &mut self,
-        loaded: Module,
-        module: &Analysed,
+        (loaded, module): &(Module, Analysed),
         options: &Options,
         calls: Option<&CallsInCopies<'_>>,
     ) -> Result<Option<KnownCode>, OracleError> {
@@ -313,7 +312,7 @@ impl Relocation {
         let routine = if options.routine { overwriting_routine_parts(link(place)) } else { Vec::new() };
         let moved = Moved::of(&copies).with_routines(routine);
         let memory = RunAddr(place)..RunAddr(place + len);
-        self.modules.push(Relocated { loaded, copies, moved, memory, springboards, counters });
+        self.modules.push(Relocated { loaded: loaded.clone(), copies, moved, memory, springboards, counters });
         Ok(known)
     }
 

@@ -188,22 +188,22 @@ impl<'m> MovableFrames<'m> {
     pub fn write(&self, moved: &[MovedCode], at: LinkAddr) -> Option<MovedFrames> {
         let mut out = Writer { at, bytes: Vec::new(), commons: BTreeMap::new() };
         let stretches: Vec<Stretch<'_>> = moved.iter().flat_map(|code| self.stretches(code)).collect();
-        let mut described: Vec<(Stretch<'_>, Vec<(LinkAddr, Row)>, Option<(Routine, LinkAddr)>)> = Vec::new();
+        let mut described: Vec<Described<'_>> = Vec::new();
         for stretch in stretches {
             let Some(Description { rows, exceptions }) = self.describe(stretch.entry) else { continue };
             let exceptions = match exceptions {
                 Some((routine, table)) => Some((routine, out.table(&stretch, &table)?)),
                 None => None,
             };
-            described.push((stretch, rows, exceptions));
+            described.push(Described { stretch, rows, exceptions });
         }
         out.align();
         let frames = out.next();
         let mut index: Vec<(LinkAddr, LinkAddr)> = Vec::new();
-        for (stretch, rows, exceptions) in &described {
-            let common = out.common(exceptions.map(|(routine, _)| routine))?;
-            index.push((stretch.code.start, out.next()));
-            out.entry(common, stretch, rows, exceptions.map(|(_, table)| table))?;
+        for described in &described {
+            let common = out.common(described.exceptions.map(|(routine, _)| routine))?;
+            index.push((described.stretch.code.start, out.next()));
+            out.entry(common, described)?;
         }
         // The end.
         out.bytes.extend([0; WORD_BYTES as usize]);
@@ -226,6 +226,14 @@ impl<'m> MovableFrames<'m> {
         }
         found
     }
+}
+
+/// A stretch with what is said of it.
+struct Described<'p> {
+    stretch: Stretch<'p>,
+    rows: Vec<(LinkAddr, Row)>,
+    /// The routine and its table, if there is one.
+    exceptions: Option<(Routine, LinkAddr)>,
 }
 
 /// Bytes that are written for an address.
@@ -313,22 +321,17 @@ impl Writer {
     }
 
     /// Writes a frame description entry.
-    fn entry(
-        &mut self,
-        common: LinkAddr,
-        stretch: &Stretch<'_>,
-        rows: &[(LinkAddr, Row)],
-        table: Option<LinkAddr>,
-    ) -> Option<()> {
+    fn entry(&mut self, common: LinkAddr, described: &Described<'_>) -> Option<()> {
+        let Described { stretch, rows, exceptions } = described;
         let back = self.next().0.wrapping_add(WORD_BYTES).wrapping_sub(common.0);
         let length_at = self.begin(u32::try_from(back).ok()?);
         self.distance_to(stretch.code.start)?;
         let len = u32::try_from(stretch.code.end.0.checked_sub(stretch.code.start.0)?).ok()?;
         self.bytes.extend(len.to_le_bytes());
-        match table {
-            Some(table) => {
+        match exceptions {
+            Some((_, table)) => {
                 uleb(&mut self.bytes, WORD_BYTES);
-                self.distance_to(table)?;
+                self.distance_to(*table)?;
             }
             None => uleb(&mut self.bytes, 0),
         }
