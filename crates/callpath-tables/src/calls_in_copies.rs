@@ -92,7 +92,7 @@ pub fn unwinders_can_be_told(modules: &[&Module]) -> bool {
         walks || asks(ITERATE) && !asks(FIND_OBJECT) && !has_unwinder()
     };
     let has_it = |module: &&Module| !Exports::of(module.image()).named(FIND_OBJECT).is_empty();
-    modules.iter().any(|module| has_it(module)) && !modules.iter().any(|module| is_other(module))
+    modules.iter().any(has_it) && !modules.iter().any(is_other)
 }
 
 /// A copy, piece by piece.
