@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use callpath_oracle::relocation::{Count, Options, Relocation, Stands};
+use callpath_oracle::relocation::{Calls, Count, Options, Relocation, Stands};
 use callpath_target::find_program;
 
 use crate::statistics::spread;
@@ -25,6 +25,8 @@ as they are.
   --module TEXT     copy only modules whose path contains TEXT
   --range N-M       copy only procedures number N up to M, counted over all modules: to find one that is copied wrongly
   --keep            leave the original code as it is, but for the jumps
+  --calls WHERE     `home` (the default): the copies' calls are made in the original code; `copy`: in the copies, where
+                    unwinders can be told and the callee does not look where it was called from
   --overwrite       before each block, overwrite all registers and flags that are not live
   --entries         count how often each procedure is entered
   --counts FILE     count how often each block runs, and write count, address and module, a line each. What two threads
@@ -61,6 +63,13 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode
                 options.procedures = Some(from.parse()?..to.parse()?);
             }
             "--keep" => options.keep = true,
+            "--calls" => {
+                options.calls = match &*value()? {
+                    "home" => Calls::Home,
+                    "copy" => Calls::Copy,
+                    other => bail!("--calls takes home or copy, not {other}"),
+                }
+            }
             "--overwrite" => options.overwrite = true,
             "--entries" => options.entries = true,
             "--counts" => counts = Some(value()?),
@@ -158,12 +167,20 @@ fn print_copies(relocation: &Relocation, list: bool) {
     );
     eprintln!(
         "relocate: {from} bytes of code, copies {to}; {} springboards, {} of two jumps; {} instructions stay \
-         besides calls, {} calls are made from copies",
+         besides calls; {} calls are made in copies, {} from copies for want of room",
         made().flat_map(|made| &made.copy.patches).filter(|patch| patch.is_springboard()).count(),
         made().map(|made| made.copy.detours.len()).sum::<usize>(),
         made().map(|made| u64::from(made.copy.at_home)).sum::<u64>(),
+        made().map(|made| made.copy.returns.len()).sum::<usize>(),
         made().map(|made| made.copy.from_copy.len()).sum::<usize>()
     );
+    for (module, at) in &relocation.looking {
+        let module = module.display();
+        eprintln!(
+            "relocate: calls through pointers stay: one may be of {module}+{:#x}, which looks where it was called from",
+            at.0
+        );
+    }
     for (reason, count) in &reasons {
         eprintln!("relocate: refused {count}: {reason}");
     }

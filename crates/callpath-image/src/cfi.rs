@@ -119,7 +119,7 @@ pub struct CfiInput<'a> {
 
 impl<'a> CfiInput<'a> {
     /// `.eh_frame` of an image, without its index.
-    fn of_eh_frame(image: &'a Image, code: &'a [Range<LinkAddr>]) -> CfiInput<'a> {
+    pub(crate) fn of_eh_frame(image: &'a Image, code: &'a [Range<LinkAddr>]) -> CfiInput<'a> {
         let address_of = |name| image.section(name).map(|section| section.addr);
         CfiInput {
             eh_frame: image.eh_frame().map(|eh_frame| (eh_frame.addr, eh_frame.data)),
@@ -132,7 +132,7 @@ impl<'a> CfiInput<'a> {
         }
     }
 
-    fn bases(&self) -> BaseAddresses {
+    pub(crate) fn bases(&self) -> BaseAddresses {
         let mut bases = BaseAddresses::default();
         if let Some(text) = self.text {
             bases = bases.set_text(text.0);

@@ -84,7 +84,7 @@ pub enum TypeEntry {
 }
 
 /// `DW_EH_PE_indirect`
-const INDIRECT: u8 = 0x80;
+pub(crate) const INDIRECT: u8 = 0x80;
 
 impl ExceptionTable {
     /// The table that a frame description entry of the module names; `None` if it names none.

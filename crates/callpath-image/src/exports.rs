@@ -50,6 +50,12 @@ impl Exports {
         exports
     }
 
+    /// All, with their names.
+    pub fn names(&self) -> impl Iterator<Item = (&str, Export)> {
+        let name = |(_, place): &(u64, Range<usize>)| self.names.get(place.clone()).unwrap_or_default();
+        self.index.iter().map(name).zip(self.exports.iter().copied())
+    }
+
     /// The procedures of this name.
     pub fn named(&self, name: &str) -> &[Export] {
         let hash = xxh3_64(name.as_bytes());

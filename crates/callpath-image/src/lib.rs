@@ -33,6 +33,7 @@ pub mod loading;
 mod lsda;
 pub mod memory;
 pub mod module_file;
+pub mod moved_frames;
 mod outline;
 pub mod parse_counts;
 pub mod peek;

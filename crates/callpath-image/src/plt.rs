@@ -65,17 +65,18 @@ pub fn is_of_stubs(name: &str) -> bool {
 }
 
 /// A stub that jumps to another module's procedure.
-pub(crate) struct Stub {
-    pub(crate) start: LinkAddr,
+pub struct Stub {
+    /// Its first instruction.
+    pub start: LinkAddr,
     /// In bytes.
-    pub(crate) len: u64,
+    pub len: u64,
     /// `name@plt`.
-    pub(crate) name: String,
+    pub name: String,
 }
 
 /// All stubs, by ascending start. `name_of` gives the name of a procedure of this image, of which a stub is made when
 /// its address is chosen at load time (`R_X86_64_IRELATIVE`).
-pub(crate) fn stubs(image: &Image, name_of: impl Fn(LinkAddr) -> Option<String>) -> Vec<Stub> {
+pub fn stubs(image: &Image, name_of: impl Fn(LinkAddr) -> Option<String>) -> Vec<Stub> {
     let mut stubs = Vec::new();
     let mut slots = None;
     for section in sections(image) {

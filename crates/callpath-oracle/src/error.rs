@@ -15,6 +15,14 @@ pub enum OracleError {
         /// The module.
         path: PathBuf,
     },
+    /// A procedure that something takes the place of cannot be moved away.
+    #[error("move {name}: {refusal}")]
+    NotMoved {
+        /// Which.
+        name: &'static str,
+        /// Why not.
+        refusal: callpath_x86::rewrite::Refusal,
+    },
     /// The walk did not answer.
     #[error(transparent)]
     Snapshot(#[from] callpath_tables::SnapshotError),

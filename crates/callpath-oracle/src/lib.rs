@@ -18,6 +18,7 @@
 pub mod code_kind;
 mod error;
 pub mod exam;
+mod find_object;
 mod instruction;
 pub mod listing;
 pub mod modules;

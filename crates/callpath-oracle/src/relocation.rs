@@ -8,13 +8,16 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_tables::calls_in_copies::{CallsInCopies, unwinders_can_be_told};
 use callpath_tables::copies::{Copies, copy_all};
 use callpath_tables::module::Module as Analysed;
 use callpath_tables::recipes::Moved;
+use callpath_tables::return_users::ReturnUsers;
 use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper, Write};
-use callpath_x86::rewrite::{Cell, Operation, Place, Plan, exits};
+use callpath_x86::rewrite::{Cell, KnownCode, Operation, Place, Plan, exits};
 
 use crate::error::OracleError;
+use crate::find_object;
 use crate::modules::{Images, Module, VDSO};
 
 /// What is copied, and what is inserted.
@@ -34,8 +37,20 @@ pub struct Options {
     pub passes: bool,
     /// Each procedure counts how often it is entered.
     pub entries: bool,
+    /// Where calls are made.
+    pub calls: Calls,
     /// Before each block, around calls, and at exits, a routine is called that overwrites flags and what is below rsp.
     pub routine: bool,
+}
+
+/// Where a copy's calls are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Calls {
+    /// At home: every return address is an original one.
+    #[default]
+    Home,
+    /// In the copy, where the callee does not look and unwinders can be told; else at home.
+    Copy,
 }
 
 /// A module with its copies.
@@ -46,6 +61,8 @@ pub struct Relocated {
     pub copies: Copies,
     /// Where what was put in belongs.
     pub moved: Moved,
+    /// The memory that they lie in, with what tells unwinders of them.
+    memory: Range<RunAddr>,
     /// Sorted.
     springboards: Vec<LinkAddr>,
     /// What its blocks count in.
@@ -112,6 +129,11 @@ pub struct Relocation {
     pub planning: Duration,
     /// The number of procedures that could be copied, of all modules so far.
     seen: usize,
+    /// Procedures that look where they were called from, and may be called through pointers: as long as there is one, calls
+    /// through pointers are made at home. Modules and first instructions.
+    pub looking: Vec<(PathBuf, LinkAddr)>,
+    /// Where the routine lies that unwinders ask.
+    routine: Option<Range<RunAddr>>,
 }
 
 impl Relocation {
@@ -131,11 +153,34 @@ impl Relocation {
         stepper.run_to_entry()?;
         let mut images = Images::default();
         let loaded = images.modules(&Maps::read(stepper.pid())?, Path::new(VDSO)).modules;
-        let mut relocation = Relocation { stepper, modules: Vec::new(), planning: Duration::ZERO, seen: 0 };
-        for module in loaded.into_iter().filter(|module| is_copied(&module.path, options)) {
-            if let Some(image) = images.get(&module.path) {
-                relocation.put_in(module, &Analysed::new(image), options)?;
+        let mut relocation = Relocation {
+            stepper,
+            modules: Vec::new(),
+            planning: Duration::ZERO,
+            seen: 0,
+            looking: Vec::new(),
+            routine: None,
+        };
+        let analysed: Vec<(Module, Analysed)> = loaded
+            .into_iter()
+            .filter_map(|module| images.get(&module.path).map(|image| (module, Analysed::new(image))))
+            .collect();
+        let all: Vec<&Analysed> = analysed.iter().map(|(_, module)| module).collect();
+        let begun = Instant::now();
+        let users = (options.calls == Calls::Copy && unwinders_can_be_told(&all)).then(|| ReturnUsers::of(&all));
+        relocation.planning += begun.elapsed();
+        let looking = users.iter().flat_map(|users| &users.reached_by_pointers);
+        let with_path = |&(index, at): &(usize, LinkAddr)| Some((analysed.get(index)?.0.path.clone(), at));
+        relocation.looking = looking.filter_map(with_path).collect();
+        let mut known = Vec::new();
+        for (index, of_module) in analysed.iter().enumerate() {
+            if is_copied(&of_module.0.path, options) {
+                let calls = users.as_ref().map(|users| CallsInCopies::of(&of_module.1, users, index));
+                known.extend(relocation.put_in(of_module, options, calls.as_ref())?);
             }
+        }
+        if users.is_some() {
+            relocation.routine = find_object::replace(&mut relocation.stepper, &analysed, &known)?;
         }
         Ok(relocation)
     }
@@ -145,7 +190,14 @@ impl Relocation {
         self.stepper.pid()
     }
 
-    fn put_in(&mut self, loaded: Module, module: &Analysed, options: &Options) -> Result<(), OracleError> {
+    /// Puts in the copies of a module. `calls`: those that are made in copies; then unwinders have to be told what is
+    /// returned.
+    fn put_in(
+        &mut self,
+        (loaded, module): &(Module, Analysed),
+        options: &Options,
+        calls: Option<&CallsInCopies<'_>>,
+    ) -> Result<Option<KnownCode>, OracleError> {
         let pid = self.stepper.pid();
         let code: u64 =
             loaded.mappings.iter().filter(|m| m.executable).map(|mapping| mapping.end - mapping.start).sum();
@@ -169,6 +221,9 @@ impl Relocation {
         let mut copies = copy_all(module, link(place + routine.len() as u64), |flow, graph| {
             let mut plan = Plan::new(is_counted.then(|| Cell::Shared(link(place + room))));
             plan.let_copy_call(loaded.bias);
+            if let Some(calls) = calls {
+                calls.plan(flow, graph, &mut plan);
+            }
             let mut count = |plan: &mut Plan, at: Place| {
                 let cell = place + room + (counted.len() as u64 + 1) * COUNTER_BYTES;
                 plan.insert(at, Operation::Add(Cell::Shared(link(cell)), 1));
@@ -201,16 +256,26 @@ impl Relocation {
             plan
         });
         self.planning += begun.elapsed();
-        let len = run(copies.end).0 - place;
+        // Something else takes the place of this one.
+        let asked_by_unwinders = calls.and_then(|_| find_object::entry(module));
+        let is_asked = |number: usize| options.procedures.as_ref().is_none_or(|range| range.contains(&number));
+        copies.made.retain(|made| {
+            self.seen += 1;
+            is_asked(self.seen - 1) && Some(made.copy.entry) != asked_by_unwinders
+        });
+        copies.link();
+        let begun = Instant::now();
+        let frames_at = LinkAddr(copies.end.0.next_multiple_of(size_of::<u64>() as u64));
+        let frames = match calls {
+            Some(calls) => Some(calls.frames(&copies, frames_at).ok_or_else(no_room)?),
+            None => None,
+        };
+        self.planning += begun.elapsed();
+        let frames_len = frames.as_ref().map_or(0, |frames| frames.bytes.len() as u64);
+        let len = run(frames_at).0 + frames_len - place;
         if len > room {
             return Err(no_room());
         }
-        let is_asked = |number: usize| options.procedures.as_ref().is_none_or(|range| range.contains(&number));
-        copies.made.retain(|_| {
-            self.seen += 1;
-            is_asked(self.seen - 1)
-        });
-        copies.link();
         let counters = match is_counted {
             true => Some(SharedMemory::create(c"callpath-counters", counters_len as usize)?),
             false => None,
@@ -223,6 +288,12 @@ impl Relocation {
         if options.routine {
             edits.writes.push(Write { at: RunAddr(place), old: None, new: routine.to_vec() });
         }
+        let known = frames.as_ref().map(|frames| KnownCode {
+            start: run(copies.start),
+            end: run(copies.end),
+            header: RunAddr(run(frames_at).0 + frames.header),
+        });
+        edits.writes.extend(frames.map(|frames| Write { at: run(frames_at), old: None, new: frames.bytes }));
         for copy in copies.made.iter().map(|made| &made.copy) {
             edits.writes.push(Write { at: run(copy.at), old: None, new: copy.code.clone() });
             for patch in &copy.patches {
@@ -240,8 +311,9 @@ impl Relocation {
         springboards.sort_unstable();
         let routine = if options.routine { overwriting_routine_parts(link(place)) } else { Vec::new() };
         let moved = Moved::of(&copies).with_routines(routine);
-        self.modules.push(Relocated { loaded, copies, moved, springboards, counters });
-        Ok(())
+        let memory = RunAddr(place)..RunAddr(place + len);
+        self.modules.push(Relocated { loaded: loaded.clone(), copies, moved, memory, springboards, counters });
+        Ok(known)
     }
 
     /// Instructions that trap, instead of what stands there.
@@ -327,14 +399,10 @@ impl Relocation {
         if self.modules.iter().any(is_springboard) { Stands::Springboard } else { Stands::Home }
     }
 
-    /// The memory that the copies lie in.
+    /// The memory that the copies lie in, and what belongs to them.
     pub fn memory(&self) -> impl Iterator<Item = NewMemory<'static>> + '_ {
-        self.modules.iter().map(|module| {
-            let run = |address: LinkAddr| address.0.wrapping_add(module.loaded.bias);
-            const PAGE_BYTES: u64 = 4096;
-            let start = run(module.copies.start) / PAGE_BYTES * PAGE_BYTES;
-            NewMemory::Code { at: RunAddr(start), len_bytes: run(module.copies.end) - start }
-        })
+        let all = self.modules.iter().map(|module| &module.memory).chain(&self.routine);
+        all.map(|memory| NewMemory::Code { at: memory.start, len_bytes: memory.end.0 - memory.start.0 })
     }
 
     /// The copy that contains an address, with its module and the instruction at home that stands there.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use callpath_format::address::{LinkAddr, RunAddr};
-use callpath_oracle::relocation::{Options, Passes, Relocated, Relocation, Stands};
+use callpath_oracle::relocation::{Calls, Options, Passes, Relocated, Relocation, Stands};
 use callpath_target::{Edits, StepOptions, Stepped, Stepper, Write};
 use callpath_x86::rewrite::Place;
 
@@ -45,8 +45,8 @@ fn check(arguments: &[&str], options: &Options) -> Relocation {
     relocation
 }
 
-/// With what is left of the original code as traps, and with dead registers overwritten.
-fn check_both(arguments: &[&str]) {
+/// With calls at home and in copies, what is left of the original code as traps, and with dead registers overwritten.
+fn check_all(arguments: &[&str]) {
     let plain = check(arguments, &Options::default());
     // The C library is among them.
     let made: usize = plain.modules.iter().map(|module| module.copies.made.len()).sum();
@@ -54,7 +54,16 @@ fn check_both(arguments: &[&str]) {
         plain.modules.iter().flat_map(|module| &module.copies.refused).filter(|refused| refused.len_bytes >= 5);
     let refused = refused.count();
     assert!(made > 1000 && refused * 100 < made * 3, "{arguments:?}: {made} copies, {refused} refused");
-    check(arguments, &Options { overwrite: true, ..Options::default() });
+    for calls in [Calls::Home, Calls::Copy] {
+        check(arguments, &Options { overwrite: true, calls, ..Options::default() });
+    }
+    let in_copies = check(arguments, &Options { calls: Calls::Copy, ..Options::default() });
+    assert!(calls_in_copies(&in_copies) > 3000 && calls_in_copies(&plain) == 0, "{arguments:?}");
+}
+
+fn calls_in_copies(relocation: &Relocation) -> usize {
+    let made = relocation.modules.iter().flat_map(|module| &module.copies.made);
+    made.map(|made| made.copy.returns.len()).sum()
 }
 
 #[test]
@@ -62,8 +71,77 @@ fn frames_are_left_as_ever() {
     let directory = tempfile::tempdir().unwrap();
     for options in [&["-O2", "-pthread"][..], &["-O0", "-pthread"], &["-O2", "-pthread", "-static-libgcc", "-no-pie"]] {
         let program = compile("g++", "relocation/leaves.cpp", options, directory.path());
-        check_both(&[program.to_str().unwrap()]);
+        check_all(&[program.to_str().unwrap()]);
     }
+}
+
+/// Exceptions, ends of threads and panics pass frames of copies that called in copies: they clean up, land, and are thrown
+/// again as ever. Wrong call frame information or a wrong table shows in what the program prints, or ends it.
+#[test]
+fn what_unwinds_passes_calls_in_copies() {
+    let directory = tempfile::tempdir().unwrap();
+    let gcc: [&[&str]; 3] = [
+        &["-O2", "-pthread", "-std=c++14", "-w"],
+        &["-O0", "-pthread", "-std=c++17", "-w"],
+        &["-Os", "-pthread", "-std=c++14", "-w", "-static-libgcc", "-no-pie", "-fno-omit-frame-pointer"],
+    ];
+    for options in gcc {
+        let program = compile("g++", "relocation/unwinds.cpp", options, directory.path());
+        for calls in [Calls::Home, Calls::Copy] {
+            let relocation = check(&[program.to_str().unwrap()], &Options { calls, ..Options::default() });
+            assert_eq!(calls_in_copies(&relocation) > 3000, calls == Calls::Copy, "{options:?}");
+        }
+    }
+    let program = compile("rustc", "relocation/panics.rs", &["-O"], directory.path());
+    check_all(&[program.to_str().unwrap()]);
+}
+
+/// backtrace() and an unwinder's own walk give as many frames as bare, the same ones: where a frame is in a copy, it is
+/// behind the copy of the call that the bare one is behind. Also from a signal handler.
+#[test]
+fn a_walk_finds_the_same_frames_in_copies() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("g++", "relocation/unwinds.cpp", &["-O2", "-pthread", "-std=c++14", "-w"], directory.path());
+    let arguments = [program.to_str().unwrap(), "and frames"];
+    let frames = |name: &str| -> Vec<u64> {
+        let text = std::fs::read_to_string(directory.path().join(name)).unwrap();
+        let frames = text.lines().filter_map(|line| line.strip_prefix("frame 0x"));
+        frames.map(|frame| u64::from_str_radix(frame, 16).unwrap()).collect()
+    };
+    // Both without randomised addresses.
+    let mut bare = Stepper::start(command(&arguments, &directory.path().join("bare")), StepOptions::default()).unwrap();
+    let pid = bare.pid();
+    bare.run_to_entry().unwrap();
+    let mut signal = 0;
+    loop {
+        bare.go_on(pid, signal).unwrap();
+        signal = match bare.wait(Some(pid)).unwrap().1 {
+            Stepped::Ended(_) => break,
+            Stepped::Signal(signal) => signal,
+            _ => 0,
+        };
+    }
+    let options = Options { calls: Calls::Copy, ..Options::default() };
+    let mut copies = Relocation::start(command(&arguments, &directory.path().join("copies")), &options).unwrap();
+    copies.run_to_end(|trouble| panic!("{trouble}")).unwrap();
+    let (expected, found) = (frames("bare"), frames("copies"));
+    assert_eq!(found.len(), expected.len());
+    assert!(expected.len() > 20, "{expected:x?}");
+    let mut in_copies = 0;
+    for (found, expected) in found.iter().zip(&expected) {
+        match copies.stands(RunAddr(found - 1)) {
+            Stands::Copy(call) => {
+                in_copies += 1;
+                assert!(
+                    (call.0 + 1..call.0 + 9).contains(expected),
+                    "{found:x}: behind {:x}, not {expected:x}",
+                    call.0
+                );
+            }
+            _ => assert_eq!(found, expected),
+        }
+    }
+    assert!(in_copies > 15, "{in_copies} of {}", found.len());
 }
 
 #[test]
@@ -76,7 +154,7 @@ fn programs_of_the_system_do_their_work() {
         &["/usr/bin/perl", "-e", "print join(',', map { $_ * 3 } grep { $_ % 7 } 1 .. 99), eval { die 5 }, $@"],
     ];
     for arguments in programs.iter().filter(|arguments| Path::new(arguments[0]).exists()) {
-        check_both(arguments);
+        check_all(arguments);
     }
 }
 
@@ -271,13 +349,13 @@ fn same_chance(stepper: &Stepper) {
 
 /// Runs a program bare and as copies, one instruction at a time: before each instruction all registers are the same. So
 /// whatever finds callers from registers and stack, finds in copies what it finds at home, at every instruction.
-fn check_in_step(arguments: &[&str], most: u64) -> u64 {
+fn check_in_step(arguments: &[&str], options: &Options, most: u64) -> u64 {
     let start = || Stepper::start(command(arguments, Path::new("/dev/null")), StepOptions::default()).unwrap();
     let (mut bare, copies) = (start(), start());
     same_chance(&bare);
     same_chance(&copies);
     bare.run_to_entry().unwrap();
-    let mut copies = Relocation::of(copies, &Options::default()).unwrap();
+    let mut copies = Relocation::of(copies, options).unwrap();
     let pid = bare.pid();
     // What is mapped later is mapped at the same addresses.
     bare.apply(pid, &Edits { memory: copies.memory().collect(), writes: Vec::new() }).unwrap();
@@ -289,7 +367,9 @@ fn check_in_step(arguments: &[&str], most: u64) -> u64 {
         let stands = loop {
             let stands = copies.stands(RunAddr(registers.rip));
             match stands {
-                Stands::Copy(origin) if origin.0 == expected.rip && !is_call(&bare, origin) => break stands,
+                Stands::Copy(origin) if origin.0 == expected.rip && !is_made_at_home(&bare, &copies, origin) => {
+                    break stands;
+                }
                 Stands::Home if registers.rip == expected.rip => break stands,
                 _ => assert!(copies.step().unwrap().is_some(), "{arguments:?} ended at step {step}"),
             }
@@ -308,7 +388,7 @@ fn check_in_step(arguments: &[&str], most: u64) -> u64 {
             registers.rax = expected.rax;
             copies.set_registers(&registers).unwrap();
         }
-        // A system call leaves the address behind it in rcx.
+        // A system call leaves the address behind it in rcx; return addresses may be in copies.
         let at_home = |value: u64| match copies.stands(RunAddr(value)) {
             Stands::Copy(origin) => origin.0,
             _ => value,
@@ -326,12 +406,16 @@ fn check_in_step(arguments: &[&str], most: u64) -> u64 {
     in_copies
 }
 
-/// Calls are made at home.
-fn is_call(stepper: &Stepper, at: RunAddr) -> bool {
+/// Whether a call is made at home.
+fn is_made_at_home(stepper: &Stepper, copies: &Relocation, at: RunAddr) -> bool {
     let mut bytes = [0; 16];
     let len = stepper.read(at.0, &mut bytes);
     let listed = callpath_x86::listing::listing(&bytes[..len], LinkAddr(at.0));
-    listed[0].text.starts_with("call")
+    let is_in = |module: &Relocated| {
+        let end = RunAddr(listed.get(1).map_or(0, |next| next.address.0)).to_link(module.loaded.bias);
+        module.copies.made.iter().any(|made| made.copy.returns.iter().any(|back| back.1 == end))
+    };
+    listed[0].text.starts_with("call") && !copies.modules.iter().any(is_in)
 }
 
 #[test]
@@ -344,8 +428,10 @@ fn every_instruction_finds_the_same_registers() {
         (&["/usr/bin/tac", "/etc/services"], 40_000),
     ];
     for (arguments, most) in programs {
-        let in_copies = check_in_step(arguments, most);
-        assert!(in_copies > 10_000, "{arguments:?}: {in_copies}");
+        for calls in [Calls::Home, Calls::Copy] {
+            let in_copies = check_in_step(arguments, &Options { calls, ..Options::default() }, most);
+            assert!(in_copies > 10_000, "{arguments:?} {calls:?}: {in_copies}");
+        }
     }
 }
 
@@ -369,6 +455,8 @@ fn every_instruction_is_unwound() {
         };
         let looked = unwinding::check(start, &Options::default(), most);
         assert!(looked.copies > 3_000 && looked.springboards > 100 && looked.ours == 0, "{arguments:?}: {looked:?}");
+        let looked = unwinding::check(start, &Options { calls: Calls::Copy, ..Options::default() }, most);
+        assert!(looked.copies > 3_000 && looked.ours == 0, "{arguments:?}: {looked:?}");
         let looked = unwinding::check(start, &Options { routine: true, ..Options::default() }, most);
         assert!(
             looked.copies > 500 && looked.springboards > 20 && looked.ours > looked.copies,

@@ -250,6 +250,17 @@ pub fn jumped_to(module: &Module, entries: &[LinkAddr]) -> Vec<(LinkAddr, LinkAd
     })
 }
 
+/// The copy of one procedure, to lie at `at`: for what takes the procedure's place, and continues in the copy.
+///
+/// # Errors
+/// Why it cannot be copied.
+pub fn copy_one(module: &Module, entry: LinkAddr, at: LinkAddr) -> Result<Rewritten, Refusal> {
+    Procedures::with(module, |procedures| {
+        let rewriter = Rewriter::without_liveness(procedures.flow, procedures.graphs).with_fixed(procedures.fixed());
+        rewriter.copy(procedures.at(entry)?.number, at, &Plan::default())
+    })
+}
+
 /// The procedures of a module that [`copy_all`] would copy, or refuse with nothing inserted, by ascending entry; without
 /// copies.
 pub fn copyable(module: &Module) -> Vec<Copyable> {

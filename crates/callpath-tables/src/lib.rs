@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod cache_trouble;
+pub mod calls_in_copies;
 pub mod copies;
 mod error;
 pub mod graphs;
@@ -11,6 +12,7 @@ pub mod module_facts;
 pub mod module_memo;
 pub mod probes;
 pub mod recipes;
+pub mod return_users;
 pub mod slices;
 pub mod snapshot;
 pub mod table_cache;

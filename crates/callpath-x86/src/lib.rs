@@ -48,6 +48,7 @@ mod noreturn;
 pub mod padding;
 pub mod reaching;
 mod recipe;
+pub mod references;
 pub mod return_reads;
 pub mod rewrite;
 pub mod stack_switches;

@@ -8,8 +8,8 @@
 //!
 //! Decoding all code would be most of the work where call frame information describes it. So bytes are searched for
 //! operands at the slot that the frame's recipe gives, and only the instructions around these are decoded. A false
-//! positive costs little: that return address is not marked. Reads by an index, and through other registers than rsp
-//! and rbp, are missed.
+//! positive costs little: that return address is not marked. Where it costs more ([`Input::is_exact`]), instructions are
+//! decoded one after the other. Reads by an index, and through other registers than rsp and rbp, are missed.
 
 use std::ops::{IndexMut, Range};
 
@@ -20,7 +20,7 @@ use crate::encoding::{
     LONGEST_BEFORE_JUMP_BYTES, LONGEST_OPCODE_BYTES, Relative, copies_stack_pointer, extends_base, indirect_jumps,
     jumps, jumps_beside_code, loads_beside_code, popping_returns, stack_operands,
 };
-use crate::instruction::{Access, Instruction, Listing, Operation, Register};
+use crate::instruction::{Access, Control, Instruction, Listing, Operation, Register};
 use crate::worklist::Search;
 
 /// A range of code in which `CFA = base + disp`.
@@ -58,6 +58,9 @@ pub struct Input<'a> {
     pub known_slots: &'a [LinkAddr],
     /// Whether the program's own data have the address of a procedure that reads its return address.
     pub is_any_taken: bool,
+    /// Instructions are decoded from where frames and procedures begin. Jumps to unknown procedures then count as jumps to
+    /// users only if `is_any_taken`.
+    pub is_exact: bool,
 }
 
 /// Indices of procedures, ascending.
@@ -73,8 +76,8 @@ pub struct ReturnAddressUsers {
 pub fn find(input: &Input<'_>) -> ReturnAddressUsers {
     let mut uses_return_address = vec![false; input.procedures.len()];
     let mut is_indirect_tail_caller = uses_return_address.clone();
-    let is_any_taken =
-        input.is_any_taken || input.code.iter().any(|(start, bytes)| loads_any(bytes, *start, input.slots));
+    let is_any_taken = input.is_any_taken
+        || !input.is_exact && input.code.iter().any(|(at, bytes)| loads_any(bytes, *at, input.slots));
     let is_stub = |at: LinkAddr| input.stubs.iter().any(|stubs| stubs.contains(&at));
     for frame in input.frames.iter().filter(|frame| !is_stub(frame.code.start)) {
         let (Some(bytes), Some(index)) = (input.bytes(&frame.code), input.procedure_of(frame.code.start)) else {
@@ -82,7 +85,8 @@ pub fn find(input: &Input<'_>) -> ReturnAddressUsers {
         };
         is_indirect_tail_caller[index] |=
             frame.is_at_entry() && goes_anywhere(bytes, frame.code.start, input.known_slots);
-        uses_return_address[index] |= reads(bytes, frame) || is_any_taken && is_indirect_tail_caller[index];
+        uses_return_address[index] |=
+            input.reads(bytes, frame, index) || is_any_taken && is_indirect_tail_caller[index];
     }
     let mut user_stubs = Vec::new();
     for &(start, bytes) in input.code {
@@ -105,7 +109,8 @@ pub fn find(input: &Input<'_>) -> ReturnAddressUsers {
         }
     }
     let mut ways = Ways { last: vec![NO_WAY; input.procedures.len()], all: Vec::new() };
-    for (from, target) in input.ways_out() {
+    let ways_out: Vec<_> = if input.is_exact { input.decoded_ways_out().collect() } else { input.ways_out().collect() };
+    for (from, target) in ways_out {
         if is_stub(target) {
             let reads = user_stubs.iter().any(|at| at.0.wrapping_sub(target.0) <= LONGEST_BEFORE_JUMP_BYTES as u64);
             *(if reads { &mut uses_return_address } else { &mut is_indirect_tail_caller }).index_mut(from) = true;
@@ -188,6 +193,37 @@ impl Input<'_> {
         })
     }
 
+    /// As [`Input::ways_out`], of instructions.
+    fn decoded_ways_out(&self) -> impl Iterator<Item = (usize, LinkAddr)> {
+        self.procedures.iter().enumerate().flat_map(|(from, code)| {
+            let listing = Listing::new(self.bytes(code).unwrap_or(&[]), code.start.0);
+            let targets = listing.filter_map(|(at, instruction)| {
+                let is_direct = matches!(instruction.control(), Control::Jump | Control::Branch);
+                is_direct.then(|| LinkAddr(instruction.target(at.wrapping_add(instruction.len().into()))))
+            });
+            targets.filter(|target| !code.contains(target)).map(move |target| (from, target))
+        })
+    }
+
+    /// Whether the code of a frame, which belongs to the procedure of this index, reads its return address.
+    fn reads(&self, bytes: &[u8], frame: &Frame, procedure: usize) -> bool {
+        // The word was popped.
+        if frame.base == Reg::RSP && frame.disp < 8 {
+            return true;
+        }
+        if frame.is_at_entry() && copies_stack_pointer(bytes) && (!self.is_exact || self.reads_copy(bytes, procedure)) {
+            return true;
+        }
+        reads(bytes, frame, self.is_exact)
+    }
+
+    /// Whether rsp, as it is at the entry, is copied to a register through which the procedure reads.
+    fn reads_copy(&self, bytes: &[u8], procedure: usize) -> bool {
+        let code = self.procedures.get(procedure).and_then(|code| self.bytes(code)).unwrap_or(&[]);
+        let reads = |base| decoded(code).any(|it| Word { base, place: 0 }.is_read_by(&it));
+        decoded(bytes).filter(copies_rsp).any(|copy| reads(copy.register(0)))
+    }
+
     fn bytes(&self, range: &Range<LinkAddr>) -> Option<&[u8]> {
         let index = self.code.partition_point(|(start, _)| *start <= range.start).checked_sub(1)?;
         let (start, bytes) = self.code.get(index)?;
@@ -198,11 +234,7 @@ impl Input<'_> {
 }
 
 /// Whether an instruction in `bytes` reads or changes any of the word below the CFA, or takes its address.
-fn reads(bytes: &[u8], frame: &Frame) -> bool {
-    // The word was popped, or its address is copied.
-    if frame.base == Reg::RSP && frame.disp < 8 || frame.is_at_entry() && copies_stack_pointer(bytes) {
-        return true;
-    }
+fn reads(bytes: &[u8], frame: &Frame, is_exact: bool) -> bool {
     let Some(place) = frame.disp.checked_sub(8) else { return false };
     let Some(base) = Word::base_of(frame.base) else { return false };
     let word = Word { base, place: place.into() };
@@ -214,22 +246,38 @@ fn reads(bytes: &[u8], frame: &Frame) -> bool {
             }
             // The prefix turns it into r12 or r13, unless that byte belongs to the instruction before.
             let has_prefix = start.checked_sub(1).and_then(|at| bytes.get(at)).is_some_and(|&byte| extends_base(byte));
-            if !has_prefix {
+            if !has_prefix && !is_exact {
                 return true;
             }
             is_ambiguous = true;
         }
     }
-    is_ambiguous && {
-        let mut rest = bytes;
-        let mut is_read = false;
-        while !rest.is_empty() && !is_read {
+    // Behind a switch to another stack, the frame does not say where the return address is.
+    let has_switched = |it: &Instruction| {
+        is_exact && frame.base == Reg::RSP && (it.copies_to_stack_pointer() || it.loads_stack_pointer())
+    };
+    is_ambiguous && decoded(bytes).take_while(|it| !has_switched(it)).any(|it| word.is_read_by(&it))
+}
+
+/// The instructions in `bytes`, one behind the other; where there is none, from the next byte on.
+fn decoded(bytes: &[u8]) -> impl Iterator<Item = Instruction> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        while !rest.is_empty() {
             let instruction = Instruction::decode(rest);
-            is_read = instruction.is_some_and(|it| word.is_read_by(&it));
             rest = rest.get(instruction.map_or(1, |it| it.len() as usize)..).unwrap_or(&[]);
+            if instruction.is_some() {
+                return instruction;
+            }
         }
-        is_read
-    }
+        None
+    })
+}
+
+/// Whether an instruction copies rsp to another register.
+fn copies_rsp(instruction: &Instruction) -> bool {
+    let is_move = instruction.operation() == Operation::Move && !instruction.has_memory();
+    is_move && instruction.register(1) == Register::RSP && instruction.register(0) != Register::RSP
 }
 
 /// Eight bytes on the stack.
@@ -299,8 +347,14 @@ mod tests {
 
     const AT: u64 = 0x1000;
 
-    /// One procedure, in one frame.
+    /// One procedure, in one frame, by a search. What the search does not find, decoding does not find.
     fn uses_return_address(bytes: &[u8], base: Reg, disp: i32) -> bool {
+        let (seems, is_exact) = (uses(bytes, base, disp, false), uses(bytes, base, disp, true));
+        assert!(seems || !is_exact, "{bytes:x?}");
+        seems
+    }
+
+    fn uses(bytes: &[u8], base: Reg, disp: i32, is_exact: bool) -> bool {
         let code = LinkAddr(AT)..LinkAddr(AT + bytes.len() as u64);
         let frames = [Frame { code: code.clone(), base, disp }];
         let input = Input {
@@ -311,6 +365,7 @@ mod tests {
             slots: &[],
             known_slots: &[],
             is_any_taken: false,
+            is_exact,
         };
         !find(&input).return_address_users.is_empty()
     }
@@ -332,6 +387,7 @@ mod tests {
         for (bytes, disp) in at_rsp {
             let padded = [&[0x90][..], bytes, &[0xc3]].concat();
             assert!(uses_return_address(&padded, Reg::RSP, disp), "{bytes:x?}");
+            assert!(uses(&padded, Reg::RSP, disp, true), "{bytes:x?}");
             assert!(!uses_return_address(&padded, Reg::RSP, disp + 8), "{bytes:x?}: its frame's lowest word");
             assert!(!uses_return_address(&padded, Reg::RBP, disp), "{bytes:x?}");
         }
@@ -358,6 +414,15 @@ mod tests {
             );
         }
         assert!(!uses_return_address(&[0x48, 0x89, 0xcc], Reg::RSP, 8)); // mov rsp, rcx
+        // mov rcx, rsp; mov rax, [rcx]. The same, [rcx + 8]: that is not the return address.
+        assert!(uses(&[0x48, 0x89, 0xe1, 0x48, 0x8b, 0x01], Reg::RSP, 8, true));
+        assert!(!uses(&[0x48, 0x89, 0xe1, 0x48, 0x8b, 0x41, 0x08], Reg::RSP, 8, true));
+        // mov rsp, rbx; mov rdi, [rsp]: on another stack.
+        let switches = [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24];
+        assert!(uses(&switches, Reg::RSP, 8, false) && !uses(&switches, Reg::RSP, 8, true));
+        // mov eax, [rcx + 0x24048b48]: a search finds mov rax, [rsp] in it.
+        let inside = [0x8b, 0x81, 0x48, 0x8b, 0x04, 0x24];
+        assert!(uses(&inside, Reg::RSP, 8, false) && !uses(&inside, Reg::RSP, 8, true));
         assert!(!uses_return_address(&[0x0f, 0xb6, 0xc2, 0x48, 0x89, 0xc7, 0xc3], Reg::RSP, 8)); // movzx eax, dl; mov rdi, rax; ret
         for other in [
             &[0x49, 0x8b, 0x45, 0x08][..],   // mov rax, [r13 + 8]
@@ -387,6 +452,7 @@ mod tests {
                 slots: &[LinkAddr(0x4000)],
                 known_slots: &[LinkAddr(0x4000), LinkAddr(0x4010)],
                 is_any_taken,
+                is_exact: false,
             };
             !find(&input).return_address_users.is_empty()
         };
@@ -449,7 +515,9 @@ mod tests {
             slots: &[LinkAddr(slot)],
             known_slots: &[LinkAddr(slot)],
             is_any_taken: false,
+            is_exact: false,
         };
+        assert_eq!(find(&input), find(&Input { is_exact: true, ..input }));
         assert_eq!(
             find(&input),
             ReturnAddressUsers { return_address_users: vec![1, 2, 3, 4, 5], indirect_tail_callers: vec![] }

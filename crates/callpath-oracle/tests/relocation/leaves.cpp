@@ -116,6 +116,6 @@ int main() {
     for (long of : sums) printf("thread %ld\n", of);
     void *frames[40];
     int count = backtrace(frames, 40);
-    printf("backtrace %d\n", count >= 3 && (char *)frames[0] > (char *)main && (char *)frames[0] < (char *)main + 65536);
+    printf("backtrace %d\n", count);
     return 7;
 }

@@ -148,11 +148,23 @@ fn walked(tables: &Tables, program: &Relocation, registers: &libc::user_regs_str
         } else if found.innermost == FrameKey::PROBE {
             found.innermost = located.key;
         } else if let CodePoint::Return(at) = cursor.point {
-            found.returns.push(at.0);
+            // What is behind a call in a copy stands for what is behind the original.
+            found.returns.push(behind_call(program, at).unwrap_or(at.0));
         }
         ControlFlow::Continue(())
     });
     found
+}
+
+/// Where a call that a copy makes comes back at home, by where it comes back.
+fn behind_call(program: &Relocation, at: RunAddr) -> Option<u64> {
+    program.modules.iter().find_map(|module| {
+        let link = at.to_link(module.loaded.bias);
+        let copy = module.copies.copy_at(LinkAddr(link.0.wrapping_sub(1)))?;
+        let offset = u32::try_from(link.0.checked_sub(copy.at.0)?).ok()?;
+        let back = copy.returns.binary_search_by_key(&offset, |back| back.0).ok()?;
+        Some(copy.returns[back].1.0.wrapping_add(module.loaded.bias))
+    })
 }
 
 /// The return addresses of a program that runs bare, with their places: the outermost first.

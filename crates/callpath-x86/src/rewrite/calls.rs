@@ -1,14 +1,17 @@
-//! Calls that the copy makes itself, because at home they leave no room for a springboard: it pushes the return address
-//! at home and jumps to the callee. Neither changes flags, or registers besides rsp. The processor mispredicts the
-//! return.
+//! Calls that the copy makes. Either like the original does, with a return address in the copy; or, because at home they
+//! leave no room for a springboard, with the return address at home: it is pushed, and a jump leads to the callee. Neither
+//! changes flags, or registers besides rsp. The processor mispredicts the return of the second.
 
 use super::assembler::{Assembler, Target};
 use super::body::Step;
+use crate::encode;
 use crate::instruction::Control;
 use crate::instruction::motion::Motion;
 
 /// The length of a return address, bytes.
 const WORD_BYTES: u8 = 8;
+/// The length of the distance to a word beside the code, bytes.
+const DISPLACEMENT_BYTES: usize = 4;
 /// `call` and `jmp`, through a register or memory, among others: ModRM tells which.
 const GROUP_5: u8 = 0xff;
 const CALL_EXTENSION: u8 = 2;
@@ -27,12 +30,48 @@ enum Jump {
     BesideCode(Vec<u8>, u64),
 }
 
-/// Whether the copy can make a call itself.
+/// Whether the copy can make a call with the return address at home.
 pub(super) fn can_be_made(step: &Step<'_>) -> bool {
     jump(step).is_some()
 }
 
-/// Makes a call. `bias`: run-time address minus link-time address.
+/// Whether the copy can make a call like the original does.
+pub(super) fn can_be_copied(step: &Step<'_>) -> bool {
+    let is_call = matches!(step.instruction.control(), Control::Call | Control::CallIndirect);
+    is_call && step.motion == Motion::Call && !matches!(displaced(step), Some(displaced) if displaced.is_odd)
+}
+
+/// Makes a call like the original does.
+pub(super) fn write_copied(out: &mut Assembler, step: &Step<'_>) {
+    match (step.instruction.control(), displaced(step)) {
+        (Control::Call, _) => out.opcode_to(&encode::CALL, Target::Called(step.target())),
+        (_, Some(Displaced { address, .. })) => {
+            out.with_displacement(
+                step.bytes,
+                step.bytes.len().saturating_sub(DISPLACEMENT_BYTES),
+                Target::Fixed(address),
+            );
+        }
+        _ => out.bytes(step.bytes),
+    }
+}
+
+/// A word beside the code that holds the callee's address.
+struct Displaced {
+    address: u64,
+    /// The displacement is not what the instruction ends with.
+    is_odd: bool,
+}
+
+fn displaced(step: &Step<'_>) -> Option<Displaced> {
+    let address = step.instruction.beside_code(step.end())?;
+    let at = step.bytes.len().saturating_sub(DISPLACEMENT_BYTES);
+    let word = step.bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map(|bytes| i32::from_le_bytes(*bytes));
+    let is_odd = word.map(|word| step.end().wrapping_add_signed(word.into())) != Some(address);
+    Some(Displaced { address, is_odd })
+}
+
+/// Makes a call with the return address at home. `bias`: run-time address minus link-time address.
 pub(super) fn write(out: &mut Assembler, step: &Step<'_>, bias: u64) {
     let Some(jump) = jump(step) else { return };
     out.push_word(step.end().wrapping_add(bias));

@@ -29,6 +29,8 @@ pub(super) struct Copy {
     pub(super) rax: Vec<(u32, Rax)>,
     /// From this offset on, code lies out of the order of what it leads to.
     pub(super) out_of_order: u32,
+    /// Calls that are made like the original does: the offset where each comes back, and where it comes back at home.
+    pub(super) returns: Vec<(u32, LinkAddr)>,
     pub(super) direct_jumps: Vec<DirectBranch>,
     /// Offset of the copy of each instruction with what is inserted before it, by its address.
     places: FxHashMap<u64, u32>,
@@ -42,8 +44,9 @@ pub(super) struct Source<'s, 'g, 'a> {
     pub(super) plan: &'s Plan,
     /// What is live before each instruction, if something is inserted.
     pub(super) live: &'s FxHashMap<LinkAddr, LiveSet>,
-    /// The calls that the copy makes itself.
+    /// The calls that the copy makes with the return address at home, and those that it makes like the original does.
     pub(super) from_copy: &'s BTreeSet<u64>,
+    pub(super) in_copy: &'s BTreeSet<u64>,
 }
 
 impl Source<'_, '_, '_> {
@@ -70,8 +73,9 @@ struct Stub {
 impl Copy {
     pub(super) fn new(source: &Source<'_, '_, '_>, at: LinkAddr) -> Result<Copy, Refusal> {
         let Source { body, plan, .. } = source;
-        let (code, origins, lowered, rax, out_of_order, direct_jumps, places, arrivals) = Default::default();
-        let mut copy = Copy { at, code, origins, lowered, rax, out_of_order, direct_jumps, places, arrivals };
+        let (code, origins, lowered, rax, out_of_order) = Default::default();
+        let (returns, direct_jumps, places, arrivals) = Default::default();
+        let mut copy = Copy { at, code, origins, lowered, rax, out_of_order, returns, direct_jumps, places, arrivals };
         let mut out = Assembler::new(at.0);
         let mut stubs: Vec<Stub> = Vec::new();
         for (number, steps) in body.blocks.iter().enumerate() {
@@ -96,7 +100,15 @@ impl Copy {
                 });
                 match plan.bias().filter(|_| source.from_copy.contains(&step.at)) {
                     Some(bias) => calls::write(&mut out, step, bias),
+                    None if source.in_copy.contains(&step.at) => calls::write_copied(&mut out, step),
                     None => write(&mut out, step, to),
+                }
+                if source.in_copy.contains(&step.at) {
+                    copy.returns.push((out.offset(), LinkAddr(step.end())));
+                    if !plan.at(Place::AfterCall(origin)).is_empty() {
+                        copy.origins.push((out.offset(), LinkAddr(step.end())));
+                        source.insert(&mut out, Place::AfterCall(origin), LinkAddr(step.end()))?;
+                    }
                 }
             }
             // Behind the instructions that could be read.
@@ -104,7 +116,8 @@ impl Copy {
             if !steps.last().is_none_or(|last| last.continues() && body.comes_back(last)) {
                 continue;
             }
-            let is_after_call = steps.last().is_some_and(|last| last.motion == Motion::Call);
+            let is_home_call = |last: &Step<'_>| last.motion == Motion::Call && !source.in_copy.contains(&last.at);
+            let is_after_call = steps.last().is_some_and(is_home_call);
             let edge = Place::Edge(block.code.start, LinkAddr(end));
             let next = body.graph.blocks.get(number + 1).map(|next| next.code.start.0);
             if !plan.at(edge).is_empty() && !is_after_call {

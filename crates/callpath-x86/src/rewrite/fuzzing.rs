@@ -20,7 +20,11 @@ pub fn fuzz_rewrite(bytes: &[u8]) {
             const BIAS: u64 = 0x7f12_3456_7000;
             let mut plans = [Plan::default(), blocks_counted(graph), edges_counted(graph), routine_called(flow, graph)];
             plans.iter_mut().skip(1).for_each(|plan| plan.let_copy_call(BIAS));
-            for plan in plans {
+            let calling = plans.clone().map(|mut plan| {
+                graph.calls.iter().for_each(|call| plan.call_in_copy(call.code.start));
+                plan
+            });
+            for plan in plans.into_iter().chain(calling) {
                 if let Ok(copy) = rewriter.copy(number, at, &plan) {
                     check(graph, &copy);
                 }
@@ -69,6 +73,9 @@ fn check(graph: &ProcedureGraph, copy: &Rewritten) {
     assert!(copy.origins.iter().all(|&(offset, _)| u64::from(offset) <= len));
     assert!(copy.lowered.is_sorted_by_key(|lowered| lowered.0));
     assert!(copy.lowered.last().is_none_or(|last| last.1 == 0), "rsp is put back");
+    assert!(copy.returns.is_sorted_by_key(|back| back.0) && copy.returns.iter().all(|back| u64::from(back.0) <= len));
+    // A call is made in one of both places.
+    assert!(copy.direct_calls.iter().all(|call| copy.returns.iter().all(|back| back.1 != call.end)));
     // What is written and what is left over is apart.
     let patched = copy.patches.iter().map(|patch| (patch.at.0, patch.at.0 + patch.new.len() as u64));
     let unused = copy.unused.iter().map(|unused| (unused.start.0, unused.end.0));

@@ -29,8 +29,10 @@ const SHORT_JUMP_BYTES: u64 = encoding::SHORT_JUMP_BYTES as u64;
 pub(super) struct Layout {
     /// The body's bytes and padding, by address: disjoint.
     rooms: Vec<Room>,
-    /// Calls that the copy makes itself: they need not stay.
+    /// Calls that the copy makes with the return address at home: they need not stay.
     from_copy: BTreeSet<u64>,
+    /// Calls that the copy makes like the original does.
+    in_copy: BTreeSet<u64>,
     /// Calls without which there would be room.
     in_the_way: BTreeSet<u64>,
     /// Instructions that stay, by address, with their ends.
@@ -65,7 +67,9 @@ impl Layout {
             }
         }
         let rooms = rooms(flow, entrances, body);
-        let empty = Layout { rooms, must_leave, arrivals: arrivals.all, ..Layout::default() };
+        let is_in_copy = |step: &&Step<'_>| plan.is_in_copy(LinkAddr(step.at)) && calls::can_be_copied(step);
+        let in_copy = body.in_order().filter(is_in_copy).map(|step| step.at).collect();
+        let empty = Layout { rooms, in_copy, must_leave, arrivals: arrivals.all, ..Layout::default() };
         let mut from_copy = BTreeSet::new();
         loop {
             let mut layout = Layout { from_copy, ..empty.clone() };
@@ -82,7 +86,7 @@ impl Layout {
     fn keep(&mut self, body: &Body<'_, '_>, entrances: &Entrances) -> BTreeSet<u64> {
         let mut wanted = BTreeSet::from([body.entry().0]);
         for step in body.in_order().filter(|step| step.motion == Motion::Call) {
-            if !self.from_copy.contains(&step.at) {
+            if self.is_at_home(step.at) {
                 self.kept.insert(step.at, step.end());
             }
             if body.comes_back(step) {
@@ -248,7 +252,7 @@ impl Layout {
                 return false;
             }
             match step.motion {
-                Motion::Call => return !self.from_copy.contains(&address),
+                Motion::Call => return self.is_at_home(address),
                 Motion::Verbatim | Motion::BesideCode(_) if step.instruction.control() == Control::Next => {
                     address = step.end();
                 }
@@ -258,9 +262,19 @@ impl Layout {
         false
     }
 
-    /// The calls that the copy makes itself.
+    /// Whether a call is made at home.
+    fn is_at_home(&self, call: u64) -> bool {
+        !self.from_copy.contains(&call) && !self.in_copy.contains(&call)
+    }
+
+    /// The calls that the copy makes with the return address at home.
     pub(super) fn calls_from_copy(&self) -> &BTreeSet<u64> {
         &self.from_copy
+    }
+
+    /// The calls that the copy makes like the original does.
+    pub(super) fn calls_in_copy(&self) -> &BTreeSet<u64> {
+        &self.in_copy
     }
 
     /// What is to be written at home.
@@ -295,7 +309,7 @@ impl Layout {
         let direct_calls =
             calls.map(|call| DirectBranch { end: LinkAddr(call.end()), target: LinkAddr(call.target()) }).collect();
         let entered_at = copy.of(entry.0).map_or(entry, LinkAddr);
-        let Copy { at, code, origins, lowered, rax, out_of_order, direct_jumps, .. } = copy;
+        let Copy { at, code, origins, lowered, rax, out_of_order, returns, direct_jumps, .. } = copy;
         Ok(Rewritten {
             entry,
             at,
@@ -306,7 +320,7 @@ impl Layout {
             lowered,
             rax,
             out_of_order,
-            returns: Vec::new(),
+            returns,
             detours,
             entered_at,
             direct_calls,
@@ -346,7 +360,7 @@ fn must_leave(body: &Body<'_, '_>, plan: &Plan) -> BTreeSet<u64> {
             Place::Edge(_, to) => to.0,
             Place::AfterCall(call) => body.step_at(call.0).map_or(call.0, Step::end),
         });
-        // Calls are always made at home: their edges pass it.
+        // A call may be made at home: its edge passes it.
         if let Place::Edge(from, _) = place {
             let last = body.block_steps(from).last().filter(|last| last.motion != Motion::Call);
             found.extend(last.map(|last| last.at));

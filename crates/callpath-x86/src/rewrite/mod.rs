@@ -12,17 +12,20 @@
 //! ```
 //!
 //! Every return address is an original one, so whatever walks the stack, throws or compares return addresses sees what
-//! it would have seen. Jumps through tables go home and from there to the copy. A jump at home is a *springboard*. Where
+//! it would have seen. A plan may let calls be made in the copy instead ([`Plan::call_in_copy`]): that costs nothing, and
+//! whoever plans them sees to it that unwinders know the copy. Jumps through tables go home and from there to the copy. A jump at home is a *springboard*. Where
 //! fewer than five bytes are free for it, two bytes lead to five free ones nearby, or the instructions up to the next
 //! call run at home. Where a call leaves no room for a springboard that has to be there, the copy makes that call
 //! itself: it pushes the return address at home and jumps.
 
 mod assembler;
 mod body;
+mod callee;
 mod calls;
 mod copy;
 mod entrances;
 mod exits;
+mod find_object;
 mod fuzzing;
 mod home;
 mod inserted;
@@ -37,13 +40,16 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
 
+pub use callee::{Callee, callee};
 pub use exits::{Exit, ExitKind, Exits, LeftOut, exits};
+pub use find_object::{KnownCode, find_object};
 pub use fuzzing::fuzz_rewrite;
 pub use patch::{DirectBranch, Patch};
 pub use plan::{Cell, Operation, Place, Plan, Rax};
 pub use refusal::{Reason, Refusal};
 pub use thunk::{THUNK_LEN_BYTES, THUNK_PUSH_BYTES, thunk};
 
+use crate::encoding;
 use crate::graph::{ModuleFlow, ProcedureGraph};
 use crate::liveness::{LiveSet, Liveness};
 use body::Body;
@@ -93,7 +99,7 @@ pub struct Rewritten {
     /// From this offset on, code lies out of the order of what it leads to: stubs of edges, and what is inserted where
     /// control comes from home.
     pub out_of_order: u32,
-    /// Calls that the copy makes with return addresses of its own: the offset where each comes back, ascending, and
+    /// Calls that the copy makes with return addresses of its own ([`Plan::call_in_copy`]): the offset where each comes back, ascending, and
     /// where it comes back at home.
     pub returns: Vec<(u32, LinkAddr)>,
     /// Springboards that do not lie where they are entered, and the instruction to whose copy they lead.
@@ -107,7 +113,7 @@ pub struct Rewritten {
     pub direct_jumps: Vec<DirectBranch>,
     /// Instructions that run at home besides calls, for want of room.
     pub at_home: u32,
-    /// Calls that the copy makes itself, ascending: at home they would leave no room.
+    /// Calls that the copy makes with the return address at home, ascending: at home they would leave no room.
     pub from_copy: Vec<LinkAddr>,
 }
 
@@ -124,6 +130,18 @@ impl Rewritten {
                 old.copy_from_slice(&new);
             }
         }
+    }
+
+    /// What is written at home where the entry is to lead to other code, which continues in the copy by itself. `None`: that
+    /// is too far away.
+    pub fn entered_by(&self, other: LinkAddr) -> Option<Vec<Patch>> {
+        let mut patches = self.patches.clone();
+        for patch in &mut patches {
+            if patch.leads_to(self.entered_at) {
+                patch.new = encoding::jump(patch.at.0, other.0)?.to_vec();
+            }
+        }
+        Some(patches)
     }
 
     /// The instruction at home whose copy, or what is inserted before it, is at an address. None outside of the copy.
@@ -212,7 +230,8 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         }
         let layout = home::Layout::new(self.flow, &self.entrances, &body, plan)?;
         let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, body.graph, plan) };
-        let source = copy::Source { body: &body, plan, live: &live, from_copy: layout.calls_from_copy() };
+        let (from_copy, in_copy) = (layout.calls_from_copy(), layout.calls_in_copy());
+        let source = copy::Source { body: &body, plan, live: &live, from_copy, in_copy };
         let copy = copy::Copy::new(&source, at)?;
         layout.finish(&body, copy)
     }

@@ -1,6 +1,6 @@
 //! What is inserted into a procedure's copy: where, and what it does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use callpath_format::address::LinkAddr;
 
@@ -62,12 +62,13 @@ pub struct Plan {
     insertions: BTreeMap<Place, Vec<Operation>>,
     spill: Option<Cell>,
     bias: Option<u64>,
+    in_copy: BTreeSet<LinkAddr>,
 }
 
 impl Plan {
     /// Nothing yet. `spill`: a cell of the thread for the value of a register that has to be used while it is live.
     pub fn new(spill: Option<Cell>) -> Plan {
-        Plan { insertions: BTreeMap::new(), spill, bias: None }
+        Plan { insertions: BTreeMap::new(), spill, bias: None, in_copy: BTreeSet::new() }
     }
 
     /// Lets the copy make calls itself that leave no room at home for what has to be inserted: it pushes the return
@@ -80,6 +81,17 @@ impl Plan {
     /// Run-time address minus link-time address, if the copy may make calls itself.
     pub(super) fn bias(&self) -> Option<u64> {
         self.bias
+    }
+
+    /// Lets the copy make a call like the original does: the return address is one of the copy. Unwinders have to know
+    /// the copy, and the callee must not look where it was called from. Other calls are made at home.
+    pub fn call_in_copy(&mut self, call: LinkAddr) {
+        self.in_copy.insert(call);
+    }
+
+    /// Whether a call is made in the copy.
+    pub(super) fn is_in_copy(&self, call: LinkAddr) -> bool {
+        self.in_copy.contains(&call)
     }
 
     /// Where the value of a register waits.

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use callpath_db::nearest;
 use callpath_measurement::Measurement;
 use callpath_record::{
-    Event, EventError, HIGHEST_RATE, MAX_EVENTS, ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions,
-    Recorded, Sentinel, Unsaid, offered_events, parse_events, probe_events, record, record_with_probes,
+    Event, EventError, HIGHEST_RATE, MAX_EVENTS, ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError,
+    RecordOptions, Recorded, Sentinel, Unsaid, offered_events, parse_events, probe_events, record, record_with_probes,
 };
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;

@@ -1,0 +1,112 @@
+//! Which calls a module's copies can make themselves, with return addresses in the copies: those of callees that do not look
+//! where they were called from, where unwinders can be told of the copy. The others are made at home.
+
+use callpath_format::address::LinkAddr;
+use callpath_image::exports::Exports;
+use callpath_image::moved_frames::{MovableFrames, MovedCode, MovedFrames, Piece};
+use callpath_image::plt;
+use callpath_image::return_use::ReturnUse;
+use callpath_x86::graph::{CallSite, ModuleFlow, ProcedureGraph};
+use callpath_x86::rewrite::{Callee, Plan, Rewritten, callee};
+use rustc_hash::FxHashMap;
+
+use crate::copies::Copies;
+use crate::module::Module;
+use crate::return_users::ReturnUsers;
+
+/// What unwinders ask, if the C library has it: with this they can be told.
+pub const FIND_OBJECT: &str = "_dl_find_object";
+/// What older unwinders ask.
+const ITERATE: &str = "dl_iterate_phdr";
+/// What the names of an unwinder's procedures begin with.
+const UNWIND: &str = "_Unwind_";
+
+/// What is known of a module's calls.
+pub struct CallsInCopies<'m> {
+    users: &'m ReturnUsers,
+    /// The module's index there.
+    index: usize,
+    frames: MovableFrames<'m>,
+    /// By where they begin: the names of stubs; and where stubs begin that have none.
+    stubs: FxHashMap<LinkAddr, String>,
+    stub_sections: Vec<std::ops::Range<LinkAddr>>,
+    /// Words that the loader fills with what a name stands for.
+    slots: FxHashMap<LinkAddr, String>,
+}
+
+impl<'m> CallsInCopies<'m> {
+    /// Of a module, by its index in what `users` was made of.
+    pub fn of(module: &'m Module, users: &'m ReturnUsers, index: usize) -> CallsInCopies<'m> {
+        let image = module.image();
+        let plain = |name: &str| name.trim_end_matches("@plt").split('@').next().unwrap_or_default().to_owned();
+        CallsInCopies {
+            users,
+            index,
+            frames: MovableFrames::of(module.file()),
+            stubs: plt::stubs(image, |_| None).into_iter().map(|stub| (stub.start, plain(&stub.name))).collect(),
+            stub_sections: plt::sections(image).into_iter().map(|section| section.code).collect(),
+            slots: module.file().loading().symbols.iter().map(|(slot, name)| (*slot, plain(name))).collect(),
+        }
+    }
+
+    /// Lets the copy of a procedure make the calls that it can.
+    pub fn plan(&self, flow: &ModuleFlow<'_>, graph: &ProcedureGraph, plan: &mut Plan) {
+        let calls = graph.calls.iter().filter(|call| self.can_be_in_copy(flow, call));
+        calls.for_each(|call| plan.call_in_copy(call.code.start));
+    }
+
+    fn can_be_in_copy(&self, flow: &ModuleFlow<'_>, call: &CallSite) -> bool {
+        let may_look = || match callee(flow, call) {
+            None => true,
+            Some(Callee::At(address)) => match self.stubs.get(&address) {
+                Some(name) => self.users.named_may_look(name),
+                // What such a stub stands for is chosen when the module is loaded.
+                None if self.stub_sections.iter().any(|stubs| stubs.contains(&address)) => {
+                    self.users.unknown_may_look()
+                }
+                None => self.users.may_look(self.index, address),
+            },
+            Some(Callee::Through(word)) => match self.slots.get(&word) {
+                Some(name) => self.users.named_may_look(name),
+                None => self.users.unknown_may_look(),
+            },
+            Some(Callee::Unknown) => self.users.unknown_may_look(),
+        };
+        self.frames.speak_of(call.code.start) && !may_look()
+    }
+
+    /// What tells unwinders of copies, to lie at `at`, a multiple of 8. `None`: something is more than 2 GB away.
+    pub fn frames(&self, copies: &Copies, at: LinkAddr) -> Option<MovedFrames> {
+        let moved: Vec<MovedCode> = copies.made.iter().map(|made| moved(&made.copy)).collect();
+        self.frames.write(&moved, at)
+    }
+}
+
+/// Whether the unwinders of a process can be told of copies: they ask the C library's [`FIND_OBJECT`], and no module
+/// walks the stack in a way of its own.
+pub fn unwinders_can_be_told(modules: &[&Module]) -> bool {
+    let is_other = |module: &&Module| {
+        let asks = |name: &str| module.file().loading().symbols.iter().any(|(_, asked)| asked == name);
+        let has_unwinder = || module.file().loading().symbols.iter().any(|(_, asked)| asked.starts_with(UNWIND));
+        let walks = ReturnUse::of(module.image(), module.image().origin()).walks;
+        walks || asks(ITERATE) && !asks(FIND_OBJECT) && !has_unwinder()
+    };
+    let has_it = |module: &&Module| !Exports::of(module.image()).named(FIND_OBJECT).is_empty();
+    modules.iter().any(has_it) && !modules.iter().any(is_other)
+}
+
+/// A copy, piece by piece.
+fn moved(copy: &Rewritten) -> MovedCode {
+    let origins = copy.origins.iter().map(|(offset, _)| *offset);
+    let mut offsets: Vec<u32> = origins.chain(copy.lowered.iter().map(|(offset, _)| *offset)).collect();
+    offsets.sort_unstable();
+    offsets.dedup();
+    let address = |offset: u64| LinkAddr(copy.at.0.wrapping_add(offset));
+    let len = copy.code.len() as u64;
+    let piece = |offset: u32| {
+        let at = address(offset.into());
+        Some(Piece { at, origin: copy.origin_of(at)?, lowered_bytes: copy.lowered_by(at) })
+    };
+    let pieces = offsets.into_iter().filter(|offset| u64::from(*offset) < len).filter_map(piece).collect();
+    MovedCode { pieces, end: address(len) }
+}

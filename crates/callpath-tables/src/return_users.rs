@@ -1,0 +1,211 @@
+//! Who looks at return addresses other than to return there, over all modules of a process: a call of those must have its
+//! original return address. Evidence is the callee's own code ([`callpath_x86::return_reads`]), not a list of names.
+
+use std::ops::Range;
+
+use callpath_format::address::LinkAddr;
+use callpath_format::recipe::Cfa;
+use callpath_format::register::Reg;
+use callpath_image::elf::ImageKind;
+use callpath_image::exports::Exports;
+use callpath_image::plt;
+use callpath_x86::references::addresses_taken;
+use callpath_x86::return_reads::{Frame, Input, find};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::module::Module;
+
+/// Who looks at return addresses in a process.
+#[derive(Default)]
+pub struct ReturnUsers {
+    /// By the modules' order.
+    modules: Vec<OfModule>,
+    /// Names of procedures that look at theirs.
+    users: FxHashSet<String>,
+    /// Names of all procedures that modules export, and whether one of them stands for a procedure that is chosen when it
+    /// is bound.
+    exported: FxHashMap<String, bool>,
+    /// Procedures that look at theirs and may be called through a pointer: the module's index, and the first
+    /// instruction.
+    pub reached_by_pointers: Vec<(usize, LinkAddr)>,
+}
+
+#[derive(Default)]
+struct OfModule {
+    /// Procedures and parts of some, by the call frame information: ascending, disjoint.
+    procedures: Vec<Range<LinkAddr>>,
+    /// Where those begin that look at their return address, and those that may: they jump through a pointer.
+    users: FxHashSet<LinkAddr>,
+    perhaps: FxHashSet<LinkAddr>,
+}
+
+impl ReturnUsers {
+    /// Of all modules of a process.
+    pub fn of(modules: &[&Module]) -> ReturnUsers {
+        let exports: Vec<Exports> = modules.iter().map(|module| Exports::of(module.image())).collect();
+        let mut found =
+            ReturnUsers { modules: modules.iter().map(|_| OfModule::default()).collect(), ..Self::default() };
+        for (name, export) in exports.iter().flat_map(Exports::names) {
+            *found.exported.entry(name.to_owned()).or_default() |= export.chooses;
+        }
+        let mut is_stale = vec![true; modules.len()];
+        while is_stale.contains(&true) {
+            for (index, module) in modules.iter().enumerate().filter(|(index, _)| is_stale[*index]) {
+                found.modules[index] = OfModule::find(module, &found.users);
+            }
+            let mut new: FxHashSet<String> = FxHashSet::default();
+            for (exports, of_module) in exports.iter().zip(&found.modules) {
+                let users = exports.names().filter(|(_, export)| of_module.is_user(export.start));
+                new.extend(users.map(|(name, _)| name.to_owned()).filter(|name| !found.users.contains(name)));
+            }
+            for (index, module) in modules.iter().enumerate() {
+                is_stale[index] = module.file().loading().symbols.iter().any(|(_, name)| new.contains(name));
+            }
+            found.users.extend(new);
+        }
+        for (index, module) in modules.iter().enumerate() {
+            let taken = found.taken_in(module, index);
+            found.reached_by_pointers.extend(taken.into_iter().map(|at| (index, at)));
+            // Names that another module takes the addresses of.
+            let mut names = found.taken_names(module, index);
+            names.extend(found.asked_for(module));
+            for (other, exports) in exports.iter().enumerate() {
+                let named = names.iter().flat_map(|name| exports.named(name)).map(|export| export.start);
+                let users = named.filter(|start| found.modules[other].is_user(*start));
+                found.reached_by_pointers.extend(users.map(|start| (other, start)));
+            }
+        }
+        found.reached_by_pointers.sort_unstable();
+        found.reached_by_pointers.dedup();
+        found
+    }
+
+    /// Whether a procedure of a module, by the module's index and the procedure's first instruction, may look at its
+    /// return address, or jump to one that does.
+    pub fn may_look(&self, module: usize, procedure: LinkAddr) -> bool {
+        let Some(of_module) = self.modules.get(module) else { return true };
+        // Of code without call frame information nothing is known.
+        let is_known = of_module.range_at(procedure).is_some_and(|range| range.start == procedure);
+        !is_known
+            || of_module.users.contains(&procedure)
+            || of_module.perhaps.contains(&procedure) && self.unknown_may_look()
+    }
+
+    /// The same of the procedure that a name of another module stands for.
+    pub fn named_may_look(&self, name: &str) -> bool {
+        match self.exported.get(name) {
+            // The address of what is chosen is taken.
+            Some(is_chosen) => self.users.contains(name) || *is_chosen && self.unknown_may_look(),
+            None => true,
+        }
+    }
+
+    /// The same of a procedure that is called through a pointer.
+    pub fn unknown_may_look(&self) -> bool {
+        !self.reached_by_pointers.is_empty()
+    }
+
+    /// Users of a module whose address its own code or data has.
+    fn taken_in(&self, module: &Module, index: usize) -> Vec<LinkAddr> {
+        let Some(OfModule { users, .. }) = self.modules.get(index) else { return Vec::new() };
+        let in_data = module.file().loading().pointers.iter().map(|(_, to)| *to).filter(|to| users.contains(to));
+        in_data.chain(self.taken_by_code(module, index, users)).collect()
+    }
+
+    /// Names of users that a module may ask the loader for.
+    fn asked_for(&self, module: &Module) -> FxHashSet<String> {
+        const ASKING: [&str; 2] = ["dlsym", "dlvsym"];
+        let asks = module.file().loading().symbols.iter().any(|(_, name)| ASKING.contains(&name.as_str()));
+        let constants = module.image().section(".rodata").filter(|_| asks).map(|section| section.data);
+        let words = constants.iter().flat_map(|bytes| bytes.split(|byte| *byte == 0));
+        let named = words.filter_map(|word| std::str::from_utf8(word).ok());
+        named.filter(|word| self.users.contains(*word)).map(str::to_owned).collect()
+    }
+
+    /// Names of users whose address a module's data has, or its code reads.
+    fn taken_names(&self, module: &Module, index: usize) -> FxHashSet<String> {
+        let loading = module.file().loading();
+        let mut names: FxHashSet<String> =
+            loading.taken.iter().filter(|name| self.users.contains(*name)).cloned().collect();
+        let named = loading.symbols.iter().filter(|(_, name)| self.users.contains(name));
+        let slots: FxHashSet<LinkAddr> = named.clone().map(|(slot, _)| *slot).collect();
+        let read = self.taken_by_code(module, index, &slots);
+        names.extend(named.filter(|(slot, _)| read.contains(slot)).map(|(_, name)| name.clone()));
+        names
+    }
+
+    fn taken_by_code(&self, module: &Module, index: usize, targets: &FxHashSet<LinkAddr>) -> FxHashSet<LinkAddr> {
+        let image = module.image();
+        let has_addresses = image.kind() == ImageKind::Executable;
+        let procedures = self.modules.get(index).map_or(&[][..], |of_module| &of_module.procedures);
+        let taken = procedures.iter().filter_map(|code| {
+            let bytes = image.bytes_from(code.start)?;
+            let bytes = bytes.get(..bytes.len().min(usize::try_from(code.end.0 - code.start.0).ok()?))?;
+            Some(addresses_taken(bytes, code.start, targets, has_addresses))
+        });
+        taken.flatten().collect()
+    }
+}
+
+impl OfModule {
+    fn find(module: &Module, names: &FxHashSet<String>) -> OfModule {
+        let frames = module.file().call_frames();
+        let mut procedures: Vec<Range<LinkAddr>> = frames.ranges.iter().map(|range| range.code.clone()).collect();
+        procedures.sort_by_key(|range| (range.start, range.end));
+        procedures.dedup_by(|next, before| next.start < before.end);
+        let mut rows: Vec<Frame> = Vec::new();
+        for range in &frames.ranges {
+            let ends = frames.rows_of(range).iter().skip(1).map(|row| row.start).chain([range.code.end]);
+            for (row, end) in frames.rows_of(range).iter().zip(ends) {
+                let cfa = frames.recipes.get(row.recipe as usize).map(|recipe| recipe.cfa);
+                if let Some(Cfa::Register { reg: base @ (Reg::RSP | Reg::RBP), disp }) = cfa {
+                    rows.push(Frame { code: row.start..end, base, disp });
+                }
+            }
+        }
+        rows.sort_by_key(|row| row.code.start);
+        rows.dedup_by(|next, before| next.code.start < before.code.end);
+        let symbols = &module.file().loading().symbols;
+        let slots: Vec<LinkAddr> =
+            symbols.iter().filter(|(_, name)| names.contains(name)).map(|(slot, _)| *slot).collect();
+        let mut known_slots: Vec<LinkAddr> = symbols.iter().map(|(slot, _)| *slot).collect();
+        known_slots.sort_unstable();
+        let stubs: Vec<_> = plt::sections(module.image()).into_iter().map(|section| section.code).collect();
+        let code = code_of(module);
+        let found = find(&Input {
+            code: &code,
+            frames: &rows,
+            procedures: &procedures,
+            stubs: &stubs,
+            slots: &slots,
+            known_slots: &known_slots,
+            is_any_taken: false,
+            is_exact: true,
+        });
+        let starts = |found: Vec<usize>| -> FxHashSet<LinkAddr> {
+            found.into_iter().filter_map(|index| procedures.get(index)).map(|code| code.start).collect()
+        };
+        let (users, perhaps) = (starts(found.return_address_users), starts(found.indirect_tail_callers));
+        OfModule { procedures, users, perhaps }
+    }
+
+    fn range_at(&self, at: LinkAddr) -> Option<&Range<LinkAddr>> {
+        let after = self.procedures.partition_point(|range| range.start <= at);
+        self.procedures.get(after.checked_sub(1)?).filter(|range| range.contains(&at))
+    }
+
+    fn is_user(&self, at: LinkAddr) -> bool {
+        self.range_at(at).is_none_or(|range| self.users.contains(&range.start))
+    }
+}
+
+/// The module's instructions.
+fn code_of(module: &Module) -> Vec<(LinkAddr, &[u8])> {
+    let image = module.image();
+    let bytes_of = |range: &Range<LinkAddr>| {
+        let bytes = image.bytes_from(range.start)?;
+        let len = usize::try_from(range.end.0 - range.start.0).ok()?;
+        Some((range.start, bytes.get(..len.min(bytes.len()))?))
+    };
+    image.instruction_ranges().iter().filter_map(bytes_of).collect()
+}

@@ -1,0 +1,59 @@
+//! Procedures that look where they were called from: those of the C library, and those of a small library whose source says
+//! which do.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use callpath_tables::module::Module;
+use callpath_tables::return_users::ReturnUsers;
+
+const SOURCE: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#define PLAIN __attribute__((noinline, noclone))
+PLAIN void *looks(void) { return __builtin_return_address(0); }
+PLAIN void *asks(const char *name) { return dlsym(RTLD_NEXT, name); }
+PLAIN void *calls(const char *name) { void *found = dlsym(RTLD_NEXT, name); return found ? found : (void *)&stdout; }
+PLAIN int adds(int a, int b) { char text[64]; return snprintf(text, sizeof text, "%d", a) + b; }
+#ifdef TAKEN
+void *(*pointer)(void) = looks;
+#endif
+"#;
+
+fn library(directory: &Path, option: &str) -> PathBuf {
+    let (source, library) = (directory.join("looks.c"), directory.join(format!("looks{option}.so")));
+    std::fs::write(&source, SOURCE).unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-shared", "-fPIC", option]).arg(&source).arg("-o").arg(&library);
+    assert!(gcc.status().unwrap().success());
+    library
+}
+
+fn read(paths: &[PathBuf]) -> Vec<Module> {
+    paths.iter().map(|path| Module::read(path).unwrap()).collect()
+}
+
+#[test]
+fn those_that_look_are_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let system = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from);
+    for (option, is_taken) in [("-UTAKEN", false), ("-DTAKEN", true)] {
+        let mut paths = system.to_vec();
+        paths.push(library(directory.path(), option));
+        let modules = read(&paths);
+        let users = ReturnUsers::of(&modules.iter().collect::<Vec<_>>());
+        for name in ["dlopen", "dlsym", "dlvsym", "dlmopen", "_setjmp", "getcontext", "looks", "no such procedure"] {
+            assert!(users.named_may_look(name), "{name}");
+        }
+        // It jumps to dlsym, which then sees its caller. The other one calls it.
+        assert!(users.named_may_look("asks") && !users.named_may_look("calls"));
+        for name in ["adds", "qsort", "malloc", "free", "snprintf", "fwrite", "getenv", "pthread_create", "exit"] {
+            assert!(!users.named_may_look(name), "{name}");
+        }
+        assert_eq!(users.unknown_may_look(), is_taken, "{:x?}", users.reached_by_pointers);
+        // Which implementation it is, the library's own code chooses.
+        assert_eq!(users.named_may_look("memcpy"), is_taken);
+        assert_eq!(users.reached_by_pointers.iter().filter(|(module, _)| *module == 2).count(), usize::from(is_taken));
+    }
+}
