@@ -119,8 +119,11 @@ pub fn own() -> Option<Own> {
         return Some((process, thread, area));
     }
     let process = join::own_process()?;
-    let thread = create(process, pointer)?;
-    let Some(area) = map_wiped(size_of::<Area>()) else { return give_up(&thread) };
+    let area = map_wiped(size_of::<Area>())?;
+    let Some(thread) = create(process, pointer) else {
+        unmap(area, size_of::<Area>());
+        return None;
+    };
     let area = area as *mut Area;
     // SAFETY: mapped just now, writable, and nobody else knows it.
     unsafe { set_up(area, process, &thread) };
@@ -144,11 +147,7 @@ pub fn own() -> Option<Own> {
         }
     }
     unmap(area as usize, size_of::<Area>());
-    give_up(&thread)
-}
-
-fn give_up<T>(thread: &Thread<'_>) -> Option<T> {
-    drop_record(thread);
+    drop_record(&thread);
     None
 }
 

@@ -4,6 +4,7 @@ use callpath_collect::Interrupted;
 use callpath_collect::probe::context_of_call;
 use callpath_format::register::Reg;
 use callpath_format::shared::probe::{Area, Known, Slot};
+use callpath_format::shared::thread::Dropped;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::{AtomicU64, compiler_fence};
 
@@ -54,7 +55,7 @@ impl Saved {
 
 /// A call's context: the address of its values, the stack that it is on, and what the thread keeps.
 pub fn found(saved: &Saved) -> Option<(u64, u64, Activations<'static>)> {
-    let (process, thread, area) = areas::own()?;
+    let Some((process, thread, area)) = areas::own() else { return dropped() };
     let rsp = saved.rsp_at_entry();
     // SAFETY: the area is the calling thread's own, and stays mapped.
     let place = unsafe { (*area).known.get_mut(number_of(saved)) }?;
@@ -72,6 +73,13 @@ pub fn found(saved: &Saved) -> Option<(u64, u64, Activations<'static>)> {
     };
     // SAFETY: the calling thread's own.
     Some((values, place.base, unsafe { Activations::of(area, &thread) }))
+}
+
+/// Counts a call of a thread for which there is no memory.
+fn dropped<T>() -> Option<T> {
+    let slot = join::process()?.slot;
+    slot.dropped_unrecorded.get(Dropped::NoMemory as usize)?.fetch_add(1, Relaxed);
+    None
 }
 
 /// Where a thread keeps what it knows of such a call.

@@ -62,8 +62,16 @@ impl<'a> ModuleCode<'a> {
             data: &data,
         });
         code_map.decoded = Arc::new(decoded);
-        let no_return = NoReturn::new(&sweep.events, code_map.len());
+        let no_return = NoReturn::new(&sweep.events, code_map.len(), &[]);
         ModuleCode { code_map, data, sweep, sure_starts, known, is_cut, no_return, no_return_slots }
+    }
+
+    /// Takes into account that procedures may return from handlers of exceptions: `(from, to, pad)` of calls with a
+    /// landing pad, sorted. Recipes do without: where there are handlers, call frame information says more.
+    pub(crate) fn return_from_handlers(&mut self, landing_pads: &[(u32, u32, u32)]) {
+        if !landing_pads.is_empty() {
+            self.no_return = NoReturn::new(&self.sweep.events, self.code_map.len(), landing_pads);
+        }
     }
 
     /// Whether a call of the code at `target` may return.

@@ -2,8 +2,8 @@
 //! reachable from it.
 //!
 //! From an address, control reaches the next event of the sweep. Events that may lead to a return are found backwards
-//! from the returns; an event after a call is reachable through it once the called procedure is known to return. Every
-//! edge is visited once.
+//! from the returns; an event after a call is reachable through it once the called procedure is known to return, and a
+//! call's landing pad always: what is called may throw. Every edge is visited once.
 
 use crate::code_map::NOWHERE;
 use crate::sweep::{Event, EventKind};
@@ -22,8 +22,8 @@ const STRIDE: u32 = 64;
 const NO_EVENT: u32 = u32::MAX;
 
 impl NoReturn {
-    /// `events` are sorted; positions are below `len`.
-    pub(crate) fn new(events: &[Event], len: u32) -> NoReturn {
+    /// `events` are sorted; positions are below `len`. `landing_pads`: `(from, to, pad)` of calls, sorted.
+    pub(crate) fn new(events: &[Event], len: u32, landing_pads: &[(u32, u32, u32)]) -> NoReturn {
         let mut index = Vec::with_capacity((len / STRIDE) as usize + 2);
         for (number, event) in (0u32..).zip(events) {
             while index.len() as u32 * STRIDE <= event.at {
@@ -33,6 +33,7 @@ impl NoReturn {
         let mut found = NoReturn { returns: Vec::new(), index };
         let targets: Vec<u32> = events.iter().map(|event| found.target_of(events, event)).collect();
         let (offsets, sources) = sources(&targets);
+        let throwing = found.throwing(events, landing_pads);
         let mut search = Search::new(vec![false; events.len()]);
         for (number, event) in (0u32..).zip(events) {
             let returns = match event.kind {
@@ -74,6 +75,9 @@ impl NoReturn {
                     search.add(source);
                 }
             }
+            let first = throwing.partition_point(|&(pad, _)| pad < number);
+            let to_here = throwing.get(first..).unwrap_or(&[]).iter().take_while(|&&(pad, _)| pad == number);
+            to_here.for_each(|&(_, call)| search.add(call));
         }
         found.returns = search.met;
         found
@@ -103,6 +107,21 @@ impl NoReturn {
     }
 }
 
+impl NoReturn {
+    /// The calls that have landing pads, by the event that control reaches from there: sorted.
+    fn throwing(&self, events: &[Event], landing_pads: &[(u32, u32, u32)]) -> Vec<(u32, u32)> {
+        let mut found = Vec::new();
+        for &(from, to, pad) in landing_pads {
+            let (Some(first), Some(pad)) = (self.event_at(events, from), self.event_at(events, pad)) else { continue };
+            let calls = events.iter().enumerate().skip(first).take_while(|(_, event)| event.at < to);
+            let calls = calls.filter(|(_, event)| event.kind == EventKind::Call);
+            found.extend(calls.map(|(call, _)| (pad as u32, call as u32)));
+        }
+        found.sort_unstable();
+        found
+    }
+}
+
 /// For each event, the branches, jumps and calls that lead to it: offsets in a list.
 fn sources(targets: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let mut offsets = vec![0u32; targets.len() + 2];
@@ -127,8 +146,23 @@ mod tests {
 
     /// Events one byte apart; targets are indices.
     fn check(events: &[(EventKind, u32)], expect: &[bool]) {
+        check_with(&[], events, expect);
+    }
+
+    fn check_with(pads: &[(u32, u32, u32)], events: &[(EventKind, u32)], expect: &[bool]) {
         let events: Vec<Event> = (0..).zip(events).map(|(at, &(kind, target))| Event { at, kind, target }).collect();
-        assert_eq!(NoReturn::new(&events, 1000).returns, expect);
+        assert_eq!(NoReturn::new(&events, 1000, pads).returns, expect);
+    }
+
+    #[test]
+    fn calls_return_from_handlers() {
+        use EventKind::*;
+        // 0: call 4, which throws, with a handler at 2; 1: stop — 2: ret — 3: stop — 4: stop
+        let events = [(Call, 4), (Stop, NOWHERE), (Leave, NOWHERE), (Stop, NOWHERE), (Stop, NOWHERE)];
+        check_with(&[(0, 1, 2)], &events, &[true, false, true, false, false]);
+        // The handler of another call.
+        check_with(&[(1, 2, 2)], &events, &[false, false, true, false, false]);
+        check_with(&[(0, 1, 3)], &events, &[false, false, true, false, false]);
     }
 
     #[test]

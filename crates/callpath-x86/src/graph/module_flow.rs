@@ -34,8 +34,9 @@ impl<'a> ModuleFlow<'a> {
     /// Reads all code once: takes time in proportion to its length.
     pub fn new(input: &GraphInput<'a>) -> ModuleFlow<'a> {
         let stretches = input.fragments.iter().map(|fragment| &fragment.code);
-        let code = ModuleCode::read(&CodeInput { known: &[], ..input.code }, stretches);
+        let mut code = ModuleCode::read(&CodeInput { known: &[], ..input.code }, stretches);
         let landing_pads = landing_pads(&code.code_map, input.landing_pads);
+        code.return_from_handlers(&landing_pads);
         let taken = fragments::Taken::new(input, &code);
         let code_fragments = fragments::code_fragments(input, &code, &taken);
         let mut reached = taken.all;

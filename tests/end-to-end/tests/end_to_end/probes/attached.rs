@@ -282,3 +282,19 @@ fn that_may_have_no_more() {
         crew.assert_ends_well();
     }
 }
+
+/// A call for which there is no memory is counted as dropped.
+#[test]
+fn that_have_no_memory_for_what_threads_keep() {
+    let mut crew = Crew::that_is("poor");
+    let attached = crew.attached(&["-q"]);
+    crew.goes_on();
+    let recorded = attached.detached();
+    assert_eq!(recorded.ended.status, 0, "{recorded:?}");
+    let profile = recorded.profile();
+    profile.assert_sound();
+    assert!(profile.quality.dropped["no-memory"] >= 100_000, "{:?}", profile.quality);
+    assert_eq!(profile.calls_of("leaf"), 0);
+    crew.assert_untouched();
+    crew.assert_ends_well();
+}
