@@ -101,8 +101,17 @@ static void arrange(const char *what)
         failed = mlockall(MCL_FUTURE);
     else if (!strcmp(what, "narrow"))
         failed = setrlimit(RLIMIT_AS, &little);
-    else if (!strcmp(what, "poor"))
+    else if (!strcmp(what, "poor")) {
+        /* Enough for an object, not for what each thread keeps. */
+        char line[256];
+        FILE *status = fopen("/proc/self/status", "r");
+        while (fgets(line, sizeof line, status))
+            if (sscanf(line, "VmData: %lu", &little.rlim_cur) == 1)
+                little.rlim_cur = (little.rlim_cur + 400) << 10;
+        fclose(status);
+        little.rlim_max = little.rlim_cur;
         failed = setrlimit(RLIMIT_DATA, &little);
+    }
     else if (!strcmp(what, "few"))
         failed = setrlimit(RLIMIT_NOFILE, &few);
     else if (!strcmp(what, "huge"))

@@ -87,7 +87,8 @@ fn what_unwinds_passes_calls_in_copies() {
     ];
     for options in gcc {
         let program = compile("g++", "relocation/unwinds.cpp", options, directory.path());
-        for (calls, overwrite) in [(Calls::Home, false), (Calls::Copy, false), (Calls::Home, true), (Calls::Copy, true)] {
+        for (calls, overwrite) in [(Calls::Home, false), (Calls::Copy, false), (Calls::Home, true), (Calls::Copy, true)]
+        {
             let options = &Options { calls, overwrite, ..Options::default() };
             let relocation = check(&[program.to_str().unwrap()], options);
             assert_eq!(calls_in_copies(&relocation) > 3000, calls == Calls::Copy, "{options:?}");

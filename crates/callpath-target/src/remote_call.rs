@@ -16,6 +16,18 @@ pub(crate) const CALLS_AND_RETURNS: [u8; 3] = [0x0f, 0x05, 0xc3];
 /// All signals that can be held back.
 const ALL_SIGNALS: u64 = u64::MAX;
 
+/// Whether a thread is in a system call that the kernel makes anew when it runs on.
+pub(crate) fn is_restarted(registers: &libc::user_regs_struct) -> bool {
+    /// ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK
+    const RESTARTED: [i64; 4] = [-512, -513, -514, -516];
+    registers.orig_rax as i64 >= 0 && RESTARTED.contains(&(registers.rax as i64))
+}
+
+/// Whether it is in one that fails because it was interrupted.
+pub(crate) fn has_failed(registers: &libc::user_regs_struct) -> bool {
+    registers.orig_rax as i64 >= 0 && registers.rax as i64 == -i64::from(libc::EINTR)
+}
+
 /// A thread's state, as far as running it for us changes it.
 #[derive(Debug)]
 pub(crate) struct Before {

@@ -12,6 +12,7 @@ use crate::traced::Traced;
 
 pub(crate) const PAGE_BYTES: u64 = 4096;
 const MAPPING: &str = "mapping memory";
+pub(crate) const PROTECTING: &str = "protecting memory";
 
 /// What is mapped.
 pub(crate) struct Mapping {
@@ -85,7 +86,7 @@ pub(crate) fn map_shared(
         let protect = [at, len_bytes, protection as u64, 0, 0, 0];
         let protected = traced.system_call(thread, libc::SYS_mprotect, protect)?;
         let outcome =
-            checked(traced, "unlocking memory", unlocked).and_then(|_| checked(traced, "protecting memory", protected));
+            checked(traced, "unlocking memory", unlocked).and_then(|_| checked(traced, PROTECTING, protected));
         mapped = outcome.map(|_| RunAddr(at));
     }
     traced.system_call(thread, libc::SYS_close, [descriptor as u64, 0, 0, 0, 0, 0])?;
@@ -100,7 +101,7 @@ pub(crate) fn checked(traced: &impl Traced, request: &'static str, result: i64) 
     let error = -result as i32;
     // What a process may have forbidden itself, or been forbidden.
     let why = match (request, error) {
-        (MAPPING, libc::ENOMEM) => Some("its memory is limited (ulimit -v, ulimit -d), or there is none"),
+        (MAPPING | PROTECTING, libc::ENOMEM) => Some("its memory is limited (ulimit -v, ulimit -d), or there is none"),
         (MAPPING, libc::EAGAIN) => {
             Some("it keeps all of its memory in RAM (mlockall), and that is limited (ulimit -l)")
         }

@@ -3,7 +3,7 @@
 use super::tracer::Thread;
 use crate::error::TargetError;
 use crate::ptrace;
-use crate::remote_call::SYSTEM_CALL;
+use crate::remote_call::{SYSTEM_CALL, has_failed};
 use crate::task_status::{TaskStatus, bit};
 
 /// Calls that fail with `EINTR` when a thread is stopped, though no handler ran, and may be made anew: nothing has
@@ -36,18 +36,6 @@ const SYS_IO_PGETEVENTS: libc::c_long = 333;
 
 /// Of such calls, those with a signal mask of their own. Made anew, they see signals that they let through.
 const WITH_MASK: [libc::c_long; 3] = [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, SYS_IO_PGETEVENTS];
-
-/// Whether a thread is in a system call that the kernel makes anew when it runs on.
-pub(super) fn is_restarted(registers: &libc::user_regs_struct) -> bool {
-    /// ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND, ERESTART_RESTARTBLOCK
-    const RESTARTED: [i64; 4] = [-512, -513, -514, -516];
-    registers.orig_rax as i64 >= 0 && RESTARTED.contains(&(registers.rax as i64))
-}
-
-/// Whether it is in one that fails because it was interrupted.
-pub(super) fn has_failed(registers: &libc::user_regs_struct) -> bool {
-    registers.orig_rax as i64 >= 0 && registers.rax as i64 == -i64::from(libc::EINTR)
-}
 
 impl Thread {
     /// Once it has stopped: notes whether it is in such a call, and has it made anew unless a signal is about to

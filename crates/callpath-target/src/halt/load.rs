@@ -82,6 +82,6 @@ impl Tracer {
         }
         let arguments = [base.0.wrapping_add(range.start), range.end - range.start, protection as u64, 0, 0, 0];
         let protected = Traced::system_call(self, thread, libc::SYS_mprotect, arguments)?;
-        remote_memory::checked(self, "protecting memory", protected).map(drop)
+        remote_memory::checked(self, remote_memory::PROTECTING, protected).map(drop)
     }
 }

@@ -4,14 +4,13 @@ use std::ops::Range;
 
 use callpath_format::address::RunAddr;
 
-use super::interrupted::{has_failed, is_restarted};
 use super::signal_frames::{Interrupted, SignalFrames};
 use super::tracer::Tracer;
 use crate::error::TargetError;
 use crate::maps::Maps;
 use crate::pid::Pid;
 use crate::ptrace::{self, Stop};
-use crate::remote_call::{Before, SYSTEM_CALL};
+use crate::remote_call::{Before, SYSTEM_CALL, has_failed, is_restarted};
 use crate::task_status::{TaskStatus, bit};
 use crate::traced::Traced;
 

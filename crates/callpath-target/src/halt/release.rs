@@ -1,6 +1,8 @@
 //! Letting threads run on, as if they had not been stopped.
 
-use super::tracer::{Patience, Thread, Tracer};
+use std::time::Duration;
+
+use super::tracer::{Patience, REGISTER_SYNC_CORE, Thread, Tracer};
 use crate::error::TargetError;
 use crate::pid::Pid;
 use crate::ptrace;
@@ -11,6 +13,22 @@ impl Tracer {
     pub(super) fn release(&mut self) -> Result<(), TargetError> {
         let given_back = self.give_back();
         let_go(&mut self.threads).and(given_back)
+    }
+
+    /// As [`super::Halted::release_for_changes`].
+    pub(super) fn release_for_changes(&mut self) -> Result<Duration, TargetError> {
+        self.give_back()?;
+        let chosen = self.choose_caller(true)?;
+        let borrowed = self.make_ready(chosen)?;
+        self.borrowed = Some(borrowed);
+        let (mut others, one) = std::mem::take(&mut self.threads).into_iter().partition(|thread| thread.tid != chosen);
+        self.threads = one;
+        let let_go = let_go(&mut others);
+        let stood_still = self.since.elapsed();
+        // Where it cannot be done, it is tried again when it is needed.
+        drop(self.system_call_on_borrowed(libc::SYS_membarrier, [REGISTER_SYNC_CORE, 0, 0, 0, 0, 0]));
+        self.release().and(let_go)?;
+        Ok(stood_still)
     }
 }
 

@@ -9,7 +9,7 @@ use callpath_format::address::RunAddr;
 
 use crate::maps::{MapEntry, Maps};
 use crate::pid::Pid;
-use crate::remote_call::{Before, CALLS_AND_RETURNS, SYSTEM_CALL, find_code};
+use crate::remote_call::{Before, CALLS_AND_RETURNS, SYSTEM_CALL, find_code, is_restarted};
 use crate::traced::TracedMemory;
 
 /// `mov $15, %rax` or `mov $15, %eax`, and `syscall`: `rt_sigreturn`.
@@ -126,7 +126,7 @@ fn resumable(before: &libc::user_regs_struct, abort: Option<u64>) -> libc::user_
     if let Some(abort) = abort {
         return libc::user_regs_struct { rip: abort, ..*before };
     }
-    if !super::interrupted::is_restarted(before) {
+    if !is_restarted(before) {
         return *before;
     }
     if before.orig_rax == libc::SYS_restart_syscall as u64 {

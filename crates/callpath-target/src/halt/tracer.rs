@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use callpath_format::address::RunAddr;
 
 use super::borrowed::Borrowed;
-use super::release::let_go;
 use super::shelter::Shelter;
 use crate::edits::Edits;
 use crate::error::TargetError;
@@ -18,7 +17,7 @@ use crate::task_status::TaskStatus;
 use crate::traced::{Traced, TracedMemory};
 
 /// Of `membarrier`: registers a process. With several threads the kernel waits for all processors, some 20 ms.
-const REGISTER_SYNC_CORE: u64 = 1 << 6;
+pub(super) const REGISTER_SYNC_CORE: u64 = 1 << 6;
 
 /// How long a thread may run for us between two stops.
 pub(super) const RUN_AT_MOST: Duration = Duration::from_secs(5);
@@ -180,22 +179,6 @@ impl Tracer {
             // Not registered.
             drop(command(REGISTER_SYNC_CORE).and_then(|_| command(SYNC_CORE)));
         }
-    }
-
-    /// As [`super::Halted::release_for_changes`].
-    pub(super) fn release_for_changes(&mut self) -> Result<Duration, TargetError> {
-        self.give_back()?;
-        let chosen = self.choose_caller(true)?;
-        let borrowed = self.make_ready(chosen)?;
-        self.borrowed = Some(borrowed);
-        let (mut others, one) = std::mem::take(&mut self.threads).into_iter().partition(|thread| thread.tid != chosen);
-        self.threads = one;
-        let let_go = let_go(&mut others);
-        let stood_still = self.since.elapsed();
-        // Where it cannot be done, it is tried again when it is needed.
-        drop(self.system_call_on_borrowed(libc::SYS_membarrier, [REGISTER_SYNC_CORE, 0, 0, 0, 0, 0]));
-        self.release().and(let_go)?;
-        Ok(stood_still)
     }
 }
 
