@@ -44,21 +44,30 @@ pub(super) fn let_go(threads: &mut Vec<Thread>) -> Result<(), TargetError> {
     // The kernel likes to give a process's signals to its first thread.
     threads.sort_by_key(|thread| (thread.tid != thread.process, thread.tid));
     let mut outcome = Ok(());
-    for thread in threads.drain(..).filter(|thread| thread.stopped) {
-        outcome = outcome.and(thread.let_go());
+    threads.retain(|thread| thread.stopped);
+    // All that takes time comes first: the threads that run already take processors from those that wait to be let go.
+    let mut takes = Vec::new();
+    for thread in &mut *threads {
+        outcome = outcome.and(thread.prepare());
+        takes.push(thread.signals_of_process() != 0);
+    }
+    for (thread, takes) in threads.drain(..).zip(takes) {
+        outcome = outcome.and(thread.let_go(takes));
     }
     outcome
 }
 
 impl Thread {
-    fn let_go(mut self) -> Result<(), TargetError> {
+    fn prepare(&mut self) -> Result<(), TargetError> {
         let gone = |error: &TargetError| matches!(error, TargetError::Trace { source, .. } if source.raw_os_error() == Some(libc::ESRCH));
         match self.decide_call() {
-            Err(error) if !gone(&error) => return Err(error),
-            _ => {}
+            Err(error) if !gone(&error) => Err(error),
+            _ => Ok(()),
         }
-        // A signal of the process's should wake this thread alone.
-        let takes = self.signals_of_process() != 0;
+    }
+
+    /// `takes`: a signal of the process's is pending, and should wake this thread alone.
+    fn let_go(self, takes: bool) -> Result<(), TargetError> {
         for info in &self.postponed {
             self.send(info);
         }

@@ -98,6 +98,9 @@ impl Tracer {
             if best.is_none_or(|(least, _)| cost < least) {
                 best = Some((cost, thread.tid));
             }
+            if cost == 0 {
+                break;
+            }
         }
         let Some((_, tid)) = best else {
             let ended = self.threads.iter().all(|thread| TaskStatus::read(self.pid, thread.tid).is_none());
