@@ -35,6 +35,12 @@ pub enum ColumnError {
         /// Of the metric.
         name: String,
     },
+    /// A formula names a metric that has no single number.
+    #[error("failed to compute with {name:?}: it is a histogram, which has a number for each bin")]
+    NoNumber {
+        /// Of the metric.
+        name: String,
+    },
     /// The first metric cannot be shared out.
     #[error("failed to show shares of {name:?}: it does not add up; name one before it that does")]
     NoShares {
@@ -75,7 +81,10 @@ impl Profile {
             return Err(ColumnError::NameTaken { name });
         }
         for operand in expression.operands() {
-            self.column(operand.metric())?;
+            let column = self.column(operand.metric())?;
+            if self.metrics[column].is_of_histogram() {
+                return Err(ColumnError::NoNumber { name: operand.metric().to_owned() });
+            }
         }
         let metric = Metric {
             kind: MetricKind::Derived(Formula::Expression(expression)),
@@ -106,7 +115,7 @@ impl Profile {
         }
         let chosen = order.len();
         if let Some(first) = order.first().map(|first| &self.metrics[*first])
-            && matches!(first.kind, MetricKind::Derived(_))
+            && (matches!(first.kind, MetricKind::Derived(_)) || first.is_of_histogram())
         {
             return Err(ColumnError::NoShares { name: first.name.clone() });
         }

@@ -25,6 +25,11 @@ pub struct Metric {
 }
 
 impl Metric {
+    /// Whether it is a bin of a histogram.
+    pub fn is_of_histogram(&self) -> bool {
+        matches!(self.value, MetricType::Histogram { .. })
+    }
+
     /// A metric that adds up.
     pub fn sum(name: &str, unit: &str) -> Self {
         Metric {

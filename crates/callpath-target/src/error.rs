@@ -24,7 +24,7 @@ pub enum TargetError {
     Event { event: &'static str, pid: Pid, source: std::io::Error },
     #[error("trace process {pid} ({request}): {source}")]
     Trace { request: &'static str, pid: Pid, source: std::io::Error },
-    #[error("change process {pid}: the bytes at {:#x} are not those that were expected", at.0)]
+    #[error("change process {pid}: the bytes at {:#x} are not those of its file: something else has changed them, such as a debugger, or a probe of the same function that goes on or was killed", at.0)]
     OtherBytes { at: RunAddr, pid: Pid },
     #[error("stop process {pid}: no such process")]
     NoProcess { pid: Pid },

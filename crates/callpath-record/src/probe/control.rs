@@ -141,16 +141,18 @@ fn ask_one(directory: &Path, words: &[String]) -> Result<String, String> {
     /// Planning takes as long as the analysis of the modules does.
     const ANSWER_WITHIN: Duration = Duration::from_secs(120);
     let path = directory.join(CONTROL_SOCKET);
-    let stream = UnixStream::connect(&path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-            format!("no probe is under way that writes {}", directory.display())
-        }
-        _ => format!("connect to {}: {error}", path.display()),
-    })?;
+    let failed = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound
+        | ErrorKind::NotADirectory
+        | ErrorKind::ConnectionRefused
+        | ErrorKind::ConnectionReset
+        | ErrorKind::BrokenPipe => format!("no probe is under way that writes {}", directory.display()),
+        _ => format!("failed to talk to the probe by {}: {error}", path.display()),
+    };
+    let stream = UnixStream::connect(&path).map_err(failed)?;
     if words.iter().any(|word| word.is_empty() || word.contains('\n')) {
         return Err("a name is empty, or has more than one line".to_owned());
     }
-    let failed = |error: std::io::Error| format!("talk to the probe: {error}");
     stream.set_read_timeout(Some(ANSWER_WITHIN)).map_err(failed)?;
     let text: String = words.iter().flat_map(|word| [word.as_str(), "\n"]).chain(["\n"]).collect();
     (&stream).write_all(text.as_bytes()).map_err(failed)?;

@@ -202,10 +202,13 @@ pub(super) fn say_probed(choice: &Choice, probed: &ProbedProcess, say: impl Fn(&
     }
     if let Some(longest) = probed.stops.iter().max() {
         let (functions, are) = if probed.probed == 1 { ("function", "was") } else { ("functions", "were") };
+        let times = match probed.stops.len() {
+            1 => "once".to_owned(),
+            count => format!("{count} times"),
+        };
         say(&format_args!(
-            "{} {functions} {are} probed; the program stood still {} times, {:.1} ms at most",
+            "{} {functions} {are} probed; the program stood still {times}, {:.1} ms at most",
             probed.probed,
-            probed.stops.len(),
             longest.as_secs_f64() * 1e3
         ));
     }

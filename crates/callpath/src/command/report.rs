@@ -181,10 +181,12 @@ fn columns_of(profile: &mut Profile, arguments: &Arguments) -> anyhow::Result<Op
 
 /// By what rows are put in order.
 fn order(profile: &Profile, asked: &str) -> Result<Order, ColumnError> {
-    match (profile.column(asked), asked.strip_suffix(":self")) {
-        (Err(_), Some(name)) => Ok(Order { metric: profile.column(name)?, by_self: true }),
-        (found, _) => Ok(Order { metric: found?, by_self: false }),
-    }
+    let order = match (profile.column(asked), asked.strip_suffix(":self")) {
+        (Err(_), Some(name)) => Order { metric: profile.column(name)?, by_self: true },
+        (found, _) => Order { metric: found?, by_self: false },
+    };
+    let metric = profile.metrics.get(order.metric).filter(|metric| metric.is_of_histogram());
+    metric.map_or(Ok(order), |metric| Err(ColumnError::NoNumber { name: metric.name.clone() }))
 }
 
 /// What is asked of the profile.

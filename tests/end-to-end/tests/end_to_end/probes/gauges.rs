@@ -165,12 +165,12 @@ fn cpu_time_of_each_function_without_those_it_calls() {
 fn time_that_is_waited() {
     let functions = ["locks", "waits", "reads", "sleeps", "mixed", "deep", "left", "interrupted", "works"];
     let metrics = "wait-time,io-time";
-    let recorded = Program::nasty("waits.c").options(&["-m", metrics]).same_probed(&functions);
+    let recorded = Program::nasty("waiting.c").options(&["-m", metrics]).same_probed(&functions);
     assert_eq!(recorded.ended.status, 0, "{recorded:?}");
     let (profile, known) = (recorded.profile(), Known::of(&recorded));
     let mut waits = 0;
     for metric in metrics.split(',') {
-        let cells = profile.cells(metric, &["waits"]);
+        let cells = profile.cells(metric, &["waiting"]);
         for (path, numbers) in known.lines(&[metric]) {
             let [least, most] = numbers else { panic!("not a span: {numbers:?}") };
             let (least, most) = (whole(least) * LESS / 1000, whole(most) * MORE / 1000);
@@ -181,7 +181,7 @@ fn time_that_is_waited() {
     }
     assert_eq!(waits, 9);
     // Hidden probes have no contexts, and count no calls. Each of three rounds makes 14 calls.
-    assert_eq!(profile.total("calls"), 3 * 14, "{:?}", profile.cells("calls", &["waits"]));
+    assert_eq!(profile.total("calls"), 3 * 14, "{:?}", profile.cells("calls", &["waiting"]));
     let hidden = ["pthread_mutex_lock", "read", "usleep", "nanosleep", "clock_nanosleep"];
     assert!(hidden.iter().all(|name| profile.calls_of(name) == 0));
     let list = callpath_end_to_end::run_report(&recorded.directory, &["--quality", "--json"]);
@@ -192,7 +192,7 @@ fn time_that_is_waited() {
 #[test]
 fn functions_that_wait_themselves() {
     let functions = ["reads", "libc.so*!read", "libc.so*!usleep"];
-    let recorded = Program::nasty("waits.c").options(&["-m", "wait-time,io-time"]).same_probed(&functions);
+    let recorded = Program::nasty("waiting.c").options(&["-m", "wait-time,io-time"]).same_probed(&functions);
     let (profile, known) = (recorded.profile(), Known::of(&recorded));
     let least = |path: &str| {
         let mut lines = known.0.iter().filter(|line| line[1] == path);
