@@ -1,8 +1,8 @@
 //! The innermost frames of a call path, in a line.
 
-use callpath_db::{Profile, View};
+use callpath_db::{Profile, ScopeKind, View};
 
-use super::label::scope_label;
+use super::label::{pruned, scope_label};
 use super::printable::{columns, cut_end};
 use super::run::between;
 
@@ -15,7 +15,10 @@ pub(super) fn inner_path(view: &View, profile: &Profile, node: usize, room: usiz
     let mut named = up.filter_map(|at| {
         let scope = &view.nodes.get(at)?.scope;
         let is_shown = at == node || scope.kind.is_frame();
-        is_shown.then(|| scope_label(scope, profile).bare().fit(NAME_COLUMNS.min(room)))
+        is_shown.then(|| match scope.kind {
+            ScopeKind::Pruned => pruned(view, &[at], false),
+            _ => scope_label(scope, profile).bare().fit(NAME_COLUMNS.min(room)),
+        })
     });
     // From the innermost on, each with how often it recurs: more than there is room for, or all.
     let mut frames: Vec<(String, usize)> = Vec::new();
