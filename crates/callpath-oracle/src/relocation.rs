@@ -41,6 +41,9 @@ pub struct Options {
     pub calls: Calls,
     /// Before each block, around calls, and at exits, a routine is called that overwrites flags and what is below rsp.
     pub routine: bool,
+    /// Copies that can have one get a larger frame, and write into it in each block; the others are refused. Calls are to be
+    /// made in copies.
+    pub enlarge: bool,
 }
 
 /// Where a copy's calls are made.
@@ -202,7 +205,7 @@ impl Relocation {
         let code: u64 =
             loaded.mappings.iter().filter(|m| m.executable).map(|mapping| mapping.end - mapping.start).sum();
         // Short jumps grow, copies are aligned, and there is what is inserted. A block has a byte at least.
-        let room = code * if options.overwrite || options.routine { 40 } else { 8 } + (1 << 20);
+        let room = code * if options.overwrite || options.routine || options.enlarge { 40 } else { 8 } + (1 << 20);
         let is_counted = options.count || options.passes || options.entries || options.routine;
         let counters_len = if is_counted { (2 * code + 2) * COUNTER_BYTES } else { 0 };
         let no_room = || OracleError::NoRoom { path: loaded.path.clone() };
@@ -224,6 +227,12 @@ impl Relocation {
             if let Some(calls) = calls {
                 calls.plan(flow, graph, &mut plan);
             }
+            let can_enlarge = || calls.is_some_and(|calls| calls.can_enlarge(flow, graph));
+            let is_enlarged = options.enlarge && can_enlarge();
+            if is_enlarged {
+                plan.enlarge();
+                plan.insert(Place::Entry, Operation::Set(Cell::OfFrame(0), -1));
+            }
             let mut count = |plan: &mut Plan, at: Place| {
                 let cell = place + room + (counted.len() as u64 + 1) * COUNTER_BYTES;
                 plan.insert(at, Operation::Add(Cell::Shared(link(cell)), 1));
@@ -233,6 +242,9 @@ impl Relocation {
             let passed: Vec<Place> = std::iter::once(Place::Entry).chain(exits).collect();
             let starts = graph.blocks.iter().map(|block| Place::Before(block.code.start));
             for at in starts.clone() {
+                if is_enlarged {
+                    plan.insert(at, Operation::Add(Cell::OfFrame(8), 1));
+                }
                 if options.overwrite {
                     plan.insert(at, Operation::OverwriteDead);
                 }

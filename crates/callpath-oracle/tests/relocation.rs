@@ -57,6 +57,8 @@ fn check_all(arguments: &[&str]) {
     for calls in [Calls::Home, Calls::Copy] {
         check(arguments, &Options { overwrite: true, calls, ..Options::default() });
     }
+    let enlarged = Options { calls: Calls::Copy, enlarge: true, overwrite: true, ..Options::default() };
+    check(arguments, &enlarged);
     let in_copies = check(arguments, &Options { calls: Calls::Copy, ..Options::default() });
     assert!(calls_in_copies(&in_copies) > 3000 && calls_in_copies(&plain) == 0, "{arguments:?}");
 }
@@ -93,6 +95,10 @@ fn what_unwinds_passes_calls_in_copies() {
             let relocation = check(&[program.to_str().unwrap()], options);
             assert_eq!(calls_in_copies(&relocation) > 3000, calls == Calls::Copy, "{options:?}");
         }
+        let options = &Options { calls: Calls::Copy, enlarge: true, ..Options::default() };
+        let relocation = check(&[program.to_str().unwrap()], options);
+        let copies = relocation.modules.iter().flat_map(|module| &module.copies.made);
+        assert!(copies.filter(|made| made.copy.enlarged_at_home > 0).count() > 3000, "{options:?}");
     }
     let program = compile("rustc", "relocation/panics.rs", &["-O"], directory.path());
     check_all(&[program.to_str().unwrap()]);
@@ -252,7 +258,7 @@ fn procedures_are_left_as_often_as_they_are_entered() {
                 Place::Entry => came(*procedure, &|step| step.pushes || !code.contains(&step.from)),
                 Place::Before(exit) => came(exit, &|_| true),
                 Place::Edge(_, to) => came(to, &|step| code.contains(&step.from)),
-                Place::AfterCall(_) => unreachable!(),
+                Place::AfterCall(_) | Place::Arrival(_) => unreachable!(),
             };
             assert_eq!(*count, expected, "{place:x?} of {procedure:x?}");
             let side = if *place == Place::Entry { &mut entered } else { &mut left };
@@ -458,6 +464,9 @@ fn every_instruction_is_unwound() {
         let looked = unwinding::check(start, &Options::default(), most);
         assert!(looked.copies > 3_000 && looked.springboards > 100 && looked.ours == 0, "{arguments:?}: {looked:?}");
         let looked = unwinding::check(start, &Options { calls: Calls::Copy, ..Options::default() }, most);
+        assert!(looked.copies > 3_000 && looked.ours == 0, "{arguments:?}: {looked:?}");
+        let enlarged = Options { calls: Calls::Copy, enlarge: true, ..Options::default() };
+        let looked = unwinding::check(start, &enlarged, most);
         assert!(looked.copies > 3_000 && looked.ours == 0, "{arguments:?}: {looked:?}");
         let looked = unwinding::check(start, &Options { routine: true, ..Options::default() }, most);
         assert!(

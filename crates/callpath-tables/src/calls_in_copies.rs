@@ -55,6 +55,12 @@ impl<'m> CallsInCopies<'m> {
         calls.for_each(|call| plan.call_in_copy(call.code.start));
     }
 
+    /// Whether the frames of a procedure's copy can be larger: it makes all calls itself, and unwinders can be told.
+    pub fn can_enlarge(&self, flow: &ModuleFlow<'_>, graph: &ProcedureGraph) -> bool {
+        graph.calls.iter().all(|call| self.can_be_in_copy(flow, call))
+            && graph.blocks.iter().all(|block| self.frames.can_enlarge(&block.code))
+    }
+
     fn can_be_in_copy(&self, flow: &ModuleFlow<'_>, call: &CallSite) -> bool {
         let may_look = || match callee(flow, call) {
             None => true,
@@ -98,14 +104,16 @@ pub fn unwinders_can_be_told(modules: &[&Module]) -> bool {
 /// A copy, piece by piece.
 fn moved(copy: &Rewritten) -> MovedCode {
     let origins = copy.origins.iter().map(|(offset, _)| *offset);
-    let mut offsets: Vec<u32> = origins.chain(copy.lowered.iter().map(|(offset, _)| *offset)).collect();
+    let sizes = copy.lowered.iter().chain(&copy.enlarged).map(|(offset, _)| *offset);
+    let mut offsets: Vec<u32> = origins.chain(sizes).collect();
     offsets.sort_unstable();
     offsets.dedup();
     let address = |offset: u64| LinkAddr(copy.at.0.wrapping_add(offset));
     let len = copy.code.len() as u64;
     let piece = |offset: u32| {
         let at = address(offset.into());
-        Some(Piece { at, origin: copy.origin_of(at)?, lowered_bytes: copy.lowered_by(at) })
+        let (lowered_bytes, enlarged_bytes) = (copy.lowered_by(at), copy.enlarged_by(at));
+        Some(Piece { at, origin: copy.origin_of(at)?, lowered_bytes, enlarged_bytes })
     };
     let pieces = offsets.into_iter().filter(|offset| u64::from(*offset) < len).filter_map(piece).collect();
     MovedCode { pieces, end: address(len) }

@@ -52,6 +52,12 @@ pub(crate) trait Analysis {
     /// Joins the fact of another edge to `known`. Returns whether `known` changed; a fact may change only a bounded
     /// number of times.
     fn join(&self, known: &mut Self::Fact, new: &Self::Fact) -> bool;
+
+    /// The same, for facts that depend on where they meet.
+    fn join_at(&self, block: u32, known: &mut Self::Fact, new: &Self::Fact) -> bool {
+        let _ = block;
+        self.join(known, new)
+    }
 }
 
 /// The facts where they enter each block that is reachable from `seeds`: at its start if they go forward, at its end if
@@ -85,7 +91,7 @@ fn solve_joined<G: FlowGraph, A: Analysis>(
     let add = |analysis: &A, facts: &mut [Option<A::Fact>], block: u32, fact: &A::Fact| {
         let Some(known) = facts.get_mut(block as usize) else { return false };
         match known {
-            Some(known) => analysis.join(known, fact),
+            Some(known) => analysis.join_at(block, known, fact),
             None => {
                 *known = Some(fact.clone());
                 true

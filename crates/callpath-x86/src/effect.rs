@@ -4,7 +4,7 @@
 //! write matter. Stores through unknown pointers are assumed not to hit saved registers: a program that does this is
 //! broken.
 
-use crate::instruction::{Instruction, Memory, Operation, Register};
+use crate::instruction::{Control, Instruction, Memory, Operation, Register};
 use crate::state::{IndexedSlot, RAX, RBP, RSP, State};
 use crate::value::{Base, StackAddress, Value};
 
@@ -35,7 +35,7 @@ pub(crate) fn apply(state: &mut State, instruction: &Instruction, at: u32, next:
             let value = table_word(state.get(RAX));
             state.set(RAX, value, at);
         }
-        Operation::Call if instruction.distance() == 0 && !instruction.has_memory() => {
+        Operation::Call if instruction.control() == Control::Call && instruction.distance() == 0 => {
             push_value(state, Value::Constant(next), 8, at);
         }
         Operation::Call => state.call(),

@@ -10,6 +10,8 @@ pub(crate) enum Word {
     OfThread(i32),
     /// At a distance from the instruction's end that is written later, into the last four bytes before a constant.
     BesideCode,
+    /// At a distance from what a register holds: rsp or rbp.
+    OfFrame(Register, i32),
 }
 
 /// An instruction's bytes, and where among them the displacement of [`Word::BesideCode`] is.
@@ -27,6 +29,13 @@ const MODRM_SIB: u8 = 0x04;
 const SIB_ABSOLUTE: u8 = 0x25;
 /// ModRM: rip and a displacement.
 const MODRM_BESIDE_CODE: u8 = 0x05;
+/// ModRM: a base, or a SIB byte, and a displacement of four bytes.
+const MODRM_DISPLACED: u8 = 0x80;
+const RSP: Register = 4;
+/// SIB: rsp without an index.
+const SIB_RSP: u8 = 0x24;
+/// The number that stands for no index.
+const NO_INDEX: Register = 4;
 
 /// An opcode with a 64-bit word of memory, and a register or an opcode's extension.
 fn with_word(opcode: u8, register: Register, word: Word) -> Encoded {
@@ -42,7 +51,40 @@ fn with_word(opcode: u8, register: Register, word: Word) -> Encoded {
             let bytes = vec![rex, opcode, MODRM_BESIDE_CODE | field, 0, 0, 0, 0];
             Encoded { bytes, displacement_at: Some(3) }
         }
+        Word::OfFrame(base, distance) => {
+            let mut bytes = vec![rex, opcode, MODRM_DISPLACED | field | base];
+            if base == RSP {
+                bytes.push(SIB_RSP);
+            }
+            bytes.extend(distance.to_le_bytes());
+            Encoded { bytes, displacement_at: None }
+        }
     }
+}
+
+/// ModRM and SIB of `[table + 8 * index + displacement]`, and the bits of REX that they take.
+fn in_table(table: Register, index: Option<Register>) -> (u8, [u8; 2]) {
+    const BY_EIGHT: u8 = 3 << 6;
+    let index = index.unwrap_or(NO_INDEX);
+    let rex = REX_W | (index >> 3 & 1) << 1 | table >> 3 & 1;
+    (rex, [MODRM_DISPLACED | MODRM_SIB, BY_EIGHT | (index & 7) << 3 | table & 7])
+}
+
+/// `add qword [table + 8 * index + displacement], 1`: changes the flags.
+pub(crate) fn count_in_table(table: Register, index: Option<Register>, displacement: i32) -> Vec<u8> {
+    let (rex, [modrm, sib]) = in_table(table, index);
+    let mut bytes = vec![rex, 0x83, modrm, sib];
+    bytes.extend(displacement.to_le_bytes());
+    bytes.push(1);
+    bytes
+}
+
+/// `lea to, [table + 8 * index + displacement]`
+pub(crate) fn address_in_table(to: Register, table: Register, index: Option<Register>, displacement: i32) -> Vec<u8> {
+    let (rex, [modrm, sib]) = in_table(table, index);
+    let mut bytes = vec![rex | (to >> 3 & 1) << 2, 0x8d, modrm | (to & 7) << 3, sib];
+    bytes.extend(displacement.to_le_bytes());
+    bytes
 }
 
 fn with_constant(mut encoded: Encoded, constant: i32) -> Encoded {

@@ -56,6 +56,8 @@ pub struct Piece {
     pub origin: LinkAddr,
     /// rsp is so many bytes lower than at the instruction.
     pub lowered_bytes: u32,
+    /// The frame is so many bytes larger, right below the return address: a multiple of 8.
+    pub enlarged_bytes: u32,
 }
 
 /// Moved code in one piece of memory.
@@ -125,6 +127,17 @@ impl<'m> MovableFrames<'m> {
     /// Whether what is said of an instruction can be said of its copy.
     pub fn speak_of(&self, at: LinkAddr) -> bool {
         self.entry_at(at).is_some()
+    }
+
+    /// Whether that can still be said if the frames of code are larger.
+    pub fn can_enlarge(&self, code: &Range<LinkAddr>) -> bool {
+        let first = self.entries.partition_point(|entry| entry.code.end <= code.start);
+        let entries = self.entries.iter().enumerate().skip(first);
+        let mut described = entries.take_while(|(_, entry)| entry.code.start < code.end);
+        described.all(|(index, _)| {
+            let rows = self.describe(index).map(|description| description.rows);
+            rows.is_some_and(|rows| rows.iter().all(|(_, row)| row.enlarged(WORD_BYTES as u32 * 2).is_some()))
+        })
     }
 
     fn entry_at(&self, at: LinkAddr) -> Option<usize> {
@@ -338,7 +351,7 @@ impl Writer {
         let (mut at, mut before) = (stretch.code.start, Row::at_entry());
         for piece in stretch.pieces {
             let found = rows.partition_point(|(start, _)| *start <= piece.origin).checked_sub(1)?;
-            let row = rows.get(found)?.1.lowered(piece.lowered_bytes);
+            let row = rows.get(found)?.1.enlarged(piece.enlarged_bytes)?.lowered(piece.lowered_bytes);
             if row != before {
                 advance(&mut self.bytes, u32::try_from(piece.at.0.checked_sub(at.0)?).ok()?);
                 row.write_changes(&before, &mut self.bytes);

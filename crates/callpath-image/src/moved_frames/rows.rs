@@ -8,8 +8,9 @@ use super::bytes::{sleb, uleb};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// rsp and rip by their DWARF numbers; rip's column is the return address's.
+/// rsp, rbp and rip by their DWARF numbers; rip's column is the return address's.
 const RSP: u16 = 7;
+const RBP: u16 = 6;
 const RETURN_ADDRESS: u16 = 16;
 /// What offsets are written in, bytes: the entries that are written say so.
 pub(super) const DATA_ALIGNMENT: i64 = -8;
@@ -69,6 +70,27 @@ impl Row {
     pub(super) fn at_entry() -> Row {
         let cfa = Cfa::Register { register: RSP, offset: 8 };
         Row { cfa, rules: vec![(RETURN_ADDRESS, Rule::Offset(1))], arguments_len: 0 }
+    }
+
+    /// The same where the frame is so many bytes larger, right below the return address. `None`: it cannot be said.
+    pub(super) fn enlarged(&self, bytes: u32) -> Option<Row> {
+        let mut row = self.clone();
+        if bytes == 0 {
+            return Some(row);
+        }
+        match &mut row.cfa {
+            Cfa::Register { register: RSP | RBP, offset } => *offset = offset.checked_add(bytes.into())?,
+            _ => return None,
+        }
+        for (register, rule) in &mut row.rules {
+            match rule {
+                Rule::Offset(1) if *register == RETURN_ADDRESS => {}
+                Rule::Offset(times @ 2..) if *register != RETURN_ADDRESS => *times += i64::from(bytes) / -DATA_ALIGNMENT,
+                Rule::Same => {}
+                _ => return None,
+            }
+        }
+        Some(row)
     }
 
     /// The same where rsp is so many bytes lower.

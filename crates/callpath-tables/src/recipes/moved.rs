@@ -1,5 +1,5 @@
 //! Recipes of code that was moved at run time: those of the code that it comes from, changed where inserted code has
-//! lowered rsp or keeps rax elsewhere.
+//! lowered rsp, keeps rax elsewhere, or has made a frame larger.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
 use callpath_format::register::Reg;
 use callpath_format::shared::moved::{HEAD_LEN_BYTES, Home, Piece, head_bytes};
 use callpath_format::table::{RecipeId, Table};
-use callpath_x86::rewrite::{Rax, Rewritten, THUNK_LEN_BYTES, THUNK_PUSH_BYTES};
+use callpath_x86::rewrite::{Patch, Rax, Rewritten, THUNK_LEN_BYTES, THUNK_PUSH_BYTES};
 
 use super::encode::{self, encode};
 use super::pool::RecipePool;
@@ -48,8 +48,8 @@ struct Part {
 /// The frame of a part's code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Frame {
-    /// That of the code that it comes from, but for rsp, which is lower, and rax.
-    OfHome { lowered: u32, rax: Rax },
+    /// That of the code that it comes from, but for its size, rsp, which is lower, and rax.
+    OfHome { enlarged: u32, lowered: u32, rax: Rax },
     /// That of a procedure that has pushed so many bytes and nothing else.
     Leaf { pushed: u32 },
     /// That which tables say of the code's own addresses.
@@ -57,7 +57,11 @@ enum Frame {
 }
 
 impl Frame {
-    const SAME: Frame = Frame::OfHome { lowered: 0, rax: Rax::InPlace };
+    const SAME: Frame = Frame::enlarged(0);
+
+    const fn enlarged(bytes: u32) -> Frame {
+        Frame::OfHome { enlarged: bytes, lowered: 0, rax: Rax::InPlace }
+    }
 }
 
 /// The recipe at moved code.
@@ -83,7 +87,19 @@ impl Moved {
             moved.add_copy(copy);
             for &(at, origin) in &copy.detours {
                 let code = at..LinkAddr(at.0 + SPRINGBOARD_BYTES);
-                moved.parts.push(Part { code: code.clone(), home: Home::At(origin), frame: Frame::SAME });
+                let frame = Frame::enlarged(copy.enlarged_at_home);
+                moved.parts.push(Part { code: code.clone(), home: Home::At(origin), frame });
+                moved.detours.push(Detour { code, procedure: copy.entry });
+            }
+            // At the entry the frame is what it was. Others that do not lie where they are entered are above.
+            let is_other = |patch: &&Patch| {
+                let is_detour = copy.detours.iter().any(|(at, _)| *at == patch.at);
+                patch.is_springboard() && !patch.leads_to(copy.entered_at) && !is_detour
+            };
+            for patch in copy.patches.iter().filter(is_other).filter(|_| copy.enlarged_at_home > 0) {
+                let code = patch.at..LinkAddr(patch.at.0 + patch.new.len() as u64);
+                let frame = Frame::enlarged(copy.enlarged_at_home);
+                moved.parts.push(Part { code: code.clone(), home: Home::At(patch.at), frame });
                 moved.detours.push(Detour { code, procedure: copy.entry });
             }
         }
@@ -122,6 +138,7 @@ impl Moved {
     fn add_copy(&mut self, copy: &Rewritten) {
         let mut bounds: Vec<u32> = copy.origins.iter().map(|origin| origin.0).collect();
         bounds.extend(copy.lowered.iter().map(|lowered| lowered.0));
+        bounds.extend(copy.enlarged.iter().map(|enlarged| enlarged.0));
         bounds.extend(copy.rax.iter().map(|rax| rax.0));
         bounds.extend(copy.returns.iter().flat_map(|&(offset, _)| [offset.saturating_sub(1), offset]));
         bounds.push(copy.code.len() as u32);
@@ -131,7 +148,11 @@ impl Moved {
         for pair in bounds.windows(2) {
             let (code, next) = (at(pair[0])..at(pair[1]), pair[1]);
             let Some(origin) = copy.origin_of(code.start) else { continue };
-            let frame = Frame::OfHome { lowered: copy.lowered_by(code.start), rax: copy.rax_at(code.start) };
+            let frame = Frame::OfHome {
+                enlarged: copy.enlarged_by(code.start),
+                lowered: copy.lowered_by(code.start),
+                rax: copy.rax_at(code.start),
+            };
             let len = code.end.0 - code.start.0;
             let goes_on = next <= copy.out_of_order && copy.origins.binary_search_by_key(&next, |o| o.0).is_ok();
             let is_as_at_home = frame == Frame::SAME
@@ -330,14 +351,39 @@ impl Row<'_> {
                 own(expression)?;
             }
         }
-        if let Frame::OfHome { lowered, rax } = frame
+        if let Frame::OfHome { enlarged, lowered, rax } = frame
             && frame != Frame::SAME
         {
+            enlarge(&mut recipe, i32::try_from(enlarged).ok()?)?;
             lower(&mut recipe, i32::try_from(lowered).ok()?, &expressions)?;
             move_rax(&mut recipe, rax, &expressions)?;
         }
         Some((recipe, bits, expressions))
     }
+}
+
+/// The recipe of code whose frame is larger, right below the return address. `None`: it cannot be written.
+fn enlarge(recipe: &mut Recipe, bytes: i32) -> Option<()> {
+    const RETURN_ADDRESS: Rule = Rule::AtCfa(-8);
+    if bytes == 0 {
+        return Some(());
+    }
+    match &mut recipe.cfa {
+        Cfa::Register { reg: Reg::RSP | Reg::RBP, disp } => *disp = disp.checked_add(bytes)?,
+        Cfa::Outermost => return Some(()),
+        _ => return None,
+    }
+    if recipe.return_address != RETURN_ADDRESS {
+        return None;
+    }
+    for rule in &mut recipe.registers {
+        match rule {
+            Rule::AtCfa(at) if *at < -8 => *at = at.checked_sub(bytes)?,
+            Rule::RegisterPlus(..) | Rule::AtExpression(_) | Rule::ExpressionValue(_) => return None,
+            _ => {}
+        }
+    }
+    Some(())
 }
 
 /// The recipe of code where rsp is lower. `None`: it cannot be written.
@@ -412,6 +458,22 @@ mod tests {
         assert_eq!(recipe, framed);
         assert_eq!(lower(&mut recipe, 136, &[0x77, 8]), None);
         assert_eq!(lower(&mut recipe, 0, &[0x77, 8]), Some(()));
+    }
+
+    #[test]
+    fn a_larger_frame_moves_what_lies_below_the_return_address() {
+        let mut recipe = Recipe::with_cfa(Cfa::Register { reg: Reg::RBP, disp: 16 });
+        recipe.registers[Reg::RBP.index()] = Rule::AtCfa(-16);
+        recipe.registers[Reg::RBX.index()] = Rule::AtRegister(Reg::RSP, 24);
+        enlarge(&mut recipe, 32).expect("it can be written");
+        assert_eq!(recipe.cfa, Cfa::Register { reg: Reg::RBP, disp: 48 });
+        assert_eq!(recipe.registers[Reg::RBP.index()], Rule::AtCfa(-48));
+        assert_eq!(recipe.registers[Reg::RBX.index()], Rule::AtRegister(Reg::RSP, 24));
+        assert_eq!(recipe.return_address, Rule::AtCfa(-8));
+        // Where the CFA is not the procedure's own register, nothing is sure.
+        let mut other = Recipe::with_cfa(Cfa::Register { reg: Reg::RAX, disp: 8 });
+        assert_eq!(enlarge(&mut other, 32), None);
+        assert_eq!(enlarge(&mut other, 0), Some(()));
     }
 
     #[test]

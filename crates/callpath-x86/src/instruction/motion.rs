@@ -64,6 +64,40 @@ pub(crate) fn motion(bytes: &[u8]) -> Option<Motion> {
     }
 }
 
+/// The instruction that `bytes` are with a displacement of its memory operand that is greater by `by`. `None`: there is none that
+/// counts from a register, or no room for it.
+pub(crate) fn displaced_by(bytes: &[u8], by: i32) -> Option<Vec<u8>> {
+    /// ModRM's mode, and that of a displacement of one byte or four.
+    const MODE: u8 = 0xc0;
+    const ONE: u8 = 0x40;
+    const FOUR: u8 = 0x80;
+    let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
+    let mut iced = Iced::default();
+    decoder.decode_out(&mut iced);
+    if iced.is_invalid() || matches!(iced.memory_base(), Iced64::None | Iced64::RIP | Iced64::EIP) {
+        return None;
+    }
+    let offsets = decoder.get_constant_offsets(&iced);
+    let (at, len) = (offsets.displacement_offset(), offsets.displacement_size());
+    let displacement = (iced.memory_displacement64() as i64).checked_add(by.into())?;
+    let displacement = i32::try_from(displacement).ok()?.to_le_bytes();
+    let (before, rest) = bytes.split_at_checked(at)?;
+    let mut before = before.to_vec();
+    if len == 1 {
+        // A SIB byte may lie between.
+        let has_sib = iced.memory_index() != Iced64::None || matches!(iced.memory_base(), Iced64::RSP | Iced64::R12);
+        let modrm = before.len().checked_sub(if has_sib { 2 } else { 1 }).and_then(|at| before.get_mut(at))?;
+        if *modrm & MODE != ONE {
+            return None;
+        }
+        *modrm = *modrm & !MODE | FOUR;
+    } else if len != 4 {
+        return None;
+    }
+    let new = [&before, &displacement[..], rest.get(len..)?].concat();
+    (new.len() <= super::LONGEST_BYTES).then_some(new)
+}
+
 /// Whether a jump or call goes to an address of 64 bits: some processors cut those with the prefix 0x66.
 fn is_of_64_bits(iced: &Iced) -> bool {
     iced.op0_kind() == iced_x86::OpKind::NearBranch64

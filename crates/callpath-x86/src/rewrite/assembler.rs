@@ -39,6 +39,8 @@ pub(super) struct Assembler {
     labels: Vec<Option<u32>>,
     /// From which offsets on rsp is lower than the program has it, and by how many bytes.
     lowered: Vec<(u32, u32)>,
+    /// From which offsets on the frame is larger than the program has it, and by how many bytes.
+    enlarged: Vec<(u32, u32)>,
     /// From which offsets on the program's value of rax is where.
     rax: Vec<(u32, Rax)>,
     /// Constants that are written behind the code, with the labels of their places.
@@ -48,8 +50,8 @@ pub(super) struct Assembler {
 impl Assembler {
     /// `base`: the address where the code will lie.
     pub(super) fn new(base: u64) -> Assembler {
-        let (code, distances, labels, lowered, rax, words) = Default::default();
-        Assembler { base, code, distances, labels, lowered, rax, words }
+        let (code, distances, labels, lowered, enlarged, rax, words) = Default::default();
+        Assembler { base, code, distances, labels, lowered, enlarged, rax, words }
     }
 
     /// Where the next byte comes.
@@ -118,6 +120,16 @@ impl Assembler {
     /// From here on rsp is so many bytes lower than the program has it.
     pub(super) fn set_lowered(&mut self, bytes: u32) {
         self.lowered.push((self.offset(), bytes));
+    }
+
+    /// From here on the frame is larger by so many bytes than the program has it.
+    pub(super) fn set_enlarged(&mut self, bytes: u32) {
+        self.enlarged.push((self.offset(), bytes));
+    }
+
+    /// By ascending offset: from there on the frame is larger by so many bytes than the program has it.
+    pub(super) fn take_enlarged(&mut self) -> Vec<(u32, u32)> {
+        std::mem::take(&mut self.enlarged)
     }
 
     /// From here on the program's value of rax is there.

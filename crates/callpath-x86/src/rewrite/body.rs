@@ -7,7 +7,7 @@ use callpath_format::address::LinkAddr;
 use super::plan::Place;
 use super::refusal::{Reason, Refusal};
 use crate::code_map::CodeMap;
-use crate::graph::{ModuleFlow, ProcedureGraph, Terminator};
+use crate::graph::{EdgeKind, ModuleFlow, ProcedureGraph, Terminator};
 use crate::idioms::signal_return;
 use crate::instruction::motion::{Motion, motion};
 use crate::instruction::{Control, Instruction, Operation};
@@ -98,6 +98,11 @@ impl<'g, 'a> Body<'g, 'a> {
         Ok(Body { code_map, graph, steps, blocks, by_address })
     }
 
+    /// The instructions of a block, by its number.
+    pub(super) fn steps_of(&self, block: usize) -> Option<&[Step<'a>]> {
+        self.blocks.get(block).and_then(|steps| self.steps.get(steps.clone()))
+    }
+
     /// The instructions of the block that begins at an address; none if there is no such block.
     pub(super) fn block_steps(&self, start: LinkAddr) -> &[Step<'a>] {
         let found = self.graph.blocks.binary_search_by_key(&start, |block| block.code.start);
@@ -180,6 +185,7 @@ impl<'g, 'a> Body<'g, 'a> {
         match place {
             Place::Entry => None,
             Place::Before(at) => self.step_at(at.0).is_none().then_some(at),
+            Place::Arrival(at) => (!self.comes_home_to(at)).then_some(at),
             Place::AfterCall(call) => {
                 let step = self.step_at(call.0).filter(|step| step.motion == Motion::Call && self.comes_back(step));
                 step.and_then(|step| self.step_at(step.end())).is_none().then_some(call)
@@ -194,6 +200,18 @@ impl<'g, 'a> Body<'g, 'a> {
                 (!last.is_some_and(leads) && !number.is_some_and(is_edge)).then_some(from)
             }
         }
+    }
+
+    /// Whether control comes to the block at an address through a table, or as to a landing pad.
+    pub(super) fn comes_home_to(&self, at: LinkAddr) -> bool {
+        self.through_home().any(|to| to == at)
+    }
+
+    /// Where that is so; an address for each way.
+    pub(super) fn through_home(&self) -> impl Iterator<Item = LinkAddr> + '_ {
+        let is_home = |(_, kind): &(u32, EdgeKind)| matches!(kind, EdgeKind::Table | EdgeKind::LandingPad);
+        let edges = (0..self.graph.blocks.len() as u32).flat_map(|block| self.graph.edges_of(block));
+        edges.filter(is_home).filter_map(|(to, _)| Some(self.graph.blocks.get(to as usize)?.code.start))
     }
 
     /// Whether control leaves the procedure with the instruction at an address, a return or a jump.

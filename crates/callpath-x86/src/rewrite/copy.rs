@@ -8,16 +8,22 @@ use rustc_hash::FxHashMap;
 use super::assembler::{Assembler, Target};
 use super::body::{Body, Step};
 use super::calls;
+use super::frame::{Frame, Height};
 use super::inserted::{self, Spot};
 use super::patch::DirectBranch;
 use super::plan::{Place, Plan, Rax};
 use super::refusal::{Reason, Refusal};
 use crate::encoding;
 use crate::graph::EdgeKind;
-use crate::instruction::motion::Motion;
+use crate::encode;
+use crate::instruction::motion::{Motion, displaced_by};
 use crate::liveness::LiveSet;
 
+/// The number of rsp.
+const RSP: u8 = 4;
+
 /// A procedure's copy.
+#[derive(Default)]
 pub(super) struct Copy {
     pub(super) at: LinkAddr,
     pub(super) code: Vec<u8>,
@@ -25,6 +31,8 @@ pub(super) struct Copy {
     pub(super) origins: Vec<(u32, LinkAddr)>,
     /// By ascending offset: by how many bytes rsp is lower from there on.
     pub(super) lowered: Vec<(u32, u32)>,
+    /// By ascending offset: by how many bytes the frame is larger from there on.
+    pub(super) enlarged: Vec<(u32, u32)>,
     /// By ascending offset: where the value of rax is from there on.
     pub(super) rax: Vec<(u32, Rax)>,
     /// From this offset on, code lies out of the order of what it leads to.
@@ -42,6 +50,8 @@ pub(super) struct Copy {
 pub(super) struct Source<'s, 'g, 'a> {
     pub(super) body: &'s Body<'g, 'a>,
     pub(super) plan: &'s Plan,
+    /// How the procedure uses its frame, if that is enlarged.
+    pub(super) frame: &'s Frame,
     /// What is live before each instruction, if something is inserted.
     pub(super) live: &'s FxHashMap<LinkAddr, LiveSet>,
     /// The calls that the copy makes with the return address at home, and those that it makes like the original does.
@@ -58,9 +68,41 @@ impl Source<'_, '_, '_> {
             Place::Entry => true,
             Place::Before(at) => self.body.leaves_at(at.0),
             Place::Edge(_, to) => self.body.step_at(to.0).is_none(),
-            Place::AfterCall(_) => false,
+            Place::AfterCall(_) | Place::Arrival(_) => false,
         };
-        inserted::write(out, self.plan, self.plan.at(place), Spot { at: to, live, is_boundary })
+        let frame = match place {
+            Place::Entry => Some(Height::AT_ENTRY),
+            Place::Edge(from, _) => self.frame.behind(from),
+            Place::Before(_) | Place::AfterCall(_) | Place::Arrival(_) => self.frame.before(to),
+        };
+        inserted::write(out, self.plan, self.plan.at(place), Spot { at: to, live, frame, is_boundary })
+    }
+
+    /// Gives the frame the size that it has at home, where control leaves the procedure: `frame` is how its CFA is found
+    /// there.
+    fn shrink(&self, out: &mut Assembler, frame: Option<Height>, at: u64) -> Result<(), Refusal> {
+        let bytes = self.plan.enlarged_by();
+        if bytes == 0 {
+            return Ok(());
+        }
+        if frame != Some(Height::AT_ENTRY) {
+            return Err(Refusal { at: LinkAddr(at), reason: Reason::FrameUnknown });
+        }
+        out.bytes(&encode::add_without_flags(RSP, bytes as i32));
+        out.set_enlarged(0);
+        Ok(())
+    }
+
+    /// Behind code that leaves the procedure, the frame is larger again.
+    fn enlarge_again(&self, out: &mut Assembler) {
+        if self.plan.enlarged_by() > 0 {
+            out.set_enlarged(self.plan.enlarged_by());
+        }
+    }
+
+    /// Whether control that comes to an address has left the procedure, whose frame is to have its size again.
+    fn is_outside(&self, to: u64) -> bool {
+        self.plan.enlarged_by() > 0 && self.body.step_at(to).is_none()
     }
 }
 
@@ -73,14 +115,17 @@ struct Stub {
 impl Copy {
     pub(super) fn new(source: &Source<'_, '_, '_>, at: LinkAddr) -> Result<Copy, Refusal> {
         let Source { body, plan, .. } = source;
-        let (code, origins, lowered, rax, out_of_order) = Default::default();
-        let (returns, direct_jumps, places, arrivals) = Default::default();
-        let mut copy = Copy { at, code, origins, lowered, rax, out_of_order, returns, direct_jumps, places, arrivals };
+        let mut copy = Copy { at, ..Copy::default() };
         let mut out = Assembler::new(at.0);
         let mut stubs: Vec<Stub> = Vec::new();
+        // Cold parts may come first.
+        source.enlarge_again(&mut out);
         for (number, steps) in body.blocks.iter().enumerate() {
             let steps = body.steps.get(steps.clone()).unwrap_or(&[]);
             let block = &body.graph.blocks[number];
+            if block.code.start == body.entry() {
+                copy.write_entry(source, &mut out)?;
+            }
             for step in steps {
                 let offset = out.offset();
                 let origin = LinkAddr(step.at);
@@ -90,8 +135,13 @@ impl Copy {
                     source.insert(&mut out, Place::Before(origin), origin)?;
                     copy.origins.push((out.offset(), origin));
                 }
+                if source.plan.enlarged_by() > 0 && body.leaves_at(step.at) {
+                    source.shrink(&mut out, source.frame.before(origin), step.at)?;
+                    copy.origins.push((out.offset(), origin));
+                }
                 let to = step.jump_target().map_or(Target::Copied(step.at), |to| {
-                    if plan.at(Place::Edge(block.code.start, LinkAddr(to))).is_empty() {
+                    let is_left = source.is_outside(to) && step.continues();
+                    if plan.at(Place::Edge(block.code.start, LinkAddr(to))).is_empty() && !is_left {
                         return Target::Copied(to);
                     }
                     let label = out.label();
@@ -100,8 +150,15 @@ impl Copy {
                 });
                 match plan.bias().filter(|_| source.from_copy.contains(&step.at)) {
                     Some(bias) => calls::write(&mut out, step, bias),
+                    None if source.frame.above().binary_search(&step.at).is_ok() => {
+                        let moved = displaced_by(step.bytes, source.plan.enlarged_by() as i32);
+                        out.bytes(&moved.ok_or(Refusal { at: origin, reason: Reason::FrameUnknown })?);
+                    }
                     None if source.in_copy.contains(&step.at) => calls::write_copied(&mut out, step),
                     None => write(&mut out, step, to),
+                }
+                if body.leaves_at(step.at) {
+                    source.enlarge_again(&mut out);
                 }
                 if source.in_copy.contains(&step.at) {
                     copy.returns.push((out.offset(), LinkAddr(step.end())));
@@ -126,7 +183,14 @@ impl Copy {
             }
             if next != Some(end) {
                 copy.origins.push((out.offset(), LinkAddr(end)));
+                let is_left = source.is_outside(end);
+                if is_left {
+                    source.shrink(&mut out, source.frame.behind(block.code.start), end)?;
+                }
                 out.jump(Target::Copied(end));
+                if is_left {
+                    source.enlarge_again(&mut out);
+                }
             }
         }
         copy.out_of_order = out.offset();
@@ -134,14 +198,38 @@ impl Copy {
             copy.origins.push((out.offset(), LinkAddr(to)));
             out.set_label(label);
             source.insert(&mut out, Place::Edge(LinkAddr(from), LinkAddr(to)), LinkAddr(to))?;
+            if source.is_outside(to) {
+                source.shrink(&mut out, source.frame.behind(LinkAddr(from)), to)?;
+            }
             out.jump(Target::Copied(to));
+            if source.is_outside(to) {
+                source.enlarge_again(&mut out);
+            }
         }
         copy.write_arrivals(source, &mut out)?;
         out.write_words();
         copy.lowered = out.take_lowered();
+        copy.enlarged = out.take_enlarged();
         copy.rax = out.take_rax();
         (copy.code, copy.direct_jumps) = out.finish(|address| copy.places.get(&address).copied())?;
         Ok(copy)
+    }
+
+    /// Writes what a call of the procedure begins with, and goes on from there to its first instruction.
+    fn write_entry(&mut self, source: &Source<'_, '_, '_>, out: &mut Assembler) -> Result<(), Refusal> {
+        let (entry, bytes) = (source.body.entry(), source.plan.enlarged_by());
+        if bytes == 0 && source.plan.at(Place::Entry).is_empty() {
+            return Ok(());
+        }
+        self.arrivals.insert(entry.0, out.offset());
+        self.origins.push((out.offset(), entry));
+        if bytes > 0 {
+            out.set_enlarged(0);
+            out.bytes(&encode::add_without_flags(RSP, -(bytes as i32)));
+            self.origins.push((out.offset(), entry));
+            out.set_enlarged(bytes);
+        }
+        source.insert(out, Place::Entry, entry)
     }
 
     /// Writes what is inserted where control comes from home: at the entry, behind calls, at targets of tables and
@@ -152,6 +240,7 @@ impl Copy {
         for place in plan.places() {
             let to = match place {
                 Place::Entry => body.entry().0,
+                Place::Arrival(to) => to.0,
                 Place::AfterCall(call) => body.step_at(call.0).map_or(call.0, Step::end),
                 Place::Edge(from, to) if self.edge_is_through_home(body, from, to)? => to.0,
                 _ => continue,
@@ -164,6 +253,10 @@ impl Copy {
             }
             before.push(place);
         }
+        if self.arrivals.contains_key(&body.entry().0) && body.comes_home_to(body.entry()) {
+            return Err(Refusal { at: body.entry(), reason: Reason::SharedEdge });
+        }
+        arriving.remove(&body.entry().0);
         for (to, places) in arriving {
             self.arrivals.insert(to, out.offset());
             self.origins.push((out.offset(), LinkAddr(to)));

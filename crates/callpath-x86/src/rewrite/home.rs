@@ -49,6 +49,8 @@ pub(super) struct Layout {
     must_leave: BTreeSet<u64>,
     /// Where a springboard leads to what is inserted on one way there: no other may pass it.
     arrivals: BTreeSet<u64>,
+    /// By how many bytes the copy's frame is larger.
+    enlarged_by: u32,
     at_home: u32,
 }
 
@@ -69,27 +71,38 @@ impl Layout {
         let rooms = rooms(flow, entrances, body);
         let is_in_copy = |step: &&Step<'_>| plan.is_in_copy(LinkAddr(step.at)) && calls::can_be_copied(step);
         let in_copy = body.in_order().filter(is_in_copy).map(|step| step.at).collect();
-        let empty = Layout { rooms, in_copy, must_leave, arrivals: arrivals.all, ..Layout::default() };
+        let empty = Layout { rooms, in_copy, must_leave, arrivals: arrivals.all, enlarged_by: plan.enlarged_by(), ..Layout::default() };
         let mut from_copy = BTreeSet::new();
         loop {
             let mut layout = Layout { from_copy, ..empty.clone() };
-            let wanted = layout.keep(body, entrances);
+            let wanted = layout.keep(body, entrances)?;
             layout.place(body, wanted, plan.bias().is_some())?;
             from_copy = layout.from_copy.union(&layout.in_the_way).copied().collect();
             if layout.in_the_way.is_empty() {
+                layout.check_enlarged(body)?;
                 return Ok(layout);
             }
         }
     }
 
+    /// A procedure with a larger frame has nothing at home but springboards.
+    fn check_enlarged(&self, body: &Body<'_, '_>) -> Result<(), Refusal> {
+        let is_mark =
+            |at: u64| body.step_at(at).is_some_and(|step| step.instruction.operation() == Operation::EndBranch);
+        let stays = self.kept.keys().find(|&&at| self.enlarged_by > 0 && !is_mark(at));
+        let stays = stays.or(self.from_copy.first().filter(|_| self.enlarged_by > 0));
+        stays.map_or(Ok(()), |&at| Err(Refusal { at: LinkAddr(at), reason: Reason::RunsAtHome }))
+    }
+
     /// Notes what stays. Returns what is entered.
-    fn keep(&mut self, body: &Body<'_, '_>, entrances: &Entrances) -> BTreeSet<u64> {
+    fn keep(&mut self, body: &Body<'_, '_>, entrances: &Entrances) -> Result<BTreeSet<u64>, Refusal> {
         let mut wanted = BTreeSet::from([body.entry().0]);
         for step in body.in_order().filter(|step| step.motion == Motion::Call) {
             if self.is_at_home(step.at) {
                 self.kept.insert(step.at, step.end());
             }
-            if body.comes_back(step) {
+            // Into a larger frame nothing comes back but what was called from the copy.
+            if body.comes_back(step) && self.enlarged_by == 0 {
                 wanted.insert(step.end());
             }
         }
@@ -102,7 +115,15 @@ impl Layout {
             let likely = entrances.likely_within(range.start, range.end).iter();
             wanted.extend(likely.filter(|&&at| body.step_at(at).is_some()));
         }
-        wanted
+        if self.enlarged_by > 0 {
+            // Who comes from elsewhere has a frame of the old size.
+            let own: BTreeSet<u64> = body.through_home().map(|to| to.0).collect();
+            let is_other = |&&at: &&u64| at != body.entry().0 && !own.contains(&at);
+            if let Some(&at) = wanted.iter().find(is_other) {
+                return Err(Refusal { at: LinkAddr(at), reason: Reason::EnteredInside });
+            }
+        }
+        Ok(wanted)
     }
 
     /// Finds a place for the springboard of each address that is entered. Where there is none because of a call that
@@ -309,7 +330,7 @@ impl Layout {
         let direct_calls =
             calls.map(|call| DirectBranch { end: LinkAddr(call.end()), target: LinkAddr(call.target()) }).collect();
         let entered_at = copy.of(entry.0).map_or(entry, LinkAddr);
-        let Copy { at, code, origins, lowered, rax, out_of_order, returns, direct_jumps, .. } = copy;
+        let Copy { at, code, origins, lowered, enlarged, rax, out_of_order, returns, direct_jumps, .. } = copy;
         Ok(Rewritten {
             entry,
             at,
@@ -318,6 +339,8 @@ impl Layout {
             unused,
             origins,
             lowered,
+            enlarged,
+            enlarged_at_home: self.enlarged_by,
             rax,
             out_of_order,
             returns,
@@ -359,6 +382,7 @@ fn must_leave(body: &Body<'_, '_>, plan: &Plan) -> BTreeSet<u64> {
             Place::Before(at) => at.0,
             Place::Edge(_, to) => to.0,
             Place::AfterCall(call) => body.step_at(call.0).map_or(call.0, Step::end),
+            Place::Arrival(to) => to.0,
         });
         // A call may be made at home: its edge passes it.
         if let Place::Edge(from, _) = place {
@@ -384,7 +408,7 @@ fn arrivals(body: &Body<'_, '_>, plan: &Plan) -> Arrivals {
     let after_calls: Vec<u64> = plan.places().filter_map(after_call).collect();
     let other = plan.places().filter_map(|place| match place {
         Place::Entry => Some(body.entry().0),
-        Place::Edge(_, to) => Some(to.0),
+        Place::Edge(_, to) | Place::Arrival(to) => Some(to.0),
         Place::Before(_) | Place::AfterCall(_) => None,
     });
     Arrivals { all: other.chain(after_calls.iter().copied()).collect(), after_calls }

@@ -5,6 +5,7 @@
 use callpath_format::address::LinkAddr;
 
 use super::assembler::{Assembler, Target};
+use super::frame::Height;
 use super::plan::{Cell, Operation, Plan, Rax};
 use super::refusal::{Reason, Refusal};
 use crate::encode::{self, Encoded, Register, Word};
@@ -24,6 +25,8 @@ pub(super) struct Spot {
     pub(super) at: LinkAddr,
     /// What is read later.
     pub(super) live: LiveSet,
+    /// How the activation's words are found.
+    pub(super) frame: Option<Height>,
     /// Where the procedure is entered or left: it has no values below rsp (psABI), and rsp is what a routine that is
     /// called expects.
     pub(super) is_boundary: bool,
@@ -31,23 +34,23 @@ pub(super) struct Spot {
 
 /// Writes the operations at a place.
 pub(super) fn write(out: &mut Assembler, plan: &Plan, operations: &[Operation], spot: Spot) -> Result<(), Refusal> {
-    let Spot { at, live, .. } = spot;
     for operation in operations {
         match *operation {
-            Operation::Add(cell, constant) if !live.has_flags() => {
-                put(out, encode::add_to_word(word(cell), constant), cell);
+            Operation::Add(cell, constant) if !spot.live.has_flags() => {
+                spot.put(out, cell, |word| encode::add_to_word(word, constant))?;
             }
             Operation::Add(cell, constant) => {
-                let scratch = Scratch::take(out, plan, live).ok_or(Refusal { at, reason: Reason::NoFreeRegister })?;
-                put(out, encode::load(scratch.register, word(cell)), cell);
+                let scratch = Scratch::take(out, plan, spot, &SCRATCH)?;
+                spot.put(out, cell, |word| encode::load(scratch.register, word))?;
                 out.bytes(&encode::add_without_flags(scratch.register, constant));
-                put(out, encode::store(scratch.register, word(cell)), cell);
-                scratch.give_back(out);
+                spot.put(out, cell, |word| encode::store(scratch.register, word))?;
+                scratch.give_back(out, spot)?;
             }
-            Operation::Set(cell, constant) => put(out, encode::set_word(word(cell), constant), cell),
+            Operation::Set(cell, constant) => spot.put(out, cell, |word| encode::set_word(word, constant))?,
+            Operation::Count { table, index, offset } => count(out, plan, (table, index, offset), spot)?,
             Operation::Call(routine) => call(out, routine, spot, spot.live.has_flags())?,
             Operation::CallKeepingFlags(routine) => call(out, routine, spot, false)?,
-            Operation::OverwriteDead => overwrite(out, live),
+            Operation::OverwriteDead => overwrite(out, spot.live),
         }
     }
     Ok(())
@@ -91,17 +94,68 @@ fn call(out: &mut Assembler, routine: LinkAddr, spot: Spot, keeps_flags: bool) -
     Ok(())
 }
 
-fn word(cell: Cell) -> Word {
-    match cell {
-        Cell::OfThread(distance) => Word::OfThread(distance),
-        Cell::Shared(_) => Word::BesideCode,
+/// Adds 1 to a word of a table. Flags that are kept wait in ax: the addition is one instruction, so that a signal's handler
+/// that counts there, too, loses nothing.
+fn count(
+    out: &mut Assembler,
+    plan: &Plan,
+    (table, index, offset): (Cell, Option<Cell>, i32),
+    spot: Spot,
+) -> Result<(), Refusal> {
+    const WORD_BYTES: i32 = 8;
+    let too_far = Refusal { at: spot.at, reason: Reason::TooFar };
+    let displacement = offset.checked_mul(WORD_BYTES).ok_or(too_far)?;
+    let keeps_flags = spot.live.has_flags();
+    let base = Scratch::take(out, plan, spot, if keeps_flags { &[RAX] } else { &SCRATCH })?;
+    let number = match index {
+        Some(_) => {
+            let free: Vec<Register> = SCRATCH.into_iter().filter(|&register| register != base.register).collect();
+            Some(Scratch::take(out, plan, spot, &free)?)
+        }
+        None => None,
+    };
+    spot.put(out, table, |word| encode::load(base.register, word))?;
+    let register = number.as_ref().map(|number| number.register);
+    if let (Some(cell), Some(register)) = (index, register) {
+        spot.put(out, cell, |word| encode::load(register, word))?;
     }
+    if keeps_flags {
+        // The address needs a register of its own: the flags take rax.
+        let (address, borrowed) = match number {
+            Some(number) => (number.register, Some(number)),
+            None => {
+                let free: Vec<Register> = SCRATCH.into_iter().filter(|&register| register != base.register).collect();
+                let scratch = Scratch::take(out, plan, spot, &free)?;
+                (scratch.register, Some(scratch))
+            }
+        };
+        out.bytes(&encode::address_in_table(address, base.register, register, displacement));
+        out.bytes(&encode::FLAGS_TO_AX);
+        out.bytes(&encode::count_in_table(address, None, 0));
+        out.bytes(&encode::FLAGS_FROM_AX);
+        borrowed.map_or(Ok(()), |scratch| scratch.give_back(out, spot))?;
+    } else {
+        out.bytes(&encode::count_in_table(base.register, register, displacement));
+        number.map_or(Ok(()), |scratch| scratch.give_back(out, spot))?;
+    }
+    base.give_back(out, spot)
 }
 
-fn put(out: &mut Assembler, encoded: Encoded, cell: Cell) {
-    match (encoded.displacement_at, cell) {
-        (Some(at), Cell::Shared(address)) => out.with_displacement(&encoded.bytes, at, Target::Fixed(address.0)),
-        _ => out.bytes(&encoded.bytes),
+impl Spot {
+    /// Writes an instruction with a cell as its operand.
+    fn put(self, out: &mut Assembler, cell: Cell, instruction: impl FnOnce(Word) -> Encoded) -> Result<(), Refusal> {
+        match cell {
+            Cell::OfThread(distance) => out.bytes(&instruction(Word::OfThread(distance)).bytes),
+            Cell::OfFrame(offset) => {
+                let frame = self.frame.ok_or(Refusal { at: self.at, reason: Reason::FrameUnknown })?;
+                out.bytes(&instruction(Word::OfFrame(frame.register, frame.distance_of(offset))).bytes);
+            }
+            Cell::Shared(address) => {
+                let Encoded { bytes, displacement_at } = instruction(Word::BesideCode);
+                out.with_displacement(&bytes, displacement_at.unwrap_or(0), Target::Fixed(address.0));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -113,22 +167,32 @@ struct Scratch {
 }
 
 impl Scratch {
-    fn take(out: &mut Assembler, plan: &Plan, live: LiveSet) -> Option<Scratch> {
-        let free = SCRATCH.into_iter().find(|&register| live.general() >> register & 1 == 0);
-        if let Some(register) = free {
-            return Some(Scratch { register, waits: None });
+    /// One of these registers; if none is free, the first one: then rax waits in the first cell for it, another in the
+    /// second.
+    fn take(out: &mut Assembler, plan: &Plan, spot: Spot, of: &[Register]) -> Result<Scratch, Refusal> {
+        let none = Refusal { at: spot.at, reason: Reason::NoFreeRegister };
+        let free = of.iter().find(|&&register| spot.live.general() >> register & 1 == 0);
+        if let Some(&register) = free {
+            return Ok(Scratch { register, waits: None });
         }
-        let (register, cell) = (RAX, plan.spill()?);
-        put(out, encode::store(register, word(cell)), cell);
-        out.set_rax(Rax::InCell);
-        Some(Scratch { register, waits: Some(cell) })
+        let register = *of.first().ok_or(none)?;
+        let [for_rax, for_other] = plan.spills();
+        let cell = if register == RAX { for_rax } else { for_other }.ok_or(none)?;
+        spot.put(out, cell, |word| encode::store(register, word))?;
+        if register == RAX {
+            out.set_rax(Rax::InCell);
+        }
+        Ok(Scratch { register, waits: Some(cell) })
     }
 
-    fn give_back(self, out: &mut Assembler) {
+    fn give_back(self, out: &mut Assembler, spot: Spot) -> Result<(), Refusal> {
         if let Some(cell) = self.waits {
-            put(out, encode::load(self.register, word(cell)), cell);
-            out.set_rax(Rax::InPlace);
+            spot.put(out, cell, |word| encode::load(self.register, word))?;
+            if self.register == RAX {
+                out.set_rax(Rax::InPlace);
+            }
         }
+        Ok(())
     }
 }
 

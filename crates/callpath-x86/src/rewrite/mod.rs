@@ -26,6 +26,7 @@ mod copy;
 mod entrances;
 mod exits;
 mod find_object;
+mod frame;
 mod fuzzing;
 mod home;
 mod inserted;
@@ -45,7 +46,7 @@ pub use exits::{Exit, ExitKind, Exits, LeftOut, exits};
 pub use find_object::{KnownCode, find_object};
 pub use fuzzing::fuzz_rewrite;
 pub use patch::{DirectBranch, Patch};
-pub use plan::{Cell, Operation, Place, Plan, Rax};
+pub use plan::{Cell, FRAME_BYTES, Operation, Place, Plan, Rax};
 pub use refusal::{Reason, Refusal};
 pub use thunk::{THUNK_LEN_BYTES, THUNK_PUSH_BYTES, thunk};
 
@@ -94,6 +95,11 @@ pub struct Rewritten {
     /// By ascending offset in the copy: from there on rsp is so many bytes lower than at the instruction at home that
     /// stands there: while a routine is called ([`Operation::Call`]), and before the jump of a call in `from_copy`.
     pub lowered: Vec<(u32, u32)>,
+    /// By ascending offset: from there on the frame is larger by so many bytes than that of the instruction at home
+    /// ([`Plan::enlarge`]): rsp, and all that is saved below the return address, lie lower.
+    pub enlarged: Vec<(u32, u32)>,
+    /// By how much it is where control comes from home other than to the entry.
+    pub enlarged_at_home: u32,
     /// By ascending offset: from there on, where the value is that rax has at the instruction at home that stands there.
     pub rax: Vec<(u32, Rax)>,
     /// From this offset on, code lies out of the order of what it leads to: stubs of edges, and what is inserted where
@@ -152,6 +158,11 @@ impl Rewritten {
     /// By how many bytes rsp is lower at an address of the copy than at the instruction at home that stands there.
     pub fn lowered_by(&self, address: LinkAddr) -> u32 {
         self.offset_of(address).and_then(|offset| at_offset(&self.lowered, offset)).unwrap_or(0)
+    }
+
+    /// By how many bytes the frame is larger at an address of the copy than at the instruction at home.
+    pub fn enlarged_by(&self, address: LinkAddr) -> u32 {
+        self.offset_of(address).and_then(|offset| at_offset(&self.enlarged, offset)).unwrap_or(0)
     }
 
     /// Where the value of rax is at an address of the copy.
@@ -229,9 +240,13 @@ impl<'m, 'a> Rewriter<'m, 'a> {
             return Err(Refusal { at, reason: Reason::NoSuchPlace });
         }
         let layout = home::Layout::new(self.flow, &self.entrances, &body, plan)?;
+        let frame = match plan.enlarged_by() {
+            0 => frame::Frame::default(),
+            _ => frame::Frame::of(&body)?,
+        };
         let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, body.graph, plan) };
         let (from_copy, in_copy) = (layout.calls_from_copy(), layout.calls_in_copy());
-        let source = copy::Source { body: &body, plan, live: &live, from_copy, in_copy };
+        let source = copy::Source { body: &body, plan, frame: &frame, live: &live, from_copy, in_copy };
         let copy = copy::Copy::new(&source, at)?;
         layout.finish(&body, copy)
     }

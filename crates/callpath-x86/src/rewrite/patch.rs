@@ -35,7 +35,7 @@ pub struct Patch {
 
 impl Patch {
     /// Whether it is a jump to an address that any distance reaches.
-    pub(super) fn leads_to(&self, to: LinkAddr) -> bool {
+    pub fn leads_to(&self, to: LinkAddr) -> bool {
         encoding::jump(self.at.0, to.0).is_some_and(|jump| jump[..] == self.new[..])
     }
 

@@ -17,6 +17,9 @@ pub enum Place {
     Edge(LinkAddr, LinkAddr),
     /// Where control comes back from the call instruction at this address, and only then.
     AfterCall(LinkAddr),
+    /// Where control comes to the block at this address through a table, or as to a landing pad; by whichever of several
+    /// such ways.
+    Arrival(LinkAddr),
 }
 
 /// A word of eight bytes that inserted code works on.
@@ -27,6 +30,8 @@ pub enum Cell {
     /// One for all threads, at this address, which may lie outside of the module but within 2 GB. What two threads add
     /// at the same time may be lost.
     Shared(LinkAddr),
+    /// Of the activation, at this offset in what its frame is enlarged by ([`Plan::enlarge`]): a multiple of 8.
+    OfFrame(u32),
 }
 
 /// What inserted code does.
@@ -36,6 +41,15 @@ pub enum Operation {
     Add(Cell, i32),
     /// Sets a cell to a constant, extended with its sign.
     Set(Cell, i32),
+    /// Adds 1 to a word of a table: word number `index` plus `offset`, all of it counted from where `table`, a cell, points at.
+    Count {
+        /// Holds the address of word 0.
+        table: Cell,
+        /// Holds a number of words; `None`: 0.
+        index: Option<Cell>,
+        /// A number of words.
+        offset: i32,
+    },
     /// Calls a routine at this address, which may lie outside of the module but within 2 GB. It has to preserve all
     /// registers and the direction flag; those of arithmetic are saved where they are live. rsp is of any alignment.
     Call(LinkAddr),
@@ -44,6 +58,9 @@ pub enum Operation {
     /// Overwrites every register and flag that is not live: a program must not notice.
     OverwriteDead,
 }
+
+/// What a frame is enlarged by, bytes: a multiple of the stack's alignment.
+pub const FRAME_BYTES: u32 = 32;
 
 /// Where the value of rax is while inserted code runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -61,6 +78,7 @@ pub enum Rax {
 pub struct Plan {
     insertions: BTreeMap<Place, Vec<Operation>>,
     spill: Option<Cell>,
+    enlarged_by: u32,
     bias: Option<u64>,
     in_copy: BTreeSet<LinkAddr>,
 }
@@ -68,7 +86,18 @@ pub struct Plan {
 impl Plan {
     /// Nothing yet. `spill`: a cell of the thread for the value of a register that has to be used while it is live.
     pub fn new(spill: Option<Cell>) -> Plan {
-        Plan { insertions: BTreeMap::new(), spill, bias: None, in_copy: BTreeSet::new() }
+        Plan { insertions: BTreeMap::new(), spill, enlarged_by: 0, bias: None, in_copy: BTreeSet::new() }
+    }
+
+    /// Gives each activation two words of its own ([`Cell::OfFrame`], at 0 and 8), and two more for values that wait: its frame
+    /// is enlarged. All calls have to be made in the copy ([`Plan::call_in_copy`]), and unwinders to know its frames.
+    pub fn enlarge(&mut self) {
+        self.enlarged_by = FRAME_BYTES;
+    }
+
+    /// By how many bytes the frame is enlarged.
+    pub(super) fn enlarged_by(&self) -> u32 {
+        self.enlarged_by
     }
 
     /// Lets the copy make calls itself that leave no room at home for what has to be inserted: it pushes the return
@@ -94,9 +123,12 @@ impl Plan {
         self.in_copy.contains(&call)
     }
 
-    /// Where the value of a register waits.
-    pub(super) fn spill(&self) -> Option<Cell> {
-        self.spill
+    /// Where the value of a register waits, and that of a second one.
+    pub(super) fn spills(&self) -> [Option<Cell>; 2] {
+        match self.enlarged_by {
+            0 => [self.spill, None],
+            _ => [Some(Cell::OfFrame(FRAME_BYTES - 16)), Some(Cell::OfFrame(FRAME_BYTES - 8))],
+        }
     }
 
     /// Inserts an operation behind what is inserted at that place already.
@@ -111,7 +143,7 @@ impl Plan {
 
     /// Whether nothing is inserted.
     pub fn is_empty(&self) -> bool {
-        self.insertions.is_empty()
+        self.insertions.is_empty() && self.enlarged_by == 0
     }
 
     /// The places, ascending.

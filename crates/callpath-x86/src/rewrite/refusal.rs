@@ -50,6 +50,11 @@ pub enum Reason {
     SharedEdge,
     /// Code is to be inserted at a place that the procedure does not have.
     NoSuchPlace,
+    /// Its frame is to be enlarged, and this instruction uses it in a way that could not be followed.
+    FrameUnknown,
+    /// Its frame is to be enlarged, and a part of it has to run at home: a call whose callee looks at its caller, for
+    /// example.
+    RunsAtHome,
     /// The copy is too far from the module: more than 2 GB.
     TooFar,
 }
@@ -75,6 +80,8 @@ impl Reason {
             Reason::NoFreeRegister => "no free register",
             Reason::SharedEdge => "an edge cannot be told from another",
             Reason::NoSuchPlace => "no such place in the procedure",
+            Reason::FrameUnknown => "its frame cannot be enlarged",
+            Reason::RunsAtHome => "a part has to run in the original code",
             Reason::TooFar => "more than 2 GB from the copy",
         }
     }
