@@ -10,7 +10,7 @@ use callpath_image::cfi::{CallFrames, CfiInput, FrameRange, IndexRow};
 use callpath_image::elf::Image;
 use callpath_image::exception_table::ExceptionTable;
 use callpath_image::module_file::ModuleFile;
-use callpath_image::moved_frames::{MovableFrames, MovedCode, Piece, fuzz_exception_table_written};
+use callpath_image::moved_frames::{MovableFrames, MovedCode, Piece, Size, fuzz_exception_table_written};
 
 /// How far code is moved, and where what is written lies.
 const BY: u64 = 0x1000_0000;
@@ -36,7 +36,7 @@ fn check(path: &Path) -> (usize, usize) {
     let code: Vec<MovedCode> = spoken
         .iter()
         .map(|range| {
-            let piece = |at| Piece { at: moved(at), origin: at, lowered_bytes: 0, enlarged_bytes: 0 };
+            let piece = |at| Piece { at: moved(at), origin: at, lowered_bytes: 0, size: Size::AsAtHome };
             let mut pieces: Vec<Piece> = frames.rows_of(range).iter().map(|row| piece(row.start)).collect();
             let table = ExceptionTable::of(&file, range).unwrap();
             let sites = table.iter().flat_map(|table| &table.call_sites);
@@ -133,7 +133,7 @@ fn where_rsp_is_lower_the_frame_is_farther() {
         at: LinkAddr(moved(origin).0 + offset),
         origin,
         lowered_bytes,
-        enlarged_bytes: 0,
+        size: Size::AsAtHome,
     });
     let end = LinkAddr(moved(origin).0 + 30);
     let written = movable.write(&[MovedCode { pieces: pieces.to_vec(), end }], AT).unwrap();

@@ -3,11 +3,11 @@
 
 use callpath_format::address::LinkAddr;
 use callpath_image::exports::Exports;
-use callpath_image::moved_frames::{MovableFrames, MovedCode, MovedFrames, Piece};
+use callpath_image::moved_frames::{MovableFrames, MovedCode, MovedFrames, Piece, Size};
 use callpath_image::plt;
 use callpath_image::return_use::ReturnUse;
 use callpath_x86::graph::{CallSite, ModuleFlow, ProcedureGraph};
-use callpath_x86::rewrite::{Callee, Plan, Rewritten, callee};
+use callpath_x86::rewrite::{Callee, FrameSize, Plan, Rewritten, callee};
 use rustc_hash::FxHashMap;
 
 use crate::copies::Copies;
@@ -112,8 +112,12 @@ fn moved(copy: &Rewritten) -> MovedCode {
     let len = copy.code.len() as u64;
     let piece = |offset: u32| {
         let at = address(offset.into());
-        let (lowered_bytes, enlarged_bytes) = (copy.lowered_by(at), copy.enlarged_by(at));
-        Some(Piece { at, origin: copy.origin_of(at)?, lowered_bytes, enlarged_bytes })
+        let size = match copy.size_at(at) {
+            FrameSize::AsAtHome => Size::AsAtHome,
+            FrameSize::LargerBy(bytes) => Size::LargerBy(bytes),
+            FrameSize::ReturnAddress => Size::ReturnAddress,
+        };
+        Some(Piece { at, origin: copy.origin_of(at)?, lowered_bytes: copy.lowered_by(at), size })
     };
     let pieces = offsets.into_iter().filter(|offset| u64::from(*offset) < len).filter_map(piece).collect();
     MovedCode { pieces, end: address(len) }

@@ -56,8 +56,19 @@ pub struct Piece {
     pub origin: LinkAddr,
     /// rsp is so many bytes lower than at the instruction.
     pub lowered_bytes: u32,
-    /// The frame is so many bytes larger, right below the return address: a multiple of 8.
-    pub enlarged_bytes: u32,
+    /// The frame beside that at the instruction.
+    pub size: Size,
+}
+
+/// The frame of moved code beside that at home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Size {
+    /// The same.
+    AsAtHome,
+    /// So many bytes larger, right below the return address: a multiple of 8.
+    LargerBy(u32),
+    /// The return address and nothing else.
+    ReturnAddress,
 }
 
 /// Moved code in one piece of memory.
@@ -351,7 +362,12 @@ impl Writer {
         let (mut at, mut before) = (stretch.code.start, Row::at_entry());
         for piece in stretch.pieces {
             let found = rows.partition_point(|(start, _)| *start <= piece.origin).checked_sub(1)?;
-            let row = rows.get(found)?.1.enlarged(piece.enlarged_bytes)?.lowered(piece.lowered_bytes);
+            let row = match piece.size {
+                Size::AsAtHome => rows.get(found)?.1.clone(),
+                Size::LargerBy(bytes) => rows.get(found)?.1.enlarged(bytes)?,
+                Size::ReturnAddress => Row::at_entry(),
+            };
+            let row = row.lowered(piece.lowered_bytes);
             if row != before {
                 advance(&mut self.bytes, u32::try_from(piece.at.0.checked_sub(at.0)?).ok()?);
                 row.write_changes(&before, &mut self.bytes);

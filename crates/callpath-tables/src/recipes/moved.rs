@@ -8,7 +8,7 @@ use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
 use callpath_format::register::Reg;
 use callpath_format::shared::moved::{HEAD_LEN_BYTES, Home, Piece, head_bytes};
 use callpath_format::table::{RecipeId, Table};
-use callpath_x86::rewrite::{Patch, Rax, Rewritten, THUNK_LEN_BYTES, THUNK_PUSH_BYTES};
+use callpath_x86::rewrite::{FrameSize, Patch, Rax, Rewritten, THUNK_LEN_BYTES, THUNK_PUSH_BYTES};
 
 use super::encode::{self, encode};
 use super::pool::RecipePool;
@@ -148,10 +148,11 @@ impl Moved {
         for pair in bounds.windows(2) {
             let (code, next) = (at(pair[0])..at(pair[1]), pair[1]);
             let Some(origin) = copy.origin_of(code.start) else { continue };
-            let frame = Frame::OfHome {
-                enlarged: copy.enlarged_by(code.start),
-                lowered: copy.lowered_by(code.start),
-                rax: copy.rax_at(code.start),
+            let (lowered, rax) = (copy.lowered_by(code.start), copy.rax_at(code.start));
+            let frame = match copy.size_at(code.start) {
+                FrameSize::AsAtHome => Frame::OfHome { enlarged: 0, lowered, rax },
+                FrameSize::LargerBy(enlarged) => Frame::OfHome { enlarged, lowered, rax },
+                FrameSize::ReturnAddress => Frame::Leaf { pushed: lowered },
             };
             let len = code.end.0 - code.start.0;
             let goes_on = next <= copy.out_of_order && copy.origins.binary_search_by_key(&next, |o| o.0).is_ok();

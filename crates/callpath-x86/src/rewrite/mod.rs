@@ -75,6 +75,17 @@ pub struct Fixed {
     pub vforks: Vec<LinkAddr>,
 }
 
+/// A frame in a copy, beside that of the instruction at home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameSize {
+    /// The same.
+    AsAtHome,
+    /// Larger by so many bytes.
+    LargerBy(u32),
+    /// The return address and nothing else: all registers that a procedure preserves have their callers' values.
+    ReturnAddress,
+}
+
 /// A procedure's copy, and what it changes at home. Addresses of the copy are link-time addresses of the module, as if
 /// the copy were a part of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -96,7 +107,8 @@ pub struct Rewritten {
     /// stands there: while a routine is called ([`Operation::Call`]), and before the jump of a call in `from_copy`.
     pub lowered: Vec<(u32, u32)>,
     /// By ascending offset: from there on the frame is larger by so many bytes than that of the instruction at home
-    /// ([`Plan::enlarge`]): rsp, and all that is saved below the return address, lie lower.
+    /// ([`Plan::enlarge`]): rsp, and all that is saved below the return address, lie lower. 0: at the entry and at exits, where
+    /// there is no frame but the return address.
     pub enlarged: Vec<(u32, u32)>,
     /// By how much it is where control comes from home other than to the entry.
     pub enlarged_at_home: u32,
@@ -160,9 +172,14 @@ impl Rewritten {
         self.offset_of(address).and_then(|offset| at_offset(&self.lowered, offset)).unwrap_or(0)
     }
 
-    /// By how many bytes the frame is larger at an address of the copy than at the instruction at home.
-    pub fn enlarged_by(&self, address: LinkAddr) -> u32 {
-        self.offset_of(address).and_then(|offset| at_offset(&self.enlarged, offset)).unwrap_or(0)
+    /// The frame at an address of the copy.
+    pub fn size_at(&self, address: LinkAddr) -> FrameSize {
+        let enlarged = self.offset_of(address).and_then(|offset| at_offset(&self.enlarged, offset)).unwrap_or(0);
+        match (self.enlarged_at_home, enlarged) {
+            (0, _) => FrameSize::AsAtHome,
+            (_, 0) => FrameSize::ReturnAddress,
+            (_, bytes) => FrameSize::LargerBy(bytes),
+        }
     }
 
     /// Where the value of rax is at an address of the copy.
