@@ -155,15 +155,25 @@ impl Numbering {
         self.acyclic.is_cut.get(way as usize).copied().unwrap_or(false)
     }
 
+    /// The node behind the last block.
+    pub(super) fn outside(&self) -> u32 {
+        self.out.len() as u32 - 1
+    }
+
     /// The arcs from a node.
     pub(super) fn arcs_of(&self, node: u32) -> &[Arc] {
+        self.of_arcs(node, &self.arcs)
+    }
+
+    /// What there is for each of a node's arcs, of what there is for all.
+    pub(super) fn of_arcs<'t, T>(&self, node: u32, all: &'t [T]) -> &'t [T] {
         let range = self.out.get(node as usize).cloned().unwrap_or_default();
-        self.arcs.get(range.start as usize..range.end as usize).unwrap_or(&[])
+        all.get(range.start as usize..range.end as usize).unwrap_or(&[])
     }
 
     /// The arcs of a path, from the outside to the outside. `None`: there is no path with this number.
     fn arcs_along(&self, number: u64) -> Option<Vec<Arc>> {
-        let outside = self.out.len() as u32 - 1;
+        let outside = self.outside();
         let mut rest = (number < self.paths).then_some(number)?;
         let (mut node, mut along) = (outside, Vec::new());
         loop {
@@ -198,7 +208,7 @@ impl Numbering {
 
     /// The number of a path. `None`: it is not one of the procedure's.
     pub fn encode(&self, path: &Path) -> Option<u64> {
-        let outside = self.out.len() as u32 - 1;
+        let outside = self.outside();
         let is_entry = matches!(path.category, Category::EntryExit | Category::EntryBack);
         let mut sum = 0;
         let mut node = outside;
