@@ -49,7 +49,9 @@ impl EdgePlan {
         };
         if !ways.is_empty() {
             let calls = ways.from(ways.entry).map(weight).fold(0, u64::saturating_add);
-            add((outside, ways.entry), calls, Some(Site::Entry));
+            // Where a table leads to the entry, too, calls alone cannot be counted there.
+            let is_target = ways.dispatches.iter().any(|dispatch| dispatch.targets.contains(&ways.entry));
+            add((outside, ways.entry), calls, (!is_target).then_some(Site::Entry));
         }
         for (number, way) in ways.ways.iter().enumerate() {
             add((way.from, way.to.unwrap_or(outside)), weight(number), way.site);
@@ -59,7 +61,6 @@ impl EdgePlan {
             dispatch.sources.iter().for_each(|&(source, site)| add((source, hub), 1, Some(site)));
             for &target in &dispatch.targets {
                 targets.insert(target);
-                // At the entry, control that comes from outside arrives, too.
                 let site = (target != ways.entry).then_some(Site::Arrival(ways.start(target)));
                 add((hub, target), 1, site);
             }
