@@ -367,9 +367,7 @@ fn what_is_placed_counts_the_paths_of_walks() {
         let limit = if round % 3 == 0 { 1 + random.u64(..40) } else { MAX_PATHS };
         let numbering = Numbering::with_limit(&graph, &weights, limit);
         let seed = random.u64(..);
-        let check = |placement| {
-            check_walks(&graph, &numbering, &weights, placement, &mut Rng::with_seed(seed))
-        };
+        let check = |placement| check_walks(&graph, &numbering, &weights, placement, &mut Rng::with_seed(seed));
         simple += check(Placement::Simple);
         tree += check(Placement::Tree);
         cut_short += u32::from(graph.arrivals.iter().any(|arrival| arrival.cuts_short));
@@ -485,8 +483,7 @@ fn six_paths() {
     let graph = ways(6, pairs.into_iter().map(|(from, to)| edge(from, to)).chain([out(f)]).collect());
     let numbering = Numbering::new(&graph, &[1; 9]);
     assert_eq!(numbering.paths(), 6);
-    let paths: BTreeSet<Vec<u32>> =
-        (0..6).map(|number| numbering.decode(&graph, number).unwrap().blocks).collect();
+    let paths: BTreeSet<Vec<u32>> = (0..6).map(|number| numbering.decode(&graph, number).unwrap().blocks).collect();
     let expect = ["acdf", "acdef", "abcdf", "abcdef", "abdf", "abdef"];
     let expect = expect.map(|path| path.bytes().map(|name| u32::from(name - b'a')).collect());
     assert_eq!(paths, BTreeSet::from(expect));

@@ -111,7 +111,9 @@ impl<'n> Plan<'n> {
             if let Some(left) = entered.get_mut(way.from as usize) {
                 *left = left.saturating_add(weight(number));
             }
-            if let Some(begun) = way.to.filter(|_| self.numbering.is_cut(number)).and_then(|to| begun.get_mut(to as usize)) {
+            if let Some(begun) =
+                way.to.filter(|_| self.numbering.is_cut(number)).and_then(|to| begun.get_mut(to as usize))
+            {
                 *begun = begun.saturating_add(weight(number));
             }
         }

@@ -111,7 +111,9 @@ pub(super) fn sums(nodes: u32, edges: &[Edge], is_in_tree: &[bool], values: &[i6
 pub(super) fn solve(nodes: u32, edges: &[Edge], is_in_tree: &[bool], counts: &mut [i128]) {
     // What comes to each node, less what goes.
     let mut surplus = vec![0i128; nodes as usize];
-    for ((edge, _), count) in edges.iter().zip(is_in_tree).zip(counts.iter()).filter(|((_, is_in_tree), _)| !**is_in_tree) {
+    for ((edge, _), count) in
+        edges.iter().zip(is_in_tree).zip(counts.iter()).filter(|((_, is_in_tree), _)| !**is_in_tree)
+    {
         surplus[edge.to as usize] += count;
         surplus[edge.from as usize] -= count;
     }
