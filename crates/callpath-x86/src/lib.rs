@@ -15,6 +15,8 @@
 //! Graphs: -> [`graph::ModuleFlow`] -> [`graph::ProcedureGraph`] -> [`loops`], and facts carried along the edges
 //! ([`dataflow`]): stack heights, [`liveness`], [`reaching`] definitions.
 //!
+//! Paths: [`graph::ProcedureGraph`] -> [`paths`]: numbers of the paths through a procedure, and what counts them.
+//!
 //! All input is untrusted: for any bytes and hints, the analysis ends in time proportional to their length, without a
 //! panic. An unknown frame has the recipe [`callpath_format::recipe::Recipe::UNKNOWN`].
 #![forbid(unsafe_code)]
@@ -46,6 +48,7 @@ pub mod loops;
 mod mutations;
 mod noreturn;
 pub mod padding;
+pub mod paths;
 pub mod reaching;
 mod recipe;
 pub mod references;

@@ -1,0 +1,27 @@
+//! Paths through procedures: their numbers, and what has to be inserted so that a procedure counts them; the same for
+//! edges. Pure computation on graphs: no processes, files or measurements here.
+//!
+//! Data flow: [`ProcedureGraph`](crate::graph::ProcedureGraph) -> [`Ways`] -> [`Numbering`] -> [`Numbering::place`]:
+//! operations at sites, and [`Numbering::decode`]: a number's blocks. Or [`Ways`] -> [`EdgePlan`].
+//!
+//! A path begins at the procedure's entry or behind a back edge, and ends where control leaves the procedure or before a
+//! back edge: every number stands for one sequence of blocks, and the blocks of all paths that an activation takes are
+//! the blocks that it executes. Differences from the papers: any depth-first search's back edges do, so graphs need not
+//! be reducible; jumps through tables that share targets end paths, since their targets cannot tell where control came
+//! from; a landing pad begins a path, and the one before it is cut short; where there are too many paths, more ways are cut.
+
+mod acyclic;
+mod edges;
+mod numbering;
+mod placement;
+mod site;
+mod tree;
+mod ways;
+mod weights;
+
+pub use edges::{EdgeCounts, EdgePlan};
+pub use numbering::{Category, Counts, MAX_PATHS, Numbering, Path};
+pub use placement::Placement;
+pub use site::{PathOperation, Site};
+pub use ways::{Arrival, Dispatch, Way, Ways};
+pub use weights::weights;

@@ -1,0 +1,511 @@
+//! Numbers of paths, and what counts them, on random graphs: reducible or not, with tables, landing pads, several exits and
+//! endless loops. Expected paths are found by following all ways; expected counts by walking through the graph.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use callpath_format::address::LinkAddr;
+use callpath_x86::paths::{
+    Arrival, Category, Dispatch, EdgePlan, MAX_PATHS, Numbering, Path, PathOperation, Placement, Site, Way, Ways,
+};
+use fastrand::Rng;
+
+/// Outside of the procedure.
+const OUTSIDE: LinkAddr = LinkAddr(0x9000);
+
+fn start(block: u32) -> LinkAddr {
+    LinkAddr(0x1000 + 16 * u64::from(block))
+}
+
+fn before_end(block: u32) -> Site {
+    Site::Before(LinkAddr(start(block).0 + 15))
+}
+
+fn edge(from: u32, to: u32) -> Way {
+    Way { from, to: Some(to), site: Some(Site::Edge(start(from), start(to))) }
+}
+
+fn out(from: u32) -> Way {
+    Way { from, to: None, site: Some(before_end(from)) }
+}
+
+fn ways(len: u32, mut ways: Vec<Way>) -> Ways {
+    ways.sort_by_key(|way| (way.from, way.to));
+    Ways { entry: 0, starts: (0..len).map(start).collect(), ways, ..Ways::default() }
+}
+
+/// Any graph.
+fn random_ways(random: &mut Rng) -> Ways {
+    let len = 1 + random.u32(..12);
+    let mut graph = Ways { entry: random.u32(..len), starts: (0..len).map(start).collect(), ..Ways::default() };
+    let entry = graph.entry;
+    let with_arrivals = random.u32(..3) == 0;
+    let is_arrival: Vec<bool> = (0..len).map(|block| with_arrivals && block != entry && random.u32(..4) == 0).collect();
+    // Blocks that a table may lead to without being shared.
+    let mut free: Vec<u32> = (0..len).filter(|&block| block != entry && !is_arrival[block as usize]).collect();
+    random.shuffle(&mut free);
+    let has_dispatch = random.u32(..3) == 0;
+    let mut dispatch = Dispatch::default();
+    if has_dispatch {
+        let targets: BTreeSet<u32> = (0..1 + random.u32(..4)).map(|_| random.u32(..len)).collect();
+        free.retain(|block| !targets.contains(block));
+        dispatch.targets = targets.into_iter().collect();
+    }
+    let mostly_forward = random.bool();
+    for block in 0..len {
+        match random.u32(..12) {
+            0 if len > 1 => graph.ways.push(out(block)),
+            1 if has_dispatch => dispatch.sources.push((block, before_end(block))),
+            2 if free.len() > 1 => {
+                for to in free.drain(..1 + free.len() / 2) {
+                    graph.ways.push(Way { from: block, to: Some(to), site: Some(Site::Arrival(start(to))) });
+                }
+            }
+            3 => {
+                graph.ways.push(edge(block, random.u32(..len)));
+                graph.ways.push(Way { from: block, to: None, site: Some(Site::Edge(start(block), OUTSIDE)) });
+            }
+            _ => {
+                let next = |random: &mut Rng| {
+                    if mostly_forward && random.u32(..5) > 0 { block + 1 + random.u32(..3) } else { random.u32(..len) }
+                };
+                let targets: BTreeSet<u32> = (0..1 + random.u32(..2)).map(|_| next(random)).collect();
+                let inside = targets.iter().filter(|&&to| to < len);
+                graph.ways.extend(inside.map(|&to| edge(block, to)));
+                if targets.iter().any(|&to| to >= len) {
+                    graph.ways.push(out(block));
+                }
+            }
+        }
+    }
+    if has_dispatch {
+        graph.dispatches.push(dispatch);
+    }
+    for block in (0..len).filter(|&block| is_arrival[block as usize]) {
+        graph.arrivals.push(Arrival { block, cuts_short: random.bool() });
+    }
+    prune(&mut graph);
+    graph.ways.sort_by_key(|way| (way.from, way.to.is_none(), way.to, way.site));
+    graph
+}
+
+/// Leaves out ways that control does not come to.
+fn prune(graph: &mut Ways) {
+    let mut reached = BTreeSet::new();
+    let mut pending: Vec<u32> = graph.arrivals.iter().map(|arrival| arrival.block).chain([graph.entry]).collect();
+    while let Some(block) = pending.pop() {
+        if reached.insert(block) {
+            pending.extend(graph.ways.iter().filter(|way| way.from == block).filter_map(|way| way.to));
+            for dispatch in &graph.dispatches {
+                if dispatch.sources.iter().any(|source| source.0 == block) {
+                    pending.extend(&dispatch.targets);
+                }
+            }
+        }
+    }
+    graph.ways.retain(|way| reached.contains(&way.from));
+    graph.dispatches.iter_mut().for_each(|dispatch| dispatch.sources.retain(|source| reached.contains(&source.0)));
+    graph.dispatches.retain(|dispatch| !dispatch.sources.is_empty());
+}
+
+fn arrived_at(graph: &Ways) -> BTreeSet<u32> {
+    let targets = graph.dispatches.iter().flat_map(|dispatch| dispatch.targets.iter().copied());
+    let all = graph.arrivals.iter().map(|arrival| arrival.block).chain(targets);
+    all.filter(|&block| block != graph.entry).collect()
+}
+
+/// All paths, by following all ways. None if there are too many.
+fn all_paths(graph: &Ways, numbering: &Numbering) -> Option<BTreeSet<Path>> {
+    let is_cut = |way: usize| numbering.is_cut(way as u32);
+    let mut heads = arrived_at(graph);
+    heads.extend(graph.ways.iter().enumerate().filter(|&(number, _)| is_cut(number)).filter_map(|(_, way)| way.to));
+    let mut found = BTreeSet::new();
+    let begins = heads.into_iter().map(|head| (false, vec![head])).chain([(true, vec![graph.entry])]);
+    let mut pending: Vec<(bool, Vec<u32>)> = begins.collect();
+    while let Some((is_entry, blocks)) = pending.pop() {
+        if found.len() > 20_000 {
+            return None;
+        }
+        assert!(blocks.len() <= graph.starts.len(), "a path goes round: {graph:?}");
+        let last = *blocks.last().unwrap();
+        let mut end = |leaves: bool, last_way| {
+            let category = match (is_entry, leaves) {
+                (true, true) => Category::EntryExit,
+                (true, false) => Category::EntryBack,
+                (false, false) => Category::HeadBack,
+                (false, true) => Category::HeadExit,
+            };
+            assert!(found.insert(Path { category, blocks: blocks.clone(), last_way }));
+        };
+        for (number, way) in graph.ways.iter().enumerate().filter(|(_, way)| way.from == last) {
+            match way.to {
+                Some(to) if !is_cut(number) => {
+                    pending.push((is_entry, blocks.iter().copied().chain([to]).collect()));
+                }
+                to => end(to.is_none(), Some(number as u32)),
+            }
+        }
+        if graph.dispatches.iter().any(|dispatch| dispatch.sources.iter().any(|source| source.0 == last)) {
+            end(false, None);
+        }
+    }
+    Some(found)
+}
+
+/// Whether control can come from a block to another.
+fn leads_to(graph: &Ways, from: u32, to: u32) -> bool {
+    let (mut seen, mut pending) = (BTreeSet::new(), vec![from]);
+    while let Some(block) = pending.pop() {
+        if block == to {
+            return true;
+        }
+        if seen.insert(block) {
+            pending.extend(graph.ways.iter().filter(|way| way.from == block).filter_map(|way| way.to));
+        }
+    }
+    false
+}
+
+/// What a walk through a graph did.
+#[derive(Default, PartialEq, Eq, Debug)]
+struct Walked {
+    paths: BTreeMap<Path, u64>,
+    cut_short: u64,
+    blocks: BTreeMap<u32, u64>,
+    ways: BTreeMap<usize, u64>,
+    jumps: BTreeMap<(usize, usize), u64>,
+    arrived: BTreeMap<(usize, u32), u64>,
+    entries: u64,
+}
+
+/// What executes the operations on the way.
+trait Machine {
+    fn pass(&mut self, site: Site);
+}
+
+/// The path register and the counters.
+struct PathMachine<'m> {
+    operations: &'m [(Site, PathOperation)],
+    r: i64,
+    counts: BTreeMap<u32, u64>,
+    cut_short: u64,
+    executed: u64,
+    random: Rng,
+}
+
+impl Machine for PathMachine<'_> {
+    fn pass(&mut self, site: Site) {
+        let first = self.operations.partition_point(|(other, _)| *other < site);
+        for &(_, operation) in self.operations[first..].iter().take_while(|(other, _)| *other == site) {
+            self.executed += 1;
+            let mut count = |number: i64| *self.counts.entry(number as u32).or_default() += 1;
+            match operation {
+                // As with registers of 32 bits.
+                PathOperation::Set(constant) => self.r = i64::from(constant as i32),
+                PathOperation::Add(constant) => self.r = i64::from((self.r as i32).wrapping_add(constant as i32)),
+                PathOperation::Count(constant) => {
+                    count(i64::from((self.r as i32).wrapping_add(constant as i32)));
+                    self.r = self.random.i64(..);
+                }
+                PathOperation::CountNumber(number) => {
+                    count(number);
+                    self.r = self.random.i64(..);
+                }
+                PathOperation::CutShort => self.cut_short += 1,
+            }
+        }
+    }
+}
+
+/// A counter for each site that has one.
+struct EdgeMachine {
+    counters: BTreeMap<Site, u64>,
+}
+
+impl Machine for EdgeMachine {
+    fn pass(&mut self, site: Site) {
+        if let Some(counter) = self.counters.get_mut(&site) {
+            *counter += 1;
+        }
+    }
+}
+
+/// The path that a walk is on.
+struct Current {
+    is_entry: bool,
+    blocks: Vec<u32>,
+}
+
+/// One activation: a walk from the entry, as long as `steps` last. Returns whether it came to an end.
+fn walk(
+    (graph, numbering): (&Ways, &Numbering),
+    machine: &mut impl Machine,
+    walked: &mut Walked,
+    (random, steps, throws): (&mut Rng, u32, bool),
+) -> bool {
+    let category = |path: &Current, leaves: bool| match (path.is_entry, leaves) {
+        (true, true) => Category::EntryExit,
+        (true, false) => Category::EntryBack,
+        (false, false) => Category::HeadBack,
+        (false, true) => Category::HeadExit,
+    };
+    machine.pass(Site::Entry);
+    walked.entries += 1;
+    let mut block = graph.entry;
+    let mut path = Current { is_entry: true, blocks: vec![] };
+    for _ in 0..steps {
+        path.blocks.push(block);
+        *walked.blocks.entry(block).or_default() += 1;
+        let pads: Vec<&Arrival> = graph.arrivals.iter().collect();
+        if throws && !pads.is_empty() && random.u32(..6) == 0 {
+            let pad = pads[random.usize(..pads.len())];
+            let is_table = graph.dispatches.iter().any(|dispatch| dispatch.targets.contains(&pad.block));
+            walked.cut_short += u64::from(pad.cuts_short && !is_table);
+            machine.pass(Site::Arrival(start(pad.block)));
+            (block, path) = (pad.block, Current { is_entry: false, blocks: vec![] });
+            continue;
+        }
+        let ways: Vec<(usize, &Way)> = graph.ways.iter().enumerate().filter(|(_, way)| way.from == block).collect();
+        let mut end = |path: &Current, leaves, last_way| {
+            let path = Path { category: category(path, leaves), blocks: path.blocks.clone(), last_way };
+            *walked.paths.entry(path).or_default() += 1;
+        };
+        if ways.is_empty() {
+            let (number, dispatch) = graph.dispatches.iter().enumerate().next().unwrap();
+            let source = dispatch.sources.iter().position(|source| source.0 == block).unwrap();
+            machine.pass(dispatch.sources[source].1);
+            end(&path, false, None);
+            block = dispatch.targets[random.usize(..dispatch.targets.len())];
+            *walked.jumps.entry((number, source)).or_default() += 1;
+            *walked.arrived.entry((number, block)).or_default() += 1;
+            let is_entry = block == graph.entry;
+            machine.pass(if is_entry { Site::Entry } else { Site::Arrival(start(block)) });
+            path = Current { is_entry, blocks: vec![] };
+            continue;
+        }
+        let (number, way) = ways[random.usize(..ways.len())];
+        *walked.ways.entry(number).or_default() += 1;
+        machine.pass(way.site.unwrap());
+        if way.to.is_none() || numbering.is_cut(number as u32) {
+            end(&path, way.to.is_none(), Some(number as u32));
+            path = Current { is_entry: false, blocks: vec![] };
+        }
+        match way.to {
+            Some(to) => block = to,
+            None => return true,
+        }
+    }
+    false
+}
+
+/// Walks and compares what was counted with what was done. Returns how many operations were executed.
+fn check_walks(graph: &Ways, numbering: &Numbering, weights: &[u64], placement: Placement, random: &mut Rng) -> u64 {
+    let operations = numbering.place(graph, weights, placement);
+    let random_r = random.fork();
+    let mut machine = PathMachine {
+        operations: &operations,
+        r: 77,
+        counts: BTreeMap::new(),
+        cut_short: 0,
+        executed: 0,
+        random: random_r,
+    };
+    let mut walked = Walked::default();
+    for _ in 0..20 {
+        walk((graph, numbering), &mut machine, &mut walked, (random, 60, true));
+    }
+    let decoded = machine.counts.iter().map(|(&number, &count)| {
+        let path = numbering.decode(graph, number.into());
+        (path.unwrap_or_else(|| panic!("{number} of {}: {operations:?} {graph:?}", numbering.paths())), count)
+    });
+    let decoded: BTreeMap<Path, u64> = decoded.collect();
+    assert_eq!(decoded, walked.paths, "{placement:?} {operations:?} {graph:?}");
+    assert_eq!(machine.cut_short, walked.cut_short, "{operations:?} {graph:?}");
+    machine.executed
+}
+
+fn random_weights(graph: &Ways, random: &mut Rng) -> Vec<u64> {
+    graph.ways.iter().map(|_| 1 << random.u32(..20)).collect()
+}
+
+#[test]
+fn numbers_are_those_of_all_paths() {
+    let mut random = Rng::with_seed(0x5678_9abc_def1_2345);
+    let (mut compared, mut cut_graphs) = (0, 0);
+    for round in 0..8000 {
+        let graph = random_ways(&mut random);
+        let weights = random_weights(&graph, &mut random);
+        let limit = if round % 3 == 0 { 1 + random.u64(..40) } else { MAX_PATHS };
+        let numbering = Numbering::with_limit(&graph, &weights, limit);
+        let Some(expect) = all_paths(&graph, &numbering) else { continue };
+        assert_eq!(numbering.paths(), expect.len() as u64, "{graph:?}");
+        let found: BTreeSet<Path> =
+            (0..numbering.paths()).map(|number| numbering.decode(&graph, number).unwrap()).collect();
+        assert_eq!(found, expect, "{graph:?}");
+        assert_eq!(numbering.decode(&graph, numbering.paths()), None);
+        for number in 0..numbering.paths() {
+            assert_eq!(numbering.encode(&numbering.decode(&graph, number).unwrap()), Some(number));
+        }
+        if numbering.cuts() == 0 {
+            assert_eq!(numbering.uncut_paths(), numbering.paths().into());
+            for (number, way) in graph.ways.iter().enumerate().filter(|&(number, _)| numbering.is_cut(number as u32)) {
+                assert!(leads_to(&graph, way.to.unwrap(), way.from), "way {number} closes no cycle: {graph:?}");
+            }
+        }
+        compared += 1;
+        cut_graphs += u32::from(numbering.cuts() > 0);
+    }
+    assert!(compared > 7000 && cut_graphs > 300, "{compared} {cut_graphs}");
+}
+
+#[test]
+fn what_is_placed_counts_the_paths_of_walks() {
+    let mut random = Rng::with_seed(0x6789_abcd_ef12_3456);
+    let (mut simple, mut tree, mut cut_short) = (0, 0, 0);
+    for round in 0..6000 {
+        let graph = random_ways(&mut random);
+        let weights = random_weights(&graph, &mut random);
+        let limit = if round % 3 == 0 { 1 + random.u64(..40) } else { MAX_PATHS };
+        let numbering = Numbering::with_limit(&graph, &weights, limit);
+        let seed = random.u64(..);
+        let check = |placement| check_walks(&graph, &numbering, &weights, placement, &mut Rng::with_seed(seed));
+        simple += check(Placement::Simple);
+        tree += check(Placement::Tree);
+        cut_short += u32::from(graph.arrivals.iter().any(|arrival| arrival.cuts_short));
+    }
+    println!("operations executed: {simple} simple, {tree} by spanning trees");
+    assert!(tree < simple && cut_short > 100, "{tree} {simple} {cut_short}");
+}
+
+/// Blocks and ways from paths, and from counters on some edges, are those of the walk.
+#[test]
+fn counts_of_blocks_and_edges_are_those_of_walks() {
+    let mut random = Rng::with_seed(0x789a_bcde_f123_4567);
+    let (mut ended, mut counters, mut sites) = (0, 0, 0);
+    for _ in 0..4000 {
+        let graph = random_ways(&mut random);
+        let weights = random_weights(&graph, &mut random);
+        let numbering = Numbering::new(&graph, &weights);
+        let plan = EdgePlan::new(&graph, &weights);
+        let all: BTreeSet<Site> = plan.counters().collect();
+        assert_eq!(all.len(), plan.counters().count(), "a site has two counters: {graph:?}");
+        counters += all.len();
+        sites += graph.ways.len() + 1;
+        let mut machine = EdgeMachine { counters: all.iter().map(|&site| (site, 0)).collect() };
+        let mut walked = Walked::default();
+        for _ in 0..20 {
+            // Only activations that come to an end.
+            let seed = random.u64(..);
+            let mut trial = (EdgeMachine { counters: machine.counters.clone() }, Walked::default());
+            if walk((&graph, &numbering), &mut trial.0, &mut trial.1, (&mut Rng::with_seed(seed), 80, false)) {
+                walk((&graph, &numbering), &mut machine, &mut walked, (&mut Rng::with_seed(seed), 80, false));
+                ended += 1;
+            }
+        }
+        let counts: Vec<u64> = plan.counters().map(|site| machine.counters[&site]).collect();
+        let solved = plan.solve(&graph, &counts);
+        assert!(solved.is_consistent);
+        let taken = walked.paths.iter().map(|(path, &count)| (numbering.encode(path).unwrap(), count));
+        let by_paths = numbering.counts(&graph, taken);
+        // A jump of its own to the entry arrives where calls do.
+        let again = walked.arrived.iter().filter(|((_, block), _)| *block == graph.entry).map(|(_, count)| count);
+        assert_eq!(by_paths.entries, walked.entries + again.sum::<u64>());
+        let of_block = |block: u32| walked.blocks.get(&block).copied().unwrap_or(0);
+        let blocks: Vec<u64> = (0..graph.len()).map(of_block).collect();
+        let ways: Vec<u64> = (0..graph.ways.len()).map(|way| walked.ways.get(&way).copied().unwrap_or(0)).collect();
+        assert_eq!((&by_paths.blocks, &by_paths.ways), (&blocks, &ways), "{graph:?}");
+        assert_eq!((&solved.counts.blocks, &solved.counts.ways), (&blocks, &ways), "{graph:?}");
+        for (number, dispatch) in graph.dispatches.iter().enumerate() {
+            let jumps = (0..dispatch.sources.len()).map(|source| (number, source));
+            let jumps: Vec<u64> = jumps.map(|source| walked.jumps.get(&source).copied().unwrap_or(0)).collect();
+            assert_eq!((&by_paths.dispatches[number], &solved.counts.dispatches[number]), (&jumps, &jumps));
+            let arrived = dispatch.targets.iter().map(|&target| walked.arrived.get(&(number, target)).copied());
+            let arrived: Vec<u64> = arrived.map(|count| count.unwrap_or(0)).collect();
+            assert_eq!(solved.arrived[number], arrived, "{graph:?}");
+        }
+    }
+    println!("{ended} activations; {counters} counters for {sites} ways");
+    assert!(ended > 20_000 && counters < sites, "{ended} {counters} {sites}");
+}
+
+/// `if` after `if`: twice as many paths each time.
+fn diamonds(count: u32) -> Ways {
+    let mut all = Vec::new();
+    for diamond in 0..count {
+        let top = 3 * diamond;
+        all.extend([edge(top, top + 1), edge(top, top + 2), edge(top + 1, top + 3), edge(top + 2, top + 3)]);
+    }
+    all.push(out(3 * count));
+    ways(3 * count + 1, all)
+}
+
+#[test]
+fn a_procedure_with_too_many_paths_is_cut() {
+    let mut random = Rng::with_seed(0x89ab_cdef_1234_5678);
+    for (count, uncut) in [(10, 1 << 10), (32, 1 << 32), (33, 1 << 33), (40, 1 << 40), (200, u128::MAX)] {
+        let graph = diamonds(count);
+        let weights = random_weights(&graph, &mut random);
+        let numbering = Numbering::new(&graph, &weights);
+        println!("{count} branches: {} paths, {} cuts", numbering.paths(), numbering.cuts());
+        assert_eq!(numbering.uncut_paths(), uncut);
+        assert!(numbering.paths() <= MAX_PATHS);
+        assert_eq!(numbering.cuts() > 0, count > 32);
+        // Not more than where each segment had a quarter of the bits.
+        assert!(numbering.cuts() <= 4 * (count / 8));
+        for placement in [Placement::Simple, Placement::Tree] {
+            // Long enough to come to the end.
+            let operations = numbering.place(&graph, &weights, placement);
+            let random_r = random.fork();
+            let mut machine = PathMachine {
+                operations: &operations,
+                r: 0,
+                counts: BTreeMap::new(),
+                cut_short: 0,
+                executed: 0,
+                random: random_r,
+            };
+            let mut walked = Walked::default();
+            for _ in 0..500 {
+                assert!(walk((&graph, &numbering), &mut machine, &mut walked, (&mut random, 1000, false)));
+            }
+            let decoded: BTreeMap<Path, u64> = (machine.counts.iter())
+                .map(|(&number, &count)| (numbering.decode(&graph, number.into()).unwrap(), count))
+                .collect();
+            assert_eq!(decoded, walked.paths);
+        }
+    }
+}
+
+/// Figure 1 of the paper: an acyclic graph with six paths.
+#[test]
+fn six_paths() {
+    let [a, b, c, d, e, f] = [0, 1, 2, 3, 4, 5];
+    let pairs = [(a, c), (a, b), (b, c), (b, d), (c, d), (d, f), (d, e), (e, f)];
+    let graph = ways(6, pairs.into_iter().map(|(from, to)| edge(from, to)).chain([out(f)]).collect());
+    let numbering = Numbering::new(&graph, &[1; 9]);
+    assert_eq!(numbering.paths(), 6);
+    let paths: BTreeSet<Vec<u32>> = (0..6).map(|number| numbering.decode(&graph, number).unwrap().blocks).collect();
+    let expect = ["acdf", "acdef", "abcdf", "abcdef", "abdf", "abdef"];
+    let expect = expect.map(|path| path.bytes().map(|name| u32::from(name - b'a')).collect());
+    assert_eq!(paths, BTreeSet::from(expect));
+}
+
+/// A block that leads to itself and nowhere else.
+#[test]
+fn an_endless_loop() {
+    let graph = ways(1, vec![edge(0, 0)]);
+    let numbering = Numbering::new(&graph, &[1]);
+    let path = |category| Path { category, blocks: vec![0], last_way: Some(0) };
+    let found: BTreeSet<Path> = (0..2).map(|number| numbering.decode(&graph, number).unwrap()).collect();
+    assert_eq!(found, BTreeSet::from([path(Category::EntryBack), path(Category::HeadBack)]));
+    assert_eq!(numbering.paths(), 2);
+}
+
+/// No blocks, and graphs whose parts do not fit together.
+#[test]
+fn nothing_to_number() {
+    let graph = Ways::default();
+    let numbering = Numbering::new(&graph, &[]);
+    assert_eq!((numbering.paths(), numbering.decode(&graph, 0)), (0, None));
+    assert_eq!(numbering.place(&graph, &[], Placement::Tree), []);
+    assert_eq!(EdgePlan::new(&graph, &[]).solve(&graph, &[]).counts.blocks, []);
+}
