@@ -7,6 +7,7 @@ use std::path::Path;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::ModuleIndex;
+use callpath_schema::PathCategory;
 
 use crate::bytes::{KIND_PATHS, Reader, Writer, finished, started};
 use crate::directory::{Measurement, TEMPORARY, read_file, write_file};
@@ -58,45 +59,6 @@ pub struct CountedPath {
     pub blocks: Vec<LinkAddr>,
     /// How often it was executed.
     pub executions: u64,
-}
-
-/// Where a path begins and ends. A back edge is also one at which the graph was cut.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum PathCategory {
-    /// From the procedure's entry to where control leaves it.
-    EntryExit,
-    /// From the procedure's entry to a back edge.
-    EntryBack,
-    /// From behind a back edge to a back edge.
-    HeadBack,
-    /// From behind a back edge to where control leaves the procedure.
-    HeadExit,
-}
-
-impl PathCategory {
-    /// All, in the order of their numbers in a file.
-    pub const ALL: [PathCategory; 4] =
-        [PathCategory::EntryExit, PathCategory::EntryBack, PathCategory::HeadBack, PathCategory::HeadExit];
-
-    /// The name that reports use.
-    pub fn word(self) -> &'static str {
-        match self {
-            PathCategory::EntryExit => "entry-exit",
-            PathCategory::EntryBack => "entry-back",
-            PathCategory::HeadBack => "head-back",
-            PathCategory::HeadExit => "head-exit",
-        }
-    }
-
-    /// Whether it begins at the procedure's entry.
-    pub fn is_from_entry(self) -> bool {
-        matches!(self, PathCategory::EntryExit | PathCategory::EntryBack)
-    }
-
-    /// Whether control leaves the procedure at its end.
-    pub fn is_to_exit(self) -> bool {
-        matches!(self, PathCategory::EntryExit | PathCategory::HeadExit)
-    }
 }
 
 /// A procedure whose paths were not counted.
