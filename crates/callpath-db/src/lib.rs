@@ -15,6 +15,7 @@ mod columns;
 mod contexts;
 pub mod database;
 pub mod diff;
+pub mod exact;
 mod metric;
 mod name;
 mod name_parts;

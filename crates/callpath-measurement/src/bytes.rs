@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0   magic     "CPMEAS" and two digits: the format's version
-//! 8   kind      u32: 1 session, 2 process, 3 names, 4 pack, 5 job
+//! 8   kind      u32: 1 session, 2 process, 3 names, 4 pack, 5 job, 6 paths
 //! 12  zero      u32
 //! 16  length    u64: of the whole file, bytes
 //! 24  checksum  u64: XXH3-64 of all that follows; of a process: what its records' checksums begin with
@@ -25,6 +25,7 @@ pub(crate) const KIND_PROCESS: u32 = 2;
 pub(crate) const KIND_NAMES: u32 = 3;
 pub(crate) const KIND_PACK: u32 = 4;
 pub(crate) const KIND_JOB: u32 = 5;
+pub(crate) const KIND_PATHS: u32 = 6;
 pub(crate) const HEADER_BYTES: usize = 32;
 /// Offset of the file's length in a header, bytes.
 pub(crate) const LENGTH_AT: usize = 16;

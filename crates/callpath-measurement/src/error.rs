@@ -36,6 +36,8 @@ pub enum MeasurementError {
     Gone { path: PathBuf, names: String },
     #[error("read {path}: process {sequence} is in the measurement twice; the first one counts")]
     Twice { path: PathBuf, sequence: u32 },
+    #[error("read {path}: it is of process {pid}, whose own file is not there or cannot be read")]
+    NoProcess { path: PathBuf, pid: u32 },
     #[error("read {path}: it is of job {found:?}, not {expected:?}; a measurement is of one job")]
     OtherJob { path: PathBuf, found: String, expected: String },
     #[error("read {path}: it is of rank {number}, so that rank would be there twice")]

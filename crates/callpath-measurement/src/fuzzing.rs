@@ -19,6 +19,7 @@ pub fn fuzz_measurement(bytes: &[u8]) {
         drop(decode_process(&sealed, path));
         drop(decode_names(&sealed, path));
         drop(crate::decode_job(&sealed, path));
+        drop(crate::PathCounts::from_bytes(&sealed, path));
         drop(crate::together::read(&sealed, path, false));
     }
 }
@@ -166,7 +167,8 @@ mod tests {
     fn damage_behind_a_right_checksum_never_panics() {
         let mut random = fastrand::Rng::with_seed(0x2545_f491_4f6c_dd1d);
         let mut next = || random.u64(..);
-        for whole in [encode_process(&process()), encode_session(&session())] {
+        let paths = crate::path_file::tests::counts().to_bytes();
+        for whole in [encode_process(&process()), encode_session(&session()), paths] {
             for _ in 0..4000 {
                 let mut changed = whole.clone();
                 for _ in 0..=next() % 3 {

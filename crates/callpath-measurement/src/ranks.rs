@@ -40,6 +40,8 @@ pub struct RankSession {
     pub rank: u32,
     /// Its session.
     pub session: SessionFile,
+    /// The number that its first process has among those of all ranks.
+    pub first_sequence: u32,
 }
 
 /// Whether a directory is the measurement of several ranks.
@@ -139,8 +141,9 @@ pub(super) fn read(directory: &Path) -> Result<Measurement, MeasurementError> {
             ..process
         }));
         unreadable.extend(its_unreadable);
+        let first_sequence = first;
         first = number(u32::try_from(session.processes.max(last)).unwrap_or(u32::MAX));
-        there.push(RankSession { rank, session });
+        there.push(RankSession { rank, session, first_sequence });
     }
     let Some(session) = session_of_all(&there) else {
         return Err(unreadable.into_iter().next().unwrap_or(MeasurementError::NoRanks { path: directory.to_owned() }));

@@ -9,11 +9,13 @@ mod expression;
 pub mod leb128;
 mod metric;
 mod metric_bytes;
+mod path_category;
 mod probes;
 mod registry;
 
 pub use context::ContextId;
 pub use expression::{Expression, ExpressionError, Operand};
 pub use metric::{Formula, Metric, MetricKind, MetricSource, MetricType, Rule, Value};
+pub use path_category::PathCategory;
 pub use probes::{ProbeAccount, RefusedProbe};
 pub use registry::{MetricId, derived_metrics};

@@ -204,7 +204,7 @@ fn ranks(metrics: &[&[MetricId]], exits: &[Option<i32>]) -> Profile {
             threads: vec![thread],
             ..process(rank, 7, false, SampleTally::default())
         });
-        there.push(RankSession { rank, session });
+        there.push(RankSession { rank, session, first_sequence: 0 });
     }
     let session = there[0].session.clone();
     let job = Job { launcher: "test".into(), id: "1".into(), size: Some(9) };

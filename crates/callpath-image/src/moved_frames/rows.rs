@@ -85,7 +85,9 @@ impl Row {
         for (register, rule) in &mut row.rules {
             match rule {
                 Rule::Offset(1) if *register == RETURN_ADDRESS => {}
-                Rule::Offset(times @ 2..) if *register != RETURN_ADDRESS => *times += i64::from(bytes) / -DATA_ALIGNMENT,
+                Rule::Offset(times @ 2..) if *register != RETURN_ADDRESS => {
+                    *times += i64::from(bytes) / -DATA_ALIGNMENT
+                }
                 Rule::Same => {}
                 _ => return None,
             }

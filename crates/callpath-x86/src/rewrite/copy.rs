@@ -13,9 +13,9 @@ use super::inserted::{self, Spot};
 use super::patch::DirectBranch;
 use super::plan::{Place, Plan, Rax};
 use super::refusal::{Reason, Refusal};
+use crate::encode;
 use crate::encoding;
 use crate::graph::EdgeKind;
-use crate::encode;
 use crate::instruction::motion::{Motion, displaced_by};
 use crate::liveness::LiveSet;
 

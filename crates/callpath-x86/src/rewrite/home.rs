@@ -71,7 +71,14 @@ impl Layout {
         let rooms = rooms(flow, entrances, body);
         let is_in_copy = |step: &&Step<'_>| plan.is_in_copy(LinkAddr(step.at)) && calls::can_be_copied(step);
         let in_copy = body.in_order().filter(is_in_copy).map(|step| step.at).collect();
-        let empty = Layout { rooms, in_copy, must_leave, arrivals: arrivals.all, enlarged_by: plan.enlarged_by(), ..Layout::default() };
+        let empty = Layout {
+            rooms,
+            in_copy,
+            must_leave,
+            arrivals: arrivals.all,
+            enlarged_by: plan.enlarged_by(),
+            ..Layout::default()
+        };
         let mut from_copy = BTreeSet::new();
         loop {
             let mut layout = Layout { from_copy, ..empty.clone() };

@@ -1,0 +1,225 @@
+//! What was counted exactly: how often each path through a procedure was executed. Counts of blocks and edges follow from
+//! it ([`ExactProcedure::edges`]), and what is hot ([`ExactSummary`]).
+//!
+//! Ammons, Ball and Larus 1997. Instructions are the cost here: how often a path was executed, times the instructions in its blocks.
+
+mod edges;
+mod summary;
+
+use std::ops::Range;
+
+pub use callpath_schema::PathCategory;
+pub use edges::ExactEdge;
+pub use summary::{ExactClass, ExactGroup, ExactSummary};
+
+use crate::{AskedName, RunInfo, Way};
+
+/// All that was counted in a run.
+#[derive(Clone, Default, Debug)]
+pub struct ExactCounts {
+    /// What ran.
+    pub info: RunInfo,
+    /// Procedures with paths that were executed, those that executed most instructions first.
+    pub procedures: Vec<ExactProcedure>,
+    /// How many procedures were counted, with those that were not executed.
+    pub counted: u64,
+    /// Those that were not counted, and why: by name.
+    pub refused: Vec<RefusedFunction>,
+    /// Paths that were begun and not ended.
+    pub cut_short: u64,
+    /// Counts that are known to be missing.
+    pub lost: u64,
+    /// What else a reader should know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// A procedure that was not counted.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct RefusedFunction {
+    /// Its name.
+    pub function: String,
+    /// The file of its module.
+    pub module: String,
+    /// Why not.
+    pub reason: String,
+}
+
+/// A line of source.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ExactPlace {
+    /// The file's path.
+    pub file: String,
+    /// From 1.
+    pub line: u32,
+}
+
+/// A procedure whose paths were counted.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ExactProcedure {
+    /// Its name.
+    pub name: String,
+    /// The file of its module.
+    pub module: String,
+    /// Where it is declared.
+    pub place: Option<ExactPlace>,
+    /// Its first instruction, as the file counts.
+    pub address: u64,
+    /// How many paths its numbering has.
+    pub possible: u64,
+    /// Edges at which its graph was cut to have no more.
+    pub cuts: u32,
+    /// Its loops.
+    pub loops: Vec<ExactLoop>,
+    /// Blocks that are on executed paths, by address.
+    pub blocks: Vec<ExactBlock>,
+    /// Those that were executed, the one that executed most instructions first.
+    pub paths: Vec<ExactPath>,
+}
+
+/// A loop.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExactLoop {
+    /// Where it begins.
+    pub place: Option<ExactPlace>,
+    /// Which one it is of those of the procedure that begin in the same place, from 1.
+    pub ordinal: u32,
+    /// Its header's address.
+    pub address: u64,
+}
+
+/// A block: instructions that control enters at the first and leaves at the last.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ExactBlock {
+    /// Its code. Empty: only its beginning is known.
+    pub code: Range<u64>,
+    /// How many instructions it has.
+    pub instructions: u64,
+    /// The line of its first instruction.
+    pub place: Option<ExactPlace>,
+    /// The lines that it has code of, in the order of its code, one behind itself once.
+    pub lines: Vec<ExactPlace>,
+    /// The innermost loop around it, by its index.
+    pub inside: Option<usize>,
+    /// The calls that it makes.
+    pub calls: Vec<ExactCall>,
+    /// Where control may continue in the procedure, by address.
+    pub successors: Vec<u64>,
+}
+
+/// A call, or a jump to another procedure.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ExactCall {
+    /// The callee; `None`: an indirect call.
+    pub name: Option<String>,
+    /// The line of the call.
+    pub place: Option<ExactPlace>,
+}
+
+/// A path that was executed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExactPath {
+    /// Its number.
+    pub number: u64,
+    /// Where it begins and ends.
+    pub category: PathCategory,
+    /// Its blocks in order, by their indices.
+    pub blocks: Vec<u32>,
+    /// How often it was executed.
+    pub executions: u64,
+}
+
+/// How much was executed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ExactCost {
+    /// Paths, as often as they were executed.
+    pub executions: u64,
+    /// Instructions on these.
+    pub instructions: u64,
+}
+
+impl ExactCost {
+    fn plus(self, other: ExactCost) -> ExactCost {
+        ExactCost {
+            executions: self.executions.saturating_add(other.executions),
+            instructions: self.instructions.saturating_add(other.instructions),
+        }
+    }
+
+    fn sum(costs: impl Iterator<Item = ExactCost>) -> ExactCost {
+        costs.fold(ExactCost::default(), ExactCost::plus)
+    }
+}
+
+impl ExactProcedure {
+    /// The blocks of a path, in order.
+    pub fn blocks_of<'a>(&'a self, path: &'a ExactPath) -> impl Iterator<Item = &'a ExactBlock> + 'a {
+        path.blocks.iter().filter_map(|block| self.blocks.get(*block as usize))
+    }
+
+    /// What a path cost.
+    pub fn cost_of(&self, path: &ExactPath) -> ExactCost {
+        let each = self.blocks_of(path).fold(0u64, |sum, block| sum.saturating_add(block.instructions));
+        ExactCost { executions: path.executions, instructions: path.executions.saturating_mul(each) }
+    }
+
+    /// What all its paths cost.
+    pub fn cost(&self) -> ExactCost {
+        ExactCost::sum(self.paths.iter().map(|path| self.cost_of(path)))
+    }
+
+    /// How often it was entered at its first instruction, by paths that were ended.
+    pub fn entries(&self) -> u64 {
+        let entered = self.paths.iter().filter(|path| path.category.is_from_entry());
+        entered.fold(0, |sum, path| sum.saturating_add(path.executions))
+    }
+
+    /// How often each block was executed, by its index.
+    pub fn block_executions(&self) -> Vec<u64> {
+        let mut executions = vec![0u64; self.blocks.len()];
+        for path in &self.paths {
+            for block in &path.blocks {
+                if let Some(sum) = executions.get_mut(*block as usize) {
+                    *sum = sum.saturating_add(path.executions);
+                }
+            }
+        }
+        executions
+    }
+
+    /// The loop that a path that begins behind a back edge goes round in: the innermost one around its first block.
+    pub fn loop_of(&self, path: &ExactPath) -> Option<&ExactLoop> {
+        let head = path.blocks.first().filter(|_| !path.category.is_from_entry())?;
+        self.loops.get(self.blocks.get(*head as usize)?.inside?)
+    }
+}
+
+impl ExactCounts {
+    /// What all cost.
+    pub fn cost(&self) -> ExactCost {
+        ExactCost::sum(self.procedures.iter().map(ExactProcedure::cost))
+    }
+
+    /// Puts procedures and their paths in order: the costliest first, of equal ones that with the lowest address or number.
+    pub fn sort(&mut self) {
+        let falling = std::cmp::Reverse::<u64>;
+        for procedure in &mut self.procedures {
+            let mut paths = std::mem::take(&mut procedure.paths);
+            paths.sort_by_cached_key(|path| (falling(procedure.cost_of(path).instructions), path.number));
+            procedure.paths = paths;
+        }
+        self.procedures.sort_by_cached_key(|procedure| {
+            (falling(procedure.cost().instructions), procedure.module.clone(), procedure.address)
+        });
+        self.refused.sort();
+    }
+
+    /// The indices of the procedures that a name means, found in the most exact way in which any is.
+    pub fn named(&self, asked: &str) -> Vec<usize> {
+        let asked = AskedName::new(asked);
+        let by = |way: Way| {
+            let is_it = |(_, procedure): &(usize, &ExactProcedure)| asked.is(&procedure.name, way);
+            self.procedures.iter().enumerate().filter(is_it).map(|(at, _)| at).collect::<Vec<_>>()
+        };
+        Way::ALL.into_iter().map(by).find(|found| !found.is_empty()).unwrap_or_default()
+    }
+}

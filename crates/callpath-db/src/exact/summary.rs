@@ -1,0 +1,202 @@
+//! Which paths and procedures are hot: Ammons, Ball and Larus 1997, tables 4 and 5 and section 6.4.3.
+//!
+//! There, what is hot has a share of the cache misses, and is dense if it misses more often for each instruction than the program does. Here
+//! the cost is instructions, and what is dense executes more of them each time than the program's average path does.
+
+use std::collections::BTreeSet;
+
+use super::{ExactCost, ExactCounts, ExactPath, ExactProcedure};
+
+/// A class of paths or procedures.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum ExactClass {
+    /// It is hot, and executes at least as many instructions each time as the average path.
+    Dense,
+    /// It is hot because it is executed often.
+    Sparse,
+    /// It is not hot.
+    Cold,
+}
+
+impl ExactClass {
+    /// The name that reports use.
+    pub fn word(self) -> &'static str {
+        match self {
+            ExactClass::Dense => "dense",
+            ExactClass::Sparse => "sparse",
+            ExactClass::Cold => "cold",
+        }
+    }
+}
+
+/// How many are of a class, and what they cost together.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ExactGroup {
+    /// How many there are.
+    pub members: u64,
+    /// Paths that these executed; of paths as many as there are.
+    pub paths: u64,
+    /// What they cost.
+    pub cost: ExactCost,
+}
+
+impl ExactGroup {
+    fn add(&mut self, paths: u64, cost: ExactCost) {
+        self.members += 1;
+        self.paths += paths;
+        self.cost = self.cost.plus(cost);
+    }
+}
+
+/// What is hot in all that was counted.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ExactSummary {
+    /// The share of all instructions, from 0 to 1, that makes a path or procedure hot.
+    pub hot_share: f64,
+    /// What all cost.
+    pub total: ExactCost,
+    /// Paths that were executed: dense, sparse and cold ones.
+    pub paths: [ExactGroup; 3],
+    /// Procedures with such paths.
+    pub procedures: [ExactGroup; 3],
+    /// Of the blocks on hot paths: on how many executed paths each is, on average. `None`: there are none.
+    pub paths_through_hot_block: Option<f64>,
+}
+
+impl ExactSummary {
+    /// What is hot if it has `hot_share` of all instructions or more.
+    pub fn new(counts: &ExactCounts, hot_share: f64) -> ExactSummary {
+        let mut summary = ExactSummary {
+            hot_share,
+            total: counts.cost(),
+            paths: Default::default(),
+            procedures: Default::default(),
+            paths_through_hot_block: None,
+        };
+        let (mut hot_blocks, mut paths_through) = (0u64, 0u64);
+        for procedure in &counts.procedures {
+            summary.procedures[summary.class(procedure.cost()) as usize]
+                .add(procedure.paths.len() as u64, procedure.cost());
+            let mut hot: BTreeSet<u32> = BTreeSet::new();
+            for path in &procedure.paths {
+                let class = summary.class_of(procedure, path);
+                summary.paths[class as usize].add(1, procedure.cost_of(path));
+                if class != ExactClass::Cold {
+                    hot.extend(&path.blocks);
+                }
+            }
+            let mut paths = vec![0u64; procedure.blocks.len()];
+            for path in &procedure.paths {
+                // Its blocks differ from each other: paths are without cycles.
+                path.blocks.iter().filter_map(|block| paths.get_mut(*block as usize)).for_each(|paths| *paths += 1);
+            }
+            hot_blocks += hot.len() as u64;
+            paths_through += hot.iter().filter_map(|block| paths.get(*block as usize)).sum::<u64>();
+        }
+        summary.paths_through_hot_block = (hot_blocks > 0).then(|| paths_through as f64 / hot_blocks as f64);
+        summary
+    }
+
+    /// The class of a path.
+    pub fn class_of(&self, procedure: &ExactProcedure, path: &ExactPath) -> ExactClass {
+        self.class(procedure.cost_of(path))
+    }
+
+    /// The class of what costs so much.
+    fn class(&self, cost: ExactCost) -> ExactClass {
+        let least = self.hot_share * self.total.instructions as f64;
+        // Whole instructions are compared: products of two 64-bit numbers.
+        let wide = |a: u64, b: u64| u128::from(a) * u128::from(b);
+        let is_dense = wide(cost.instructions, self.total.executions) >= wide(self.total.instructions, cost.executions);
+        match (cost.instructions > 0 && cost.instructions as f64 >= least, is_dense) {
+            (false, _) => ExactClass::Cold,
+            (true, true) => ExactClass::Dense,
+            (true, false) => ExactClass::Sparse,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exact::{ExactBlock, ExactPath, PathCategory};
+
+    fn procedure(instructions: &[u64], paths: &[(&[u32], u64)]) -> ExactProcedure {
+        let block = |instructions: &u64| ExactBlock { instructions: *instructions, ..ExactBlock::default() };
+        let path = |(number, (blocks, executions)): (u64, &(&[u32], u64))| ExactPath {
+            number,
+            category: PathCategory::EntryExit,
+            blocks: blocks.to_vec(),
+            executions: *executions,
+        };
+        ExactProcedure {
+            blocks: instructions.iter().map(block).collect(),
+            paths: (0..).zip(paths).map(path).collect(),
+            ..ExactProcedure::default()
+        }
+    }
+
+    #[test]
+    fn hot_ones_are_dense_or_sparse() {
+        // 10,000 instructions on 2,810 paths: 3.6 each.
+        let procedures = vec![
+            procedure(&[10, 40, 5], &[(&[0, 1], 100), (&[0, 2], 1), (&[0], 4)]),
+            procedure(&[1, 1], &[(&[0, 1], 2200), (&[0], 505)]),
+        ];
+        let counts = ExactCounts { procedures, ..ExactCounts::default() };
+        let total = counts.cost();
+        assert_eq!((total.executions, total.instructions), (2810, 5000 + 15 + 40 + 4400 + 505));
+        let summary = ExactSummary::new(&counts, 0.01);
+        let numbers =
+            |groups: &[ExactGroup; 3]| groups.map(|group| (group.members, group.paths, group.cost.instructions));
+        // 1% of 9,960 is 99.6: the 55 instructions of two paths are cold.
+        assert_eq!(numbers(&summary.paths), [(1, 1, 5000), (2, 2, 4905), (2, 2, 55)]);
+        assert_eq!(numbers(&summary.procedures), [(1, 3, 5055), (1, 2, 4905), (0, 0, 0)]);
+        // Blocks 0 and 1 of the first, on 3 and 1 paths; both of the second, on 2 and 1.
+        assert_eq!(summary.paths_through_hot_block, Some(7.0 / 4.0));
+        let all = ExactSummary::new(&counts, 0.0);
+        assert_eq!(all.paths[ExactClass::Cold as usize].members, 0);
+        assert_eq!(ExactSummary::new(&ExactCounts::default(), 0.01).paths_through_hot_block, None);
+    }
+
+    #[test]
+    fn edges_follow_from_paths() {
+        // 0 -> 1 -> {2, 3}, 2 -> 1 (back), 3 -> out; 1 -> 1 is the edge to itself.
+        let block = |start: u64, successors: &[u64]| ExactBlock {
+            code: start..start + 10,
+            instructions: 1,
+            successors: successors.to_vec(),
+            ..ExactBlock::default()
+        };
+        let path = |category, blocks: &[u32], executions| ExactPath {
+            number: 0,
+            category,
+            blocks: blocks.to_vec(),
+            executions,
+        };
+        let procedure = ExactProcedure {
+            blocks: vec![block(0, &[10]), block(10, &[20, 30, 10]), block(20, &[10]), block(30, &[])],
+            paths: vec![
+                path(PathCategory::EntryBack, &[0, 1, 2], 5),
+                path(PathCategory::HeadBack, &[1, 2], 70),
+                path(PathCategory::HeadBack, &[1], 11),
+                path(PathCategory::HeadExit, &[1, 3], 5),
+                path(PathCategory::EntryExit, &[0, 1, 3], 2),
+            ],
+            ..ExactProcedure::default()
+        };
+        assert_eq!(procedure.block_executions(), [7, 93, 75, 7]);
+        let edges: Vec<(u32, Vec<u32>, bool, u64)> =
+            procedure.edges().into_iter().map(|edge| (edge.from, edge.to, edge.is_back, edge.executions)).collect();
+        let expected = [
+            (0, vec![1], false, 7),
+            (1, vec![1], true, 11),
+            (1, vec![2], false, 75),
+            (1, vec![3], false, 7),
+            (2, vec![1], true, 75),
+            (3, vec![], false, 7),
+        ];
+        assert_eq!(edges, expected);
+        assert_eq!(procedure.entries(), 7);
+    }
+}

@@ -1,0 +1,433 @@
+//! What was counted exactly in one process, a number for each path through a procedure: a file beside the process's.
+//!
+//! Nothing here knows how paths are numbered: a path says which blocks it has.
+
+use std::fs;
+use std::path::Path;
+
+use callpath_format::address::LinkAddr;
+use callpath_format::frame::ModuleIndex;
+use callpath_schema::PathCategory;
+
+use crate::bytes::{KIND_PATHS, Reader, Writer, finished, started};
+use crate::directory::{Measurement, TEMPORARY, read_file, write_file};
+use crate::error::MeasurementError;
+use crate::ranks::rank_directory_name;
+
+const PATHS: &str = "paths-";
+/// The first address that no module has.
+const ADDRESSES_END: u64 = 1 << 48;
+
+/// What was counted in one process.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PathCounts {
+    /// The process's number.
+    pub pid: u32,
+    /// Those that were counted, each once; in a file by module and entry.
+    pub procedures: Vec<CountedProcedure>,
+    /// Those that were not, and why.
+    pub refused: Vec<RefusedProcedure>,
+    /// Paths that were begun and not ended: an exception, a `longjmp` or the end of the thread came between.
+    pub cut_short: u64,
+    /// Counts that are known to be missing: a thread had no memory for them.
+    pub lost: u64,
+}
+
+/// A procedure whose paths were counted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CountedProcedure {
+    /// Its module, as in the process's file.
+    pub module: ModuleIndex,
+    /// Its first instruction.
+    pub entry: LinkAddr,
+    /// How many paths its numbering has.
+    pub possible: u64,
+    /// Edges at which its graph was cut to have no more.
+    pub cuts: u32,
+    /// Those that were executed, each once; in a file by number.
+    pub paths: Vec<CountedPath>,
+}
+
+/// A path that was executed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CountedPath {
+    /// Its number, less than the procedure's `possible`.
+    pub number: u64,
+    /// Where it begins and ends.
+    pub category: PathCategory,
+    /// Where its blocks begin, in order; at least one.
+    pub blocks: Vec<LinkAddr>,
+    /// How often it was executed.
+    pub executions: u64,
+}
+
+/// A procedure whose paths were not counted.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct RefusedProcedure {
+    /// Its module, as in the process's file.
+    pub module: ModuleIndex,
+    /// Its first instruction.
+    pub entry: LinkAddr,
+    /// Why not.
+    pub reason: String,
+}
+
+/// The name of the file with what was counted in a process.
+pub fn paths_file_name(sequence: u32, pid: u32) -> String {
+    format!("{PATHS}{sequence}-{pid}")
+}
+
+impl PathCounts {
+    /// The file's bytes. Whatever the order of procedures and paths, they stand there in order.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut w = started(KIND_PATHS);
+        for number in [u64::from(self.pid), self.cut_short, self.lost, self.procedures.len() as u64] {
+            w.number(number);
+        }
+        let mut procedures: Vec<&CountedProcedure> = self.procedures.iter().collect();
+        procedures.sort_by_key(|procedure| (procedure.module, procedure.entry.0));
+        let mut last = 0;
+        for procedure in procedures {
+            w.number(u64::from(procedure.module.0));
+            put_distance(&mut w, &mut last, procedure.entry);
+            write_paths(&mut w, procedure);
+        }
+        w.number(self.refused.len() as u64);
+        for RefusedProcedure { module, entry, reason } in &self.refused {
+            w.number(u64::from(module.0));
+            put_distance(&mut w, &mut last, *entry);
+            w.string(reason);
+        }
+        finished(w)
+    }
+
+    /// From a file's bytes. `path` is for errors only.
+    pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<PathCounts, MeasurementError> {
+        let mut r = Reader::open(bytes, path, KIND_PATHS)?;
+        let pid = u32::try_from(r.number()?).map_err(|_| r.error("number of a process"))?;
+        let mut counts = PathCounts { pid, cut_short: r.number()?, lost: r.number()?, ..PathCounts::default() };
+        let mut last = 0;
+        for _ in 0..r.count(5)? {
+            let module = module(&mut r)?;
+            let entry = take_distance(&mut r, &mut last)?;
+            let before = counts.procedures.last().map(|before| (before.module, before.entry.0));
+            if before.is_some_and(|before| before >= (module, entry.0)) {
+                return Err(r.error("order of procedures"));
+            }
+            let possible = r.number()?;
+            let cuts = u32::try_from(r.number()?).map_err(|_| r.error("number of cuts"))?;
+            let paths = read_paths(&mut r, entry, possible)?;
+            counts.procedures.push(CountedProcedure { module, entry, possible, cuts, paths });
+        }
+        for _ in 0..r.count(3)? {
+            let module = module(&mut r)?;
+            let entry = take_distance(&mut r, &mut last)?;
+            counts.refused.push(RefusedProcedure { module, entry, reason: r.string()? });
+        }
+        r.finish()?;
+        Ok(counts)
+    }
+
+    /// Writes it beside the process's file: a reader sees the one before or this one.
+    pub fn write(&self, directory: &Path, sequence: u32) -> Result<(), MeasurementError> {
+        write_file(directory, &paths_file_name(sequence, self.pid), &self.to_bytes())
+    }
+}
+
+fn write_paths(w: &mut Writer, procedure: &CountedProcedure) {
+    w.number(procedure.possible);
+    w.number(u64::from(procedure.cuts));
+    w.number(procedure.paths.len() as u64);
+    let mut paths: Vec<&CountedPath> = procedure.paths.iter().collect();
+    paths.sort_by_key(|path| path.number);
+    let mut next = 0u64;
+    for CountedPath { number, category, blocks, executions } in paths {
+        w.number(number.wrapping_sub(next));
+        next = number.wrapping_add(1);
+        w.number(*category as u64);
+        w.number(*executions);
+        w.number(blocks.len() as u64);
+        let mut last = procedure.entry.0;
+        for block in blocks {
+            put_distance(w, &mut last, *block);
+        }
+    }
+}
+
+/// The paths of the procedure that begins at `entry` and has `possible` ones.
+fn read_paths(r: &mut Reader<'_>, entry: LinkAddr, possible: u64) -> Result<Vec<CountedPath>, MeasurementError> {
+    let (mut paths, mut next) = (Vec::new(), 0u64);
+    for _ in 0..r.count(5)? {
+        let number = next.checked_add(r.number()?).filter(|number| *number < possible);
+        let number = number.ok_or_else(|| r.error("number of a path"))?;
+        next = number + 1;
+        let category = usize::try_from(r.number()?).ok().and_then(|at| PathCategory::ALL.get(at).copied());
+        let category = category.ok_or_else(|| r.error("category of a path"))?;
+        let executions = r.number()?;
+        let mut last = entry.0;
+        let len = r.count(1)?;
+        if len == 0 {
+            return Err(r.error("path without a block"));
+        }
+        let mut blocks = Vec::with_capacity(len);
+        for _ in 0..len {
+            blocks.push(take_distance(r, &mut last)?);
+        }
+        paths.push(CountedPath { number, category, blocks, executions });
+    }
+    Ok(paths)
+}
+
+/// An address as its distance from the last one: twice that, or twice the distance backwards less 1.
+fn put_distance(w: &mut Writer, last: &mut u64, address: LinkAddr) {
+    let distance = address.0.wrapping_sub(*last) as i64;
+    w.number(((distance << 1) ^ (distance >> 63)) as u64);
+    *last = address.0;
+}
+
+fn take_distance(r: &mut Reader<'_>, last: &mut u64) -> Result<LinkAddr, MeasurementError> {
+    let written = r.number()?;
+    let address = last.wrapping_add((written >> 1) ^ (written & 1).wrapping_neg());
+    if address >= ADDRESSES_END {
+        return Err(r.error("address"));
+    }
+    *last = address;
+    Ok(LinkAddr(address))
+}
+
+fn module(r: &mut Reader<'_>) -> Result<ModuleIndex, MeasurementError> {
+    u16::try_from(r.number()?).map(ModuleIndex).map_err(|_| r.error("module"))
+}
+
+/// What was counted in the processes of a measurement.
+#[derive(Debug, Default)]
+pub struct MeasuredPaths {
+    /// In the order of the processes: the index in [`Measurement::processes`], and what was counted there.
+    pub processes: Vec<(usize, PathCounts)>,
+    /// Files that could not be read, or belong to no process that could.
+    pub unreadable: Vec<MeasurementError>,
+}
+
+impl Measurement {
+    /// Reads what was counted exactly. Nothing if that was not asked for.
+    pub fn read_paths(&self) -> Result<MeasuredPaths, MeasurementError> {
+        let mut paths = MeasuredPaths::default();
+        match &self.ranks {
+            None => self.read_paths_in(&self.directory, (None, 0), &mut paths)?,
+            Some(ranks) => {
+                for rank in &ranks.there {
+                    let directory = self.directory.join(rank_directory_name(rank.rank));
+                    self.read_paths_in(&directory, (Some(rank.rank), rank.first_sequence), &mut paths)?;
+                }
+            }
+        }
+        paths.processes.sort_by_key(|(process, _)| *process);
+        Ok(paths)
+    }
+
+    /// Whether anything was counted exactly, as far as the names of files tell.
+    pub fn has_paths(&self) -> bool {
+        let ranks = self.ranks.iter().flat_map(|ranks| &ranks.there);
+        let of_ranks = ranks.map(|rank| self.directory.join(rank_directory_name(rank.rank)));
+        std::iter::once(self.directory.clone()).chain(of_ranks).any(|directory| {
+            fs::read_dir(directory).is_ok_and(|entries| entries.flatten().any(|entry| is_paths_file(&entry.path())))
+        })
+    }
+
+    /// Those of one recorder, whose processes are of the rank `of.0` and are numbered from `of.1` here.
+    fn read_paths_in(
+        &self,
+        directory: &Path,
+        of: (Option<u32>, u32),
+        paths: &mut MeasuredPaths,
+    ) -> Result<(), MeasurementError> {
+        let (rank, first) = of;
+        let read = |source| MeasurementError::Read { path: directory.to_owned(), source };
+        for entry in fs::read_dir(directory).map_err(read)? {
+            let path = entry.map_err(read)?.path();
+            if !is_paths_file(&path) {
+                continue;
+            }
+            let bytes = read_file(&path).map_err(|source| MeasurementError::Read { path: path.clone(), source });
+            let counts = match bytes.and_then(|bytes| PathCounts::from_bytes(&bytes, &path)) {
+                Ok(counts) => counts,
+                Err(error) => {
+                    paths.unreadable.push(error);
+                    continue;
+                }
+            };
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let process = self.processes.iter().position(|process| {
+                let name_of = process.sequence.checked_sub(first).map(|own| paths_file_name(own, process.pid));
+                process.rank == rank && process.pid == counts.pid && name_of.as_ref() == Some(&name)
+            });
+            match process {
+                Some(process) => paths.processes.push((process, counts)),
+                None => paths.unreadable.push(MeasurementError::NoProcess { path, pid: counts.pid }),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_paths_file(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with(PATHS) && !name.ends_with(TEMPORARY)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use callpath_schema::{Metric, MetricId};
+
+    use crate::bytes::HEADER_BYTES;
+    use crate::{
+        JOB_FILE, Job, ProcessFile, SessionFile, encode_job, encode_process, encode_session, process_file_name,
+    };
+
+    fn path(number: u64, category: PathCategory, blocks: &[u64]) -> CountedPath {
+        let blocks = blocks.iter().copied().map(LinkAddr).collect();
+        CountedPath { number, category, blocks, executions: 1 << (number % 64) }
+    }
+
+    /// Counts of process 4711, everything in them.
+    pub(crate) fn counts() -> PathCounts {
+        let procedure = |module, entry, paths| CountedProcedure {
+            module: ModuleIndex(module),
+            entry: LinkAddr(entry),
+            possible: 1 << 32,
+            cuts: 2,
+            paths,
+        };
+        PathCounts {
+            pid: 4711,
+            procedures: vec![
+                procedure(0, 0x401_000, vec![]),
+                procedure(
+                    0,
+                    0x401_100,
+                    vec![
+                        path(0, PathCategory::EntryExit, &[0x401_100]),
+                        path(1, PathCategory::EntryBack, &[0x401_100, 0x401_140, 0x401_108]),
+                        path(77, PathCategory::HeadBack, &[0x401_108, 0x400_f00]),
+                        path((1 << 32) - 1, PathCategory::HeadExit, &[0x401_108, 0xffff_ffff_ffff]),
+                    ],
+                ),
+                procedure(3, 0x20, vec![path(5, PathCategory::EntryExit, &[0x20, 0x31])]),
+            ],
+            refused: vec![RefusedProcedure {
+                module: ModuleIndex(3), entry: LinkAddr(0x99), reason: "jumps ä".into()
+            }],
+            cut_short: 12,
+            lost: u64::MAX,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let (whole, name) = (counts().to_bytes(), Path::new("f"));
+        assert_eq!(PathCounts::from_bytes(&whole, name).unwrap(), counts());
+        let mut shuffled = counts();
+        shuffled.procedures.reverse();
+        shuffled.procedures.iter_mut().for_each(|procedure| procedure.paths.reverse());
+        assert_eq!(shuffled.to_bytes(), whole);
+        assert_eq!(PathCounts::from_bytes(&PathCounts::default().to_bytes(), name).unwrap(), PathCounts::default());
+    }
+
+    #[test]
+    fn every_cut_and_every_changed_byte_is_noticed() {
+        let (whole, name) = (counts().to_bytes(), Path::new("F"));
+        for len in 0..whole.len() {
+            assert!(PathCounts::from_bytes(&whole[..len], name).is_err(), "cut at {len}");
+        }
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 0x41;
+            let error = PathCounts::from_bytes(&changed, name).unwrap_err().to_string();
+            assert!(error.starts_with("read F: "), "changed at {at}: {error}");
+        }
+        assert!(crate::decode_process(&whole, name).is_err(), "it is another kind of file");
+    }
+
+    #[test]
+    fn nonsense_behind_a_right_checksum_is_named() {
+        let error = |change: fn(&mut PathCounts)| {
+            let mut counts = counts();
+            change(&mut counts);
+            PathCounts::from_bytes(&counts.to_bytes(), Path::new("F")).unwrap_err().to_string()
+        };
+        let is = |said: String, what: &str| assert!(said.ends_with(&format!("({what})")), "{said}, not {what}");
+        is(error(|counts| counts.procedures[1].possible = 77), "number of a path");
+        is(error(|counts| counts.procedures[1].paths[0].number = 1), "number of a path");
+        is(error(|counts| counts.procedures[0].entry.0 = 0x401_100), "order of procedures");
+        is(error(|counts| counts.procedures[1].paths[1].blocks.clear()), "path without a block");
+        is(error(|counts| counts.procedures[1].paths[1].blocks[1].0 = 1 << 48), "address");
+        is(error(|counts| counts.refused[0].entry.0 = 1 << 63), "address");
+        let mut whole = counts().to_bytes();
+        whole.truncate(HEADER_BYTES);
+        let len = whole.len() as u64;
+        whole[crate::bytes::LENGTH_AT..24].copy_from_slice(&len.to_le_bytes());
+        whole[24..].copy_from_slice(&xxhash_rust::xxh3::xxh3_64(&[]).to_le_bytes());
+        let error = PathCounts::from_bytes(&whole, Path::new("F")).unwrap_err().to_string();
+        assert_eq!(error, "read F: nonsense at byte 32 (number)");
+    }
+
+    fn measured(directory: &Path, pids: &[u32]) {
+        let metrics = vec![Metric::of(MetricId::CPU_TIME)];
+        let session = SessionFile { metrics, processes: pids.len() as u64, ..SessionFile::default() };
+        write_file(directory, Measurement::SESSION_FILE, &encode_session(&session)).unwrap();
+        for (sequence, &pid) in (0u32..).zip(pids) {
+            let process = encode_process(&ProcessFile { sequence, pid, ..ProcessFile::default() });
+            write_file(directory, &process_file_name(sequence, pid), &process).unwrap();
+        }
+    }
+
+    fn with_pid(pid: u32) -> PathCounts {
+        PathCounts { pid, ..counts() }
+    }
+
+    #[test]
+    fn counts_are_found_by_their_process() {
+        let directory = tempfile::tempdir().unwrap();
+        measured(directory.path(), &[5, 6, 5]);
+        let read = || Measurement::read(directory.path()).unwrap();
+        assert!(!read().has_paths() && read().read_paths().unwrap().processes.is_empty());
+        for (sequence, pid) in [(2, 5), (1, 6)] {
+            with_pid(pid).write(directory.path(), sequence).unwrap();
+        }
+        // Of a process that is not there, of one whose number does not match, and a damaged one.
+        with_pid(5).write(directory.path(), 3).unwrap();
+        fs::write(directory.path().join("paths-0-9"), with_pid(5).to_bytes()).unwrap();
+        fs::write(directory.path().join("paths-0-5"), &with_pid(5).to_bytes()[..40]).unwrap();
+        fs::write(directory.path().join("paths-0-5.new"), "half").unwrap();
+        let paths = read().read_paths().unwrap();
+        assert!(read().has_paths());
+        assert_eq!(paths.processes, [(1, with_pid(6)), (2, with_pid(5))]);
+        let mut said: Vec<String> = paths.unreadable.iter().map(ToString::to_string).collect();
+        said.sort();
+        let [cut, other, unknown] = &said[..] else { panic!("{said:?}") };
+        assert!(cut.contains("paths-0-5: it ends at byte 40"), "{cut}");
+        assert!(other.contains("paths-0-9: it is of process 5"), "{other}");
+        assert!(unknown.contains("paths-3-5: it is of process 5"), "{unknown}");
+    }
+
+    #[test]
+    fn ranks_have_their_own_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let job = Job { launcher: "test".into(), id: "7".into(), size: Some(2) };
+        write_file(directory.path(), JOB_FILE, &encode_job(&job, None)).unwrap();
+        for rank in 0..2 {
+            let path = directory.path().join(rank_directory_name(rank));
+            fs::create_dir(&path).unwrap();
+            write_file(&path, JOB_FILE, &encode_job(&job, Some(rank))).unwrap();
+            measured(&path, &[100, 101]);
+            PathCounts { cut_short: u64::from(rank), ..with_pid(101) }.write(&path, 1).unwrap();
+        }
+        let read = Measurement::read(directory.path()).unwrap();
+        assert!(read.has_paths());
+        let paths = read.read_paths().unwrap();
+        let found: Vec<_> = paths.processes.iter().map(|(at, counts)| (*at, counts.pid, counts.cut_short)).collect();
+        assert_eq!(found, [(1, 101, 0), (3, 101, 1)]);
+        assert!(paths.unreadable.is_empty());
+    }
+}
