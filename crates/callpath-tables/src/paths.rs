@@ -2,6 +2,7 @@
 //! Which word of a thread's lane counts which path is decided here; what lanes are, `callpath_format::shared::lanes` says.
 
 use callpath_format::address::LinkAddr;
+pub use callpath_x86::paths::Category;
 use callpath_x86::paths::{Numbering, Path, PathOperation, Placement, Site, Ways, weights};
 use callpath_x86::rewrite::{Cell, Operation, Place, Plan, Reason, Refusal};
 

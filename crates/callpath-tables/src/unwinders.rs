@@ -3,7 +3,8 @@
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_image::exports::Exports;
-use callpath_x86::rewrite::{KnownCode, Refusal, Reason, find_object};
+pub use callpath_x86::rewrite::KnownCode;
+use callpath_x86::rewrite::{Reason, Refusal, find_object};
 
 use crate::calls_in_copies::FIND_OBJECT;
 use crate::copies::copy_one;
