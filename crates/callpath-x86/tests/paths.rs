@@ -325,6 +325,17 @@ fn check_walks(graph: &Ways, numbering: &Numbering, operations: &[(Site, PathOpe
     machine.executed
 }
 
+/// The most increments that a spanning tree leaves: as many as there are ways beside it. Ways to and from the outside are ways, too.
+fn most_increments(graph: &Ways, numbering: &Numbering) -> usize {
+    let sources = graph.dispatches.iter().flat_map(|dispatch| dispatch.sources.iter().map(|source| source.0));
+    let sources: Vec<u32> = sources.collect();
+    let blocks: BTreeSet<u32> = graph.ways.iter().map(|way| way.from).chain(sources.iter().copied()).collect();
+    let ways = graph.ways.iter().enumerate();
+    let mut heads = arrived_at(graph);
+    heads.extend(ways.filter(|(number, _)| numbering.is_cut(*number as u32)).filter_map(|(_, way)| way.to));
+    1 + heads.len() + graph.ways.len() + sources.len() - blocks.len()
+}
+
 fn random_weights(graph: &Ways, random: &mut Rng) -> Vec<u64> {
     graph.ways.iter().map(|_| 1 << random.u32(..20)).collect()
 }
@@ -371,6 +382,8 @@ fn what_is_placed_counts_the_paths_of_walks() {
         let seed = random.u64(..);
         let check = |placement| {
             let operations = numbering.place(&graph, &weights, placement);
+            let adds = operations.iter().filter(|(_, operation)| matches!(operation, PathOperation::Add(_))).count();
+            assert!(placement == Placement::Simple || adds <= most_increments(&graph, &numbering));
             check_walks(&graph, &numbering, &operations, &mut Rng::with_seed(seed))
         };
         simple += check(Placement::Simple);
