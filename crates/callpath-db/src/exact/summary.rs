@@ -88,7 +88,11 @@ impl ExactSummary {
             let mut paths = vec![0u64; procedure.blocks.len()];
             for path in &procedure.paths {
                 // Its blocks differ from each other: paths are without cycles.
-                path.blocks.iter().filter_map(|block| paths.get_mut(*block as usize)).for_each(|paths| *paths += 1);
+                for block in &path.blocks {
+                    if let Some(paths) = paths.get_mut(*block as usize) {
+                        *paths += 1;
+                    }
+                }
             }
             hot_blocks += hot.len() as u64;
             paths_through += hot.iter().filter_map(|block| paths.get(*block as usize)).sum::<u64>();
