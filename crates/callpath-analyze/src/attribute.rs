@@ -9,7 +9,7 @@ mod thread;
 use std::path::PathBuf;
 
 use callpath_db::columns_for;
-use callpath_db::{Handlers, Links, MetricSource, NodeId, ProcessInfo, Profile, Quality, Scope, ScopeKind};
+use callpath_db::{Handlers, Links, MetricSource, NodeId, ProcessInfo, Profile, Quality, RunInfo, Scope, ScopeKind};
 use callpath_format::shared::thread::Dropped;
 use callpath_image::exports::Export;
 use code::Code;
@@ -68,6 +68,13 @@ pub fn attribute_packed(measurement: &Measurement, pack: &PackFile) -> Result<Pr
     let (mut profile, _) = found.profile(measurement);
     profile.info.notes.extend(notes);
     Ok(profile)
+}
+
+/// What ran, without what was sampled of it.
+pub(crate) fn run_of(measurement: &Measurement) -> RunInfo {
+    let mut profile = Profile::new(Vec::new());
+    describe(&mut profile, measurement);
+    profile.info
 }
 
 /// What is found out about the code that a measurement met.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attribute;
+pub mod exact;
 pub mod functions;
 pub mod instructions;
 mod links;

@@ -39,7 +39,9 @@ pub use job_file::{Job, MOST_RANKS, Rank, decode_job, encode_job};
 pub use log::ProcessLog;
 pub use names_file::{NamedCode, NamesFile, encode_names, nameless, nameless_mapping};
 pub use pack_file::PackFile;
-pub use path_file::{CountedPath, CountedProcedure, MeasuredPaths, PathCounts, RefusedProcedure, paths_file_name};
+pub use path_file::{
+    CountedPath, CountedProcedure, MeasuredPaths, PathCounts, RefusedProcedure, has_paths, paths_file_name,
+};
 pub use plain::plain;
 pub use process_file::{decode_process, encode_process};
 pub use ranks::{JOB_FILE, RankSession, Ranks, rank_directories, rank_directory_name, read_job};

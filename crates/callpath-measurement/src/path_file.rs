@@ -12,7 +12,7 @@ use callpath_schema::PathCategory;
 use crate::bytes::{KIND_PATHS, Reader, Writer, finished, started};
 use crate::directory::{Measurement, TEMPORARY, read_file, write_file};
 use crate::error::MeasurementError;
-use crate::ranks::rank_directory_name;
+use crate::ranks::{rank_directories, rank_directory_name};
 
 const PATHS: &str = "paths-";
 /// The first address that no module has.
@@ -225,15 +225,6 @@ impl Measurement {
         Ok(paths)
     }
 
-    /// Whether anything was counted exactly, as far as the names of files tell.
-    pub fn has_paths(&self) -> bool {
-        let ranks = self.ranks.iter().flat_map(|ranks| &ranks.there);
-        let of_ranks = ranks.map(|rank| self.directory.join(rank_directory_name(rank.rank)));
-        std::iter::once(self.directory.clone()).chain(of_ranks).any(|directory| {
-            fs::read_dir(directory).is_ok_and(|entries| entries.flatten().any(|entry| is_paths_file(&entry.path())))
-        })
-    }
-
     /// Those of one recorder, whose processes are of the rank `of.0` and are numbered from `of.1` here.
     fn read_paths_in(
         &self,
@@ -268,6 +259,15 @@ impl Measurement {
         }
         Ok(())
     }
+}
+
+/// Whether paths were counted in a measurement, as far as the names of its files tell.
+pub fn has_paths(directory: &Path) -> bool {
+    let mut of_ranks = rank_directories(directory).into_iter();
+    let has_any = |directory: &Path| {
+        fs::read_dir(directory).is_ok_and(|entries| entries.flatten().any(|entry| is_paths_file(&entry.path())))
+    };
+    has_any(directory) || of_ranks.any(|(_, directory)| has_any(&directory))
 }
 
 fn is_paths_file(path: &Path) -> bool {
@@ -391,7 +391,7 @@ pub(crate) mod tests {
         let directory = tempfile::tempdir().unwrap();
         measured(directory.path(), &[5, 6, 5]);
         let read = || Measurement::read(directory.path()).unwrap();
-        assert!(!read().has_paths() && read().read_paths().unwrap().processes.is_empty());
+        assert!(!has_paths(directory.path()) && read().read_paths().unwrap().processes.is_empty());
         for (sequence, pid) in [(2, 5), (1, 6)] {
             with_pid(pid).write(directory.path(), sequence).unwrap();
         }
@@ -401,7 +401,7 @@ pub(crate) mod tests {
         fs::write(directory.path().join("paths-0-5"), &with_pid(5).to_bytes()[..40]).unwrap();
         fs::write(directory.path().join("paths-0-5.new"), "half").unwrap();
         let paths = read().read_paths().unwrap();
-        assert!(read().has_paths());
+        assert!(has_paths(directory.path()));
         assert_eq!(paths.processes, [(1, with_pid(6)), (2, with_pid(5))]);
         let mut said: Vec<String> = paths.unreadable.iter().map(ToString::to_string).collect();
         said.sort();
@@ -424,7 +424,7 @@ pub(crate) mod tests {
             PathCounts { cut_short: u64::from(rank), ..with_pid(101) }.write(&path, 1).unwrap();
         }
         let read = Measurement::read(directory.path()).unwrap();
-        assert!(read.has_paths());
+        assert!(has_paths(directory.path()));
         let paths = read.read_paths().unwrap();
         let found: Vec<_> = paths.processes.iter().map(|(at, counts)| (*at, counts.pid, counts.cut_short)).collect();
         assert_eq!(found, [(1, 101, 0), (3, 101, 1)]);

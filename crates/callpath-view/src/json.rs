@@ -5,6 +5,7 @@
 //! `parent` is an index into the array. A flat array, because JSON parsers give up on deep nesting (Python's at about
 //! 500 levels, serde_json's at 128).
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use crate::histogram::groups;
@@ -131,7 +132,7 @@ fn write_quality(json: &mut Vec<u8>, quality: &Quality) -> io::Result<()> {
 }
 
 /// What ran; members that are not known are left out.
-fn run(json: &mut Vec<u8>, profile: &Profile) -> io::Result<()> {
+pub(crate) fn run(json: &mut Vec<u8>, profile: &Profile) -> io::Result<()> {
     let info = &profile.info;
     json.extend_from_slice(b"{\"command\":");
     strings(json, &info.command)?;
@@ -256,25 +257,28 @@ pub fn quoted(text: &str) -> io::Result<String> {
 
 /// Appends a text as JSON writes it, in quotes; no character in it acts on a terminal.
 pub(crate) fn string(json: &mut Vec<u8>, text: &str) -> io::Result<()> {
-    let start = json.len();
-    serde_json::to_writer(&mut *json, text).map_err(io::Error::from)?;
-    // JSON allows what a terminal acts on, beyond ASCII's control characters; written as escapes it is the same string.
-    if text.is_ascii() && !text.contains('\x7f') || !text.chars().any(acts_on_terminals) {
-        return Ok(());
+    if text.is_ascii() && !text.contains('\x7f') {
+        return serde_json::to_writer(json, text).map_err(io::Error::from);
     }
-    let written = String::from_utf8_lossy(&json[start..]).into_owned();
-    json.truncate(start);
+    json.extend_from_slice(without_actions(&quoted(text)?).as_bytes());
+    Ok(())
+}
+
+/// JSON allows what a terminal acts on, beyond ASCII's control characters; written as escapes it is the same JSON.
+pub(crate) fn without_actions(written: &str) -> Cow<'_, str> {
+    if !written.chars().any(acts_on_terminals) {
+        return Cow::Borrowed(written);
+    }
+    let mut escaped = String::with_capacity(written.len());
     let mut units = [0; 2];
     for c in written.chars() {
         if acts_on_terminals(c) {
-            for unit in c.encode_utf16(&mut units) {
-                write!(json, "\\u{unit:04x}")?;
-            }
+            c.encode_utf16(&mut units).iter().for_each(|unit| escaped += &format!("\\u{unit:04x}"));
         } else {
-            json.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+            escaped.push(c);
         }
     }
-    Ok(())
+    Cow::Owned(escaped)
 }
 
 fn integers(json: &mut Vec<u8>, open: &[u8], values: &[u64]) {

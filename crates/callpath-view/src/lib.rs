@@ -8,6 +8,8 @@
 #![forbid(unsafe_code)]
 
 pub mod diff_json;
+pub mod exact_json;
+mod exact_label;
 pub mod export;
 mod histogram;
 pub mod json;

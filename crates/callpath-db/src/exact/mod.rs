@@ -8,7 +8,7 @@ mod summary;
 
 use std::ops::Range;
 
-pub use callpath_schema::PathCategory;
+use callpath_schema::PathCategory;
 pub use edges::ExactEdge;
 pub use summary::{ExactClass, ExactGroup, ExactSummary};
 
@@ -137,16 +137,20 @@ pub struct ExactCost {
     pub instructions: u64,
 }
 
-impl ExactCost {
-    fn plus(self, other: ExactCost) -> ExactCost {
+impl std::ops::Add for ExactCost {
+    type Output = ExactCost;
+
+    fn add(self, other: ExactCost) -> ExactCost {
         ExactCost {
             executions: self.executions.saturating_add(other.executions),
             instructions: self.instructions.saturating_add(other.instructions),
         }
     }
+}
 
-    fn sum(costs: impl Iterator<Item = ExactCost>) -> ExactCost {
-        costs.fold(ExactCost::default(), ExactCost::plus)
+impl std::iter::Sum for ExactCost {
+    fn sum<I: Iterator<Item = ExactCost>>(costs: I) -> ExactCost {
+        costs.fold(ExactCost::default(), |sum, cost| sum + cost)
     }
 }
 
@@ -164,7 +168,7 @@ impl ExactProcedure {
 
     /// What all its paths cost.
     pub fn cost(&self) -> ExactCost {
-        ExactCost::sum(self.paths.iter().map(|path| self.cost_of(path)))
+        self.paths.iter().map(|path| self.cost_of(path)).sum()
     }
 
     /// How often it was entered at its first instruction, by paths that were ended.
@@ -173,8 +177,8 @@ impl ExactProcedure {
         entered.fold(0, |sum, path| sum.saturating_add(path.executions))
     }
 
-    /// How often each block was executed, by its index.
-    pub fn block_executions(&self) -> Vec<u64> {
+    /// What each block cost, by its index: executions are its own.
+    pub fn block_costs(&self) -> Vec<ExactCost> {
         let mut executions = vec![0u64; self.blocks.len()];
         for path in &self.paths {
             for block in &path.blocks {
@@ -183,7 +187,11 @@ impl ExactProcedure {
                 }
             }
         }
-        executions
+        let cost = |(executions, block): (u64, &ExactBlock)| ExactCost {
+            executions,
+            instructions: executions.saturating_mul(block.instructions),
+        };
+        executions.into_iter().zip(&self.blocks).map(cost).collect()
     }
 
     /// The loop that a path that begins behind a back edge goes round in: the innermost one around its first block.
@@ -196,7 +204,7 @@ impl ExactProcedure {
 impl ExactCounts {
     /// What all cost.
     pub fn cost(&self) -> ExactCost {
-        ExactCost::sum(self.procedures.iter().map(ExactProcedure::cost))
+        self.procedures.iter().map(ExactProcedure::cost).sum()
     }
 
     /// Puts procedures and their paths in order: the costliest first, of equal ones that with the lowest address or number.

@@ -44,7 +44,7 @@ impl ExactGroup {
     fn add(&mut self, paths: u64, cost: ExactCost) {
         self.members += 1;
         self.paths += paths;
-        self.cost = self.cost.plus(cost);
+        self.cost = self.cost + cost;
     }
 }
 
@@ -88,7 +88,11 @@ impl ExactSummary {
             let mut paths = vec![0u64; procedure.blocks.len()];
             for path in &procedure.paths {
                 // Its blocks differ from each other: paths are without cycles.
-                path.blocks.iter().filter_map(|block| paths.get_mut(*block as usize)).for_each(|paths| *paths += 1);
+                for block in &path.blocks {
+                    if let Some(paths) = paths.get_mut(*block as usize) {
+                        *paths += 1;
+                    }
+                }
             }
             hot_blocks += hot.len() as u64;
             paths_through += hot.iter().filter_map(|block| paths.get(*block as usize)).sum::<u64>();
@@ -119,7 +123,8 @@ impl ExactSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exact::{ExactBlock, ExactPath, PathCategory};
+    use crate::PathCategory;
+    use crate::exact::{ExactBlock, ExactPath};
 
     fn procedure(instructions: &[u64], paths: &[(&[u32], u64)]) -> ExactProcedure {
         let block = |instructions: &u64| ExactBlock { instructions: *instructions, ..ExactBlock::default() };
@@ -185,7 +190,8 @@ mod tests {
             ],
             ..ExactProcedure::default()
         };
-        assert_eq!(procedure.block_executions(), [7, 93, 75, 7]);
+        let executions: Vec<u64> = procedure.block_costs().into_iter().map(|cost| cost.executions).collect();
+        assert_eq!(executions, [7, 93, 75, 7]);
         let edges: Vec<(u32, Vec<u32>, bool, u64)> =
             procedure.edges().into_iter().map(|edge| (edge.from, edge.to, edge.is_back, edge.executions)).collect();
         let expected = [

@@ -7,6 +7,7 @@ mod annotate;
 mod assembly;
 mod chain;
 mod diff;
+mod exact;
 mod groups;
 mod head;
 mod histograms;
@@ -42,6 +43,7 @@ pub use annotate::{AnnotatedCode, SourceText, annotate, annotate_json, annotated
 pub use assembly::{Assembly, AssemblyScope, AssemblyText, InstructionText};
 pub(crate) use diff::change_in_words;
 pub use diff::{DiffTextOptions, diff};
+pub use exact::{ExactText, blocks, paths};
 pub(crate) use label::whole_label;
 pub use live::{LiveOptions, live, live_line};
 pub use options::TextOptions;

@@ -10,7 +10,7 @@ use callpath_view::export::write_diff;
 use callpath_view::text::{DiffTextOptions, diff};
 
 use super::export::NewFile;
-use super::profile::load;
+use super::profile::load_sampled;
 use super::report::ViewArgument;
 use crate::outcome::{Failure, Outcome};
 use crate::screen::ScreenOptions;
@@ -101,7 +101,7 @@ fn expectation(typed: &str) -> Result<Expectation, &'static str> {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let profiles = |one: &Option<PathBuf>, several: &[PathBuf]| -> anyhow::Result<Vec<Profile>> {
-        one.iter().chain(several).map(|path| load(Some(path))).collect()
+        one.iter().chain(several).map(|path| load_sampled(Some(path), "compared")).collect()
     };
     let answer = || {
         // Before measurements are read, which may take long.

@@ -10,7 +10,7 @@ use callpath_view::export::{ExportOptions, Format, write};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
-use super::profile::{load, shown};
+use super::profile::{load_sampled, shown};
 use super::selection::Selection;
 use crate::outcome::Outcome;
 use crate::output;
@@ -89,7 +89,7 @@ fn write_file(arguments: &Arguments, format: Format) -> Outcome {
     }
     // Before a profile is read, which may take long.
     let file = arguments.output.as_deref().map(NewFile::create).transpose()?;
-    let profile = load(arguments.measurement.as_deref())?;
+    let profile = load_sampled(arguments.measurement.as_deref(), "exported")?;
     let options = ExportOptions { query: arguments.selection.query(), metric: arguments.metric.clone() };
     match file {
         None => {

@@ -10,7 +10,7 @@ use callpath_db::database::{Database, DatabaseError, Merged, Source, is_database
 use callpath_target::survive_long_files;
 use callpath_view::json::quoted;
 
-use super::profile::load;
+use super::profile::load_sampled;
 use crate::outcome::{Failure, Outcome};
 use crate::surroundings::Progress;
 use crate::{interrupt, output};
@@ -105,7 +105,7 @@ impl Source for Input<'_> {
         let stretch = match self.spilled.get() {
             Some(stretch) => *stretch,
             None => {
-                let bytes = load(Some(self.path))?.to_database()?;
+                let bytes = load_sampled(Some(self.path), "merged")?.to_database()?;
                 let stretch = self.spill.append(&bytes)?;
                 *self.spilled.get_or_init(|| stretch)
             }

@@ -5,7 +5,7 @@ use std::path::Path;
 use callpath_analyze::attribute::{AttributeOptions, Packed, attribute, attribute_and_pack, attribute_packed};
 use callpath_db::database::{Database, DatabaseError, is_database};
 use callpath_db::{CodeCosts, Profile};
-use callpath_measurement::{Measurement, MeasurementError, PackFile, newest};
+use callpath_measurement::{Measurement, MeasurementError, PackFile, has_paths, newest};
 use callpath_view::ViewError;
 
 use crate::output;
@@ -29,6 +29,19 @@ pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
         }
     };
     checked(&measurement, profile)
+}
+
+/// The same for a command that takes no exact counts, which is said: `done` completes "they are not".
+pub(crate) fn load_sampled(directory: Option<&Path>, done: &str) -> anyhow::Result<Profile> {
+    let profile = load(directory)?;
+    let counted = &profile.info.directory;
+    if has_paths(Path::new(counted)) {
+        output::say(format_args!(
+            "{counted}: its paths through procedures were counted exactly and are not {done}; callpath report {counted} --view paths \
+             shows them"
+        ));
+    }
+    Ok(profile)
 }
 
 /// What instructions cost, with the column there of metric 0 of `profile`, which is that of the same measurement or database.

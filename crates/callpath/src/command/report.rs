@@ -1,15 +1,18 @@
 //! `callpath report`: a measurement in, text or JSON out.
 
+mod exact;
 mod perf_options;
 mod statistics;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use callpath_db::database::{Database, Mapped, is_database};
 use callpath_db::{Answers, ColumnError, Inlined, Order, Profile, Query, ScopeKind, ViewKind};
+use callpath_measurement::has_paths;
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
+use exact::ExactView;
 use perf_options::Report;
 
 use super::perf_options::PerfOptions;
@@ -23,9 +26,10 @@ use crate::{output, surroundings};
 pub(crate) struct Arguments {
     /// Measurement directory or database [default: the newest *.callpath in the current directory]
     measurement: Option<PathBuf>,
-    /// Show one view alone: context (top down), callers (bottom up) or flat (by code)
+    /// Show one view alone: context (top down), callers (bottom up), flat (by code); or what `record --exact=paths` has counted:
+    /// paths (through procedures) or blocks (with the edges between them)
     #[arg(long, value_name = "VIEW")]
-    view: Option<ViewArgument>,
+    view: Option<ReportView>,
     /// Show the sample statistics alone: classes, links between frames, time in handlers
     #[arg(long, conflicts_with = "view")]
     quality: bool,
@@ -83,6 +87,9 @@ pub(crate) struct Arguments {
     /// Hide what costs less than this share of the total, in percent [default: 1, in JSON 0]
     #[arg(long, value_name = "PERCENT", value_parser = percentage, allow_negative_numbers = true)]
     threshold: Option<f64>,
+    /// With --view paths, the share of all instructions that makes a path or procedure hot, in percent [default: 1]
+    #[arg(long, value_name = "PERCENT", value_parser = percentage, allow_negative_numbers = true)]
+    hot: Option<f64>,
     /// Show at most this many levels
     #[arg(long, value_name = "LEVELS", value_parser = levels, allow_negative_numbers = true)]
     depth: Option<usize>,
@@ -125,6 +132,29 @@ impl ViewArgument {
     }
 }
 
+/// The views of a report: those of samples, and those of what was counted exactly.
+#[derive(Clone, Copy, ValueEnum)]
+enum ReportView {
+    Context,
+    Callers,
+    Flat,
+    Paths,
+    Blocks,
+}
+
+impl ReportView {
+    /// A view of samples, or one of exact counts.
+    fn kind(self) -> Result<ViewKind, ExactView> {
+        match self {
+            ReportView::Context => Ok(ViewKind::Context),
+            ReportView::Callers => Ok(ViewKind::Callers),
+            ReportView::Flat => Ok(ViewKind::Flat),
+            ReportView::Paths => Err(ExactView::Paths),
+            ReportView::Blocks => Err(ExactView::Blocks),
+        }
+    }
+}
+
 fn percentage(typed: &str) -> Result<f64, &'static str> {
     typed.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).ok_or("must be from 0 to 100")
 }
@@ -144,6 +174,13 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         statistics::show(arguments)?;
         return Ok(0);
     }
+    if let Some(Err(view)) = arguments.view.map(ReportView::kind) {
+        exact::show(arguments, view)?;
+        return Ok(0);
+    }
+    if arguments.hot.is_some() {
+        return Err(anyhow::anyhow!("failed to find what is hot: --hot is for --view paths").into());
+    }
     if let Some(file) = directory.filter(|file| may_be_lazy(arguments) && is_database(file)) {
         let database = Database::open(file).and_then(Mapped::new);
         let database = database.map_err(|error| anyhow::anyhow!("failed to {error}"))?.called(&file.to_string_lossy());
@@ -157,6 +194,11 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     } else {
         load(directory)?
     };
+    let counted = profile.info.directory.clone();
+    if has_paths(Path::new(&counted)) {
+        let note = "Paths through procedures were counted exactly, too: see them with --view paths.";
+        profile.info.notes.push(note.to_owned());
+    }
     let columns = columns_of(&mut profile, arguments)?;
     show(&profile, arguments, columns)?;
     Ok(0)
@@ -193,7 +235,7 @@ fn order(profile: &Profile, asked: &str) -> Result<Order, ColumnError> {
 fn query(arguments: &Arguments) -> Query {
     let selected = arguments.selection.query();
     Query {
-        view: arguments.view.map_or(ViewKind::Context, ViewArgument::kind),
+        view: arguments.view.and_then(|view| view.kind().ok()).unwrap_or_default(),
         per_thread: arguments.per_thread,
         merge_processes: arguments.merge_processes || !(arguments.json || arguments.per_process),
         procedure: arguments.procedure.clone(),

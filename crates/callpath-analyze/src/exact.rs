@@ -1,0 +1,111 @@
+//! What was counted exactly, with names: paths of procedures as blocks with source lines, loops and calls. It reads the modules of
+//! procedures that were executed.
+//!
+//! Data flow: [`MeasuredPaths`], a file for each process -> [`merge`]: added up over processes, by module -> [`code`]: the control flow
+//! graph, structure and names of each procedure -> [`ExactCounts`].
+
+mod code;
+mod merge;
+
+use std::path::Path;
+
+use callpath_db::exact::{ExactCounts, ExactProcedure, RefusedFunction};
+use callpath_format::address::LinkAddr;
+use callpath_measurement::{MeasuredPaths, Measurement, plain};
+use callpath_tables::graphs::with_flow;
+use callpath_tables::table_cache::TableCache;
+use callpath_x86::graph::ProcedureGraph;
+use code::ProcedureCode;
+use merge::{MergedModule, merged};
+
+use crate::attribute::{AttributeOptions, Progress, run_of};
+use crate::names::ModuleNames;
+use crate::structure::cached_structure;
+
+/// What was counted in a measurement, all its processes together.
+pub fn exact_counts(
+    measurement: &Measurement,
+    paths: &MeasuredPaths,
+    options: &AttributeOptions,
+    progress: Progress<'_>,
+) -> ExactCounts {
+    let mut counts = ExactCounts { info: run_of(measurement), ..ExactCounts::default() };
+    let all = merged(measurement, paths);
+    for error in &paths.unreadable {
+        counts.notes.push(format!("failed to {}: what it counted is missing here", plain(error)));
+    }
+    counts.notes.extend(all.notes);
+    (counts.cut_short, counts.lost) = (all.cut_short, all.lost);
+    let cache = TableCache::open(options.cache.clone());
+    for (done, module) in all.modules.iter().enumerate() {
+        progress(done, all.modules.len());
+        add(module, (options, &cache), &mut counts);
+    }
+    progress(all.modules.len(), all.modules.len());
+    counts.sort();
+    counts
+}
+
+/// Adds what was counted in a module.
+fn add(module: &MergedModule, (options, cache): (&AttributeOptions, &TableCache), counts: &mut ExactCounts) {
+    let names = open(module, options);
+    let called =
+        module.paths.first().and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy().into_owned();
+    counts.counted += module.procedures.len() as u64;
+    counts.refused.extend(module.refused.iter().map(|(entry, reason)| RefusedFunction {
+        function: names.procedure(*entry).name,
+        module: called.clone(),
+        reason: reason.clone(),
+    }));
+    let executed = || module.procedures.iter().filter(|(_, procedure)| !procedure.paths.is_empty());
+    let entries: Vec<LinkAddr> = executed().map(|(entry, _)| *entry).collect();
+    if entries.is_empty() {
+        return;
+    }
+    let source = names.structure_source();
+    let structure = source.as_ref().map(|source| cached_structure(source, Some(&entries), cache, &|_, _| {}));
+    let structure = structure.unwrap_or_default();
+    let graphs = source.map(|source| {
+        with_flow(&source.module, |flow, _| {
+            let graph = |entry: &LinkAddr| flow.procedure_at(*entry).map(|procedure| flow.graph(procedure));
+            entries.iter().map(graph).collect::<Vec<Option<ProcedureGraph>>>()
+        })
+    });
+    names.end_analysis();
+    let mut graphs = graphs.unwrap_or_default().into_iter();
+    let mut unknown_blocks = 0u64;
+    for (entry, counted) in executed() {
+        let graph = graphs.next().flatten();
+        let code = ProcedureCode { names: &names, graph: graph.as_ref(), structure: structure.procedure_at(*entry) };
+        let procedure = ExactProcedure { module: called.clone(), ..code.procedure(*entry, counted) };
+        unknown_blocks += procedure.blocks.iter().filter(|block| block.code.is_empty()).count() as u64;
+        counts.procedures.push(procedure);
+    }
+    match (names.replacement(), names.is_usable()) {
+        (Some(replaced), _) => counts.notes.push(replaced),
+        (None, false) => counts.notes.push(format!(
+            "{} cannot be read: paths through its procedures have no lines and no instructions here",
+            names.path().display()
+        )),
+        (None, true) if unknown_blocks > 0 => counts.notes.push(format!(
+            "{unknown_blocks} blocks of paths in {} are not where its code has blocks: their instructions are not counted; the \
+             measurement is of another version of callpath",
+            names.path().display()
+        )),
+        (None, true) => {}
+    }
+}
+
+/// The module's names: of the first of its files that is there and of the build that ran.
+fn open(module: &MergedModule, options: &AttributeOptions) -> ModuleNames {
+    let identity = module.identity.as_ref();
+    let open = |path: &Path| match &options.vdso {
+        Some(vdso) if path.as_os_str() == "[vdso]" => {
+            ModuleNames::from_bytes(vdso.clone(), path, identity, &options.debug_roots)
+        }
+        _ => ModuleNames::open(path, identity, &options.debug_roots),
+    };
+    let mut opened = module.paths.iter().map(|path| open(path));
+    let first = opened.next().unwrap_or_else(|| open(Path::new("")));
+    if first.is_usable() { first } else { opened.find(ModuleNames::is_usable).unwrap_or(first) }
+}

@@ -1,0 +1,104 @@
+//! Counts of several processes added up: by module, entry, and path.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use callpath_format::address::LinkAddr;
+use callpath_image::identity::ModuleIdentity;
+use callpath_measurement::{MeasuredPaths, Measurement, PathCounts, ProcessFile};
+use callpath_schema::PathCategory;
+use rustc_hash::FxHashMap;
+
+/// All processes together.
+#[derive(Default)]
+pub(super) struct Merged {
+    pub(super) modules: Vec<MergedModule>,
+    pub(super) cut_short: u64,
+    pub(super) lost: u64,
+    /// What could not be added, a sentence each.
+    pub(super) notes: Vec<String>,
+}
+
+/// A module, of whichever processes had it.
+pub(super) struct MergedModule {
+    /// Where it was.
+    pub(super) paths: Vec<PathBuf>,
+    pub(super) identity: Option<ModuleIdentity>,
+    pub(super) procedures: BTreeMap<LinkAddr, MergedProcedure>,
+    pub(super) refused: BTreeSet<(LinkAddr, String)>,
+}
+
+#[derive(Default)]
+pub(super) struct MergedProcedure {
+    pub(super) possible: u64,
+    pub(super) cuts: u32,
+    pub(super) paths: BTreeMap<PathKey, u64>,
+}
+
+/// What makes a path the same one in another process: its number, and what that stands for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct PathKey {
+    pub(super) number: u64,
+    pub(super) category: PathCategory,
+    pub(super) blocks: Vec<LinkAddr>,
+}
+
+/// A module is known by its identity, if it has one.
+type ModuleKey = Result<ModuleIdentity, PathBuf>;
+
+pub(super) fn merged(measurement: &Measurement, paths: &MeasuredPaths) -> Merged {
+    let mut all = Merged::default();
+    let mut index: FxHashMap<ModuleKey, usize> = FxHashMap::default();
+    for (process, counts) in &paths.processes {
+        if let Some(process) = measurement.processes.get(*process) {
+            all.add(process, counts, &mut index);
+        }
+    }
+    all
+}
+
+impl Merged {
+    fn add(&mut self, process: &ProcessFile, counts: &PathCounts, index: &mut FxHashMap<ModuleKey, usize>) {
+        self.cut_short = self.cut_short.saturating_add(counts.cut_short);
+        self.lost = self.lost.saturating_add(counts.lost);
+        let mut place = |modules: &mut Vec<MergedModule>, number: u16| {
+            let record = process.modules.get(usize::from(number))?;
+            let key = record.identity.clone().ok_or_else(|| record.path.clone());
+            let at = *index.entry(key).or_insert_with(|| {
+                let identity = record.identity.clone();
+                let (procedures, refused) = (BTreeMap::new(), BTreeSet::new());
+                modules.push(MergedModule { paths: Vec::new(), identity, procedures, refused });
+                modules.len() - 1
+            });
+            let module = &mut modules[at];
+            if !module.paths.contains(&record.path) {
+                module.paths.push(record.path.clone());
+            }
+            Some(at)
+        };
+        let mut unknown = BTreeSet::new();
+        for counted in &counts.procedures {
+            let Some(at) = place(&mut self.modules, counted.module.0) else {
+                unknown.insert(counted.module.0);
+                continue;
+            };
+            let sum = self.modules[at].procedures.entry(counted.entry).or_default();
+            sum.possible = sum.possible.max(counted.possible);
+            sum.cuts = sum.cuts.max(counted.cuts);
+            for path in counted.paths.iter().filter(|path| path.executions > 0) {
+                let (number, category, blocks) = (path.number, path.category, path.blocks.clone());
+                let executions = sum.paths.entry(PathKey { number, category, blocks }).or_default();
+                *executions = executions.saturating_add(path.executions);
+            }
+        }
+        for refused in &counts.refused {
+            match place(&mut self.modules, refused.module.0) {
+                Some(at) => drop(self.modules[at].refused.insert((refused.entry, refused.reason.clone()))),
+                None => drop(unknown.insert(refused.module.0)),
+            }
+        }
+        let note =
+            |module| format!("process {}: it counted in module {module}, which its file does not have", process.pid);
+        self.notes.extend(unknown.into_iter().map(note));
+    }
+}

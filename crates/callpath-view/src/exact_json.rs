@@ -1,0 +1,255 @@
+//! What was counted exactly as JSON, schema 2: paths or blocks below their procedures. It leaves nothing out.
+
+use std::io::{self, Write};
+
+use callpath_db::Profile;
+use callpath_db::exact::{ExactBlock, ExactCall, ExactCost, ExactCounts, ExactPath, ExactPlace, ExactProcedure};
+use serde_json::{Map, Value, json};
+
+use crate::exact_label::{self, loop_words, trail};
+use crate::json::{SCHEMA, run, without_actions};
+
+/// What is written.
+#[derive(Clone, Copy)]
+pub struct ExactJson<'a> {
+    /// All that was counted.
+    pub counts: &'a ExactCounts,
+    /// The procedures that are written, by their indices; the root stands for these.
+    pub procedures: &'a [usize],
+    /// Paths and blocks with less than this share of all instructions, from 0 to 1, are left out.
+    pub min_share: f64,
+}
+
+/// Writes each procedure's paths, and a newline.
+pub fn paths(written: ExactJson<'_>, out: &mut dyn Write) -> io::Result<()> {
+    written.write("paths", ExactJson::paths_of, out)
+}
+
+/// Writes each procedure's blocks with the edges from them, and a newline.
+pub fn blocks(written: ExactJson<'_>, out: &mut dyn Write) -> io::Result<()> {
+    written.write("blocks", ExactJson::blocks_of, out)
+}
+
+/// A node without its place in the array, and what it costs.
+type Child = (Map<String, Value>, ExactCost);
+
+impl ExactJson<'_> {
+    fn write(
+        self,
+        view: &str,
+        children: fn(Self, &ExactProcedure) -> Vec<Child>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let counts = self.counts;
+        let metrics = ["instructions", "executions"]
+            .map(|name| json!({ "name": name, "unit": "count", "kind": "sum", "type": "integer", "source": "exact" }));
+        write!(out, "{{\"schema\":{SCHEMA},\"view\":\"{view}\",\n\"metrics\":{},", Value::from(metrics.to_vec()))?;
+        let quality = json!({ "exact": quality(counts) }).to_string();
+        write!(out, "\n\"quality\":{},\n\"run\":", without_actions(&quality))?;
+        let mut profile = Profile::new(Vec::new());
+        profile.info = counts.info.clone();
+        profile.info.notes.extend(counts.notes.iter().cloned());
+        let mut ran = Vec::new();
+        run(&mut ran, &profile)?;
+        out.write_all(&ran)?;
+        let of_procedure =
+            |at: &usize| Some((counts.procedures.get(*at)?, children(self, counts.procedures.get(*at)?)));
+        let procedures: Vec<(&ExactProcedure, Vec<Child>)> = self.procedures.iter().filter_map(of_procedure).collect();
+        let cost_of = |children: &[Child]| children.iter().map(|(_, cost)| *cost).sum::<ExactCost>();
+        let total = procedures.iter().map(|(_, children)| cost_of(children)).sum();
+        let root = node("root", &counts.info.program, [total, ExactCost::default(), ExactCost::default()]);
+        write!(out, ",\n\"nodes\":[\n{}", without_actions(&Value::from(root).to_string()))?;
+        let least = self.min_share * counts.cost().instructions as f64;
+        let mut next = 1usize;
+        for (procedure, children) in procedures {
+            let cost = cost_of(&children);
+            let shown = |(_, cost): &Child| cost.instructions as f64 >= least;
+            let (children, left_out): (Vec<Child>, Vec<Child>) = children.into_iter().partition(shown);
+            // Paths and blocks are a procedure's own code: what is no child of it here is left out.
+            let mut above = node("procedure", &procedure.name, [cost, cost_of(&left_out), cost]);
+            above.insert("parent".into(), 0.into());
+            above.insert("module".into(), procedure.module.as_str().into());
+            insert_place(&mut above, procedure.place.as_ref());
+            above.insert("address".into(), hex(procedure.address));
+            above.insert("entries".into(), procedure.entries().into());
+            above.insert("possible".into(), procedure.possible.into());
+            above.insert("cuts".into(), procedure.cuts.into());
+            let number = next;
+            let below = children.into_iter().map(|(mut child, _)| {
+                child.insert("parent".into(), number.into());
+                child
+            });
+            for node in std::iter::once(above).chain(below) {
+                write!(out, ",\n{}", without_actions(&Value::from(node).to_string()))?;
+                next += 1;
+            }
+        }
+        out.write_all(b"\n]}\n")
+    }
+
+    fn paths_of(self, procedure: &ExactProcedure) -> Vec<Child> {
+        let of = |path: &ExactPath| {
+            let cost = procedure.cost_of(path);
+            let mut child = node("path", &trail(procedure, path), [cost; 3]);
+            child.insert("path".into(), path.number.into());
+            child.insert("category".into(), path.category.word().into());
+            let blocks = procedure.blocks_of(path);
+            child.insert("blocks".into(), blocks.map(|block| hex(block.code.start)).collect());
+            let lines = procedure.blocks_of(path).map(|block| place(block.place.as_ref()));
+            child.insert("lines".into(), lines.collect());
+            let calls = procedure.blocks_of(path).flat_map(|block| &block.calls);
+            child.insert("calls".into(), calls.map(call).collect());
+            if let Some(its) = procedure.loop_of(path) {
+                let place = place(its.place.as_ref());
+                let json = json!({ "name": loop_words(its), "place": place, "ordinal": its.ordinal, "address": hex(its.address) });
+                child.insert("loop".into(), json);
+            }
+            (child, cost)
+        };
+        procedure.paths.iter().map(of).collect()
+    }
+
+    fn blocks_of(self, procedure: &ExactProcedure) -> Vec<Child> {
+        let edges = procedure.edges();
+        let start = |block: &u32| procedure.blocks.get(*block as usize).map(|block| hex(block.code.start));
+        let of = |(number, (block, cost)): (u32, (&ExactBlock, ExactCost))| {
+            let name = block.place.as_ref().map_or_else(|| format!("{:#x}", block.code.start), exact_label::place);
+            let mut child = node("block", &name, [cost; 3]);
+            insert_place(&mut child, block.place.as_ref());
+            child.insert("address".into(), hex(block.code.start));
+            child.insert("end".into(), hex(block.code.end));
+            child.insert("lines".into(), block.lines.iter().map(|line| place(Some(line))).collect());
+            child.insert("calls".into(), block.calls.iter().map(call).collect());
+            let from = edges.iter().filter(|edge| edge.from == number).map(|edge| {
+                let to: Vec<Value> = edge.to.iter().filter_map(start).collect();
+                json!({ "to": to, "is_back": edge.is_back, "executions": edge.executions })
+            });
+            child.insert("edges".into(), from.collect());
+            (child, cost)
+        };
+        let mut blocks: Vec<Child> =
+            (0u32..).zip(procedure.blocks.iter().zip(procedure.block_costs())).map(of).collect();
+        blocks.sort_by_key(|(_, cost)| std::cmp::Reverse(cost.instructions));
+        blocks
+    }
+}
+
+/// How all that was asked for was counted.
+fn quality(counts: &ExactCounts) -> Value {
+    let refused = counts
+        .refused
+        .iter()
+        .map(|refused| json!({ "function": refused.function, "module": refused.module, "reason": refused.reason }));
+    json!({
+        "procedures": counts.counted,
+        "refused": refused.collect::<Vec<_>>(),
+        "cut_short": counts.cut_short,
+        "lost": counts.lost,
+        // Code between calls that is not counted: paths end at none.
+        "gaps": 0,
+    })
+}
+
+/// `costs`: inclusive, exclusive and self.
+fn node(kind: &str, name: &str, costs: [ExactCost; 3]) -> Map<String, Value> {
+    let mut node = Map::new();
+    node.insert("kind".into(), kind.into());
+    node.insert("name".into(), name.into());
+    for (key, cost) in ["inclusive", "exclusive", "self"].into_iter().zip(costs) {
+        node.insert(key.into(), json!([cost.instructions, cost.executions]));
+    }
+    node
+}
+
+fn hex(address: u64) -> Value {
+    format!("{address:#x}").into()
+}
+
+fn place(place: Option<&ExactPlace>) -> Value {
+    place.map_or(Value::Null, |place| json!({ "file": place.file, "line": place.line }))
+}
+
+fn insert_place(node: &mut Map<String, Value>, place: Option<&ExactPlace>) {
+    if let Some(ExactPlace { file, line }) = place {
+        node.insert("file".into(), file.as_str().into());
+        node.insert("line".into(), (*line).into());
+    }
+}
+
+fn call(call: &ExactCall) -> Value {
+    json!({ "name": call.name, "place": place(call.place.as_ref()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exact_label::tests::counts;
+
+    fn written(min_share: f64, view: fn(ExactJson<'_>, &mut dyn Write) -> io::Result<()>) -> Value {
+        let counts = counts();
+        let mut out = Vec::new();
+        view(ExactJson { counts: &counts, procedures: &[0, 1], min_share }, &mut out).unwrap();
+        assert!(!out.contains(&0x1b));
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    /// Each node's inclusive cost is its exclusive one and that of its children.
+    fn adds_up(json: &Value) {
+        let nodes = json["nodes"].as_array().unwrap();
+        let cost = |node: &Value, key: &str, metric: usize| node[key][metric].as_u64().unwrap();
+        for (number, node) in nodes.iter().enumerate() {
+            for metric in 0..2 {
+                let children = nodes.iter().filter(|child| child["parent"] == number);
+                let below: u64 = children.map(|child| cost(child, "inclusive", metric)).sum();
+                assert_eq!(cost(node, "inclusive", metric), cost(node, "exclusive", metric) + below, "{node}");
+            }
+        }
+    }
+
+    #[test]
+    fn paths_stand_below_their_procedures() {
+        let json = written(0.0, paths);
+        adds_up(&json);
+        assert_eq!(
+            (&json["schema"], &json["view"], &json["metrics"][0]["name"]),
+            (&2.into(), &"paths".into(), &"instructions".into())
+        );
+        let exact = &json["quality"]["exact"];
+        assert_eq!((&exact["procedures"], &exact["cut_short"], &exact["gaps"]), (&3.into(), &2.into(), &0.into()));
+        assert_eq!(exact["refused"][1]["function"], "odd");
+        let nodes = json["nodes"].as_array().unwrap();
+        let kinds: Vec<&str> = nodes.iter().map(|node| node["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["root", "procedure", "path", "path", "path", "procedure", "path"]);
+        // 980 x 8, 10 x 16, 9 x 16 instructions; 7 x 3 of the other procedure.
+        assert_eq!(nodes[0]["inclusive"], json!([7840 + 160 + 144 + 21, 1006]));
+        let hot = &nodes[2];
+        assert_eq!((&hot["path"], &hot["category"], &hot["parent"]), (&5.into(), &"head-back".into(), &1.into()));
+        assert_eq!((&hot["blocks"], &hot["self"]), (&json!(["0x1010", "0x1030"]), &json!([7840, 980])));
+        assert_eq!((&hot["loop"]["address"], &hot["lines"][1]["line"]), (&"0x1010".into(), &3.into()));
+        assert_eq!(nodes[1]["possible"], 212);
+        assert_eq!(nodes[6]["lines"], json!([null]));
+    }
+
+    #[test]
+    fn blocks_have_their_edges() {
+        let json = written(0.0, blocks);
+        adds_up(&json);
+        let nodes = json["nodes"].as_array().unwrap();
+        let at =
+            |address: &str| nodes.iter().find(|node| node["kind"] == "block" && node["address"] == address).unwrap();
+        assert_eq!(at("0x1010")["inclusive"], json!([4 * 999, 999]));
+        let edge = |to: &[&str], is_back: bool, executions: u64| json!({ "to": to, "is_back": is_back, "executions": executions });
+        assert_eq!(at("0x1010")["edges"], json!([edge(&["0x1020"], false, 19), edge(&["0x1030"], false, 980)]));
+        assert_eq!(at("0x1030")["edges"], json!([edge(&["0x1010"], true, 990), edge(&["0x1040"], false, 9)]));
+        assert_eq!(at("0x1040")["edges"], json!([edge(&[], false, 9)]));
+        assert_eq!((&at("0x1030")["end"], &nodes[1]["entries"]), (&"0x1040".into(), &10.into()));
+    }
+
+    #[test]
+    fn what_is_left_out_belongs_to_the_procedure() {
+        let json = written(0.5, paths);
+        adds_up(&json);
+        assert_eq!(json["nodes"].as_array().unwrap().iter().filter(|node| node["kind"] == "path").count(), 1);
+        assert_eq!(json["nodes"][1]["exclusive"], json!([304, 19]));
+    }
+}

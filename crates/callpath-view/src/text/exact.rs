@@ -1,0 +1,308 @@
+//! What was counted exactly as text: the hot paths of a program with the lines that they are on, and which procedures they are in.
+
+use std::io::{self, Write};
+
+use callpath_db::exact::{ExactClass, ExactCost, ExactCounts, ExactGroup, ExactPath, ExactProcedure, ExactSummary};
+
+use super::head::lines_of;
+use super::paint::{Ink, Paint};
+use super::printable::{columns, cut_end, printable};
+use super::quantity::{count, percent, thousands, value};
+use crate::exact_label::{around, callees, place, trail};
+
+/// So many refused procedures are named.
+const REFUSED_NAMED: usize = 5;
+
+/// Behind the columns of numbers.
+const BEHIND_NUMBERS: usize = 43;
+
+/// What of the counts is shown as text, and how.
+#[derive(Clone, Copy)]
+pub struct ExactText<'a> {
+    /// All that was counted.
+    pub counts: &'a ExactCounts,
+    /// The procedures that are shown, by their indices.
+    pub procedures: &'a [usize],
+    /// The share of all instructions, from 0 to 1, that makes a path or procedure hot.
+    pub hot_share: f64,
+    /// What has less than this share is not shown.
+    pub min_share: f64,
+    /// At most so many paths or blocks are shown.
+    pub max_rows: usize,
+    /// Columns of the terminal or page.
+    pub width: usize,
+    /// Whether escape sequences for colour and weight may be used.
+    pub color: bool,
+}
+
+impl<'a> ExactText<'a> {
+    pub(super) fn ink(self, ink: Ink, text: &str) -> String {
+        Paint { color: self.color }.with(ink, text)
+    }
+
+    pub(super) fn shown(self) -> impl Iterator<Item = &'a ExactProcedure> {
+        self.procedures.iter().filter_map(|at| self.counts.procedures.get(*at))
+    }
+
+    /// Whether it costs enough to be shown.
+    pub(super) fn is_shown(self, cost: ExactCost, total: ExactCost) -> bool {
+        cost.instructions as f64 >= self.min_share * total.instructions as f64
+    }
+
+    /// `12,345  45.2%  1,234  31.0%  `: instructions and executions with their shares of the total.
+    pub(super) fn numbers(self, cost: ExactCost, total: ExactCost) -> String {
+        let share = format!("{:>6}", percent(cost.instructions, total.instructions));
+        let ink = Paint::heat(cost.instructions, total.instructions);
+        format!(
+            "{:>12}  {}  {:>10}  {:>6}  ",
+            value(cost.instructions, "count"),
+            self.ink(ink, &share),
+            value(cost.executions, "count"),
+            percent(cost.executions, total.executions)
+        )
+    }
+
+    /// Lines of `text`, which is printable, with so many blanks before each.
+    pub(super) fn wrapped(self, text: &str, indent: usize, out: &mut dyn Write) -> io::Result<()> {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        let lines = lines_of(&words, " ", self.width.max(indent + 30) - indent);
+        lines.iter().try_for_each(|line| writeln!(out, "{}{line}", " ".repeat(indent)))
+    }
+
+    /// What was not counted, and notes.
+    pub(super) fn foot(self, out: &mut dyn Write) -> io::Result<()> {
+        let ExactCounts { refused, cut_short, lost, notes, .. } = self.counts;
+        let mut said = Vec::new();
+        if *cut_short > 0 {
+            let words = match cut_short {
+                1 => "path was begun and not ended: it has",
+                _ => "paths were begun and not ended: they have",
+            };
+            said.push(format!(
+                "{} {words} no number, and what was executed of them is not counted. Exceptions, longjmp and the end of a \
+                 thread cut paths short.",
+                thousands(*cut_short)
+            ));
+        }
+        if *lost > 0 {
+            said.push(format!("{} missing: a thread had no memory for them.", count(*lost, "count is", "counts are")));
+        }
+        if !refused.is_empty() {
+            let mut words = format!("{} not counted:", count(refused.len() as u64, "procedure was", "procedures were"));
+            for refused in refused.iter().take(REFUSED_NAMED) {
+                words += &format!(" {} ({});", refused.function, refused.reason);
+            }
+            words.pop();
+            if let more @ 1.. = refused.len().saturating_sub(REFUSED_NAMED) {
+                words += &format!("; and {} more", thousands(more as u64));
+            }
+            said.push(format!("{words}."));
+        }
+        said.extend(self.counts.info.losses.iter().chain(&self.counts.info.notes).chain(notes).cloned());
+        if said.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\n{}", self.ink(Ink::Bold, "Notes"))?;
+        said.iter().try_for_each(|note| self.wrapped(&printable(note), 2, out))
+    }
+
+    /// That nothing was executed, if that is so.
+    pub(super) fn nothing(self, out: &mut dyn Write) -> io::Result<bool> {
+        let is_nothing = self.counts.procedures.is_empty();
+        if is_nothing {
+            let counted = count(self.counts.counted, "procedure that was counted", "procedures that were counted");
+            writeln!(out, "No path was executed: there are {counted}")?;
+        }
+        Ok(is_nothing)
+    }
+}
+
+/// Writes the paths that cost most, then what is hot.
+///
+/// # Errors
+/// If the output takes no more.
+pub fn paths(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
+    if text.nothing(out)? {
+        return text.foot(out);
+    }
+    let total = text.counts.cost();
+    let executed = text.shown().map(|procedure| procedure.paths.len() as u64).fold(0, u64::saturating_add);
+    let possible = text.shown().map(|procedure| procedure.possible).fold(0, u64::saturating_add);
+    let title = format!(
+        "Paths by instructions: {} of {} in {} executed",
+        thousands(executed),
+        value(possible, "count"),
+        count(text.procedures.len() as u64, "procedure was", "procedures were"),
+    );
+    writeln!(out, "{}", text.ink(Ink::Bold, &cut_end(&title, text.width)))?;
+    let heading = format!("{:>12}  {:>6}  {:>10}  {:>6}  path", "instructions", "share", "executions", "share");
+    writeln!(out, "{}", text.ink(Ink::Bold, &heading))?;
+    let rows = || {
+        let of = |procedure: &'_ ExactProcedure| procedure.paths.len();
+        text.shown().flat_map(move |procedure| (0..of(procedure)).map(move |path| (procedure, &procedure.paths[path])))
+    };
+    let mut shown: Vec<(&ExactProcedure, &ExactPath, ExactCost)> = rows()
+        .map(|(procedure, path)| (procedure, path, procedure.cost_of(path)))
+        .filter(|(_, _, cost)| text.is_shown(*cost, total))
+        .collect();
+    shown.sort_by_key(|(_, _, cost)| std::cmp::Reverse(cost.instructions));
+    let mut left_out = (executed, ExactCost::default());
+    for (procedure, path, cost) in shown.iter().take(text.max_rows) {
+        row(text, (procedure, path), total, out)?;
+        left_out = (left_out.0 - 1, left_out.1 + *cost);
+    }
+    if left_out.0 > 0 {
+        let all: ExactCost = text.shown().map(ExactProcedure::cost).sum();
+        let rest = ExactCost {
+            executions: all.executions.saturating_sub(left_out.1.executions),
+            instructions: all.instructions.saturating_sub(left_out.1.instructions),
+        };
+        let words = count(left_out.0, "more path", "more paths");
+        writeln!(out, "{}{}", text.numbers(rest, total), text.ink(Ink::Dim, &words))?;
+    }
+    summary(text, out)?;
+    text.foot(out)
+}
+
+/// A path: its numbers, procedure and category; below, its lines, loop and callees.
+fn row(
+    text: ExactText<'_>,
+    (procedure, path): (&ExactProcedure, &ExactPath),
+    total: ExactCost,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let which = format!("  #{} {}", path.number, path.category.word());
+    let room = text.width.saturating_sub(BEHIND_NUMBERS + columns(&which)).max(12);
+    let name = super::shorten::shorten(&printable(&procedure.name), room);
+    writeln!(out, "{}{name}{}", text.numbers(procedure.cost_of(path), total), text.ink(Ink::Dim, &which))?;
+    let mut words = trail(procedure, path);
+    words.extend(around(procedure, path).map(|around| format!(" [{around}]")));
+    let callees = callees(procedure, path);
+    if !callees.is_empty() {
+        words += &format!(", calls {}", callees.join(", "));
+    }
+    text.wrapped(&printable(&words), BEHIND_NUMBERS + 2, out)
+}
+
+/// Tables 4 and 5 of Ammons, Ball and Larus 1997.
+fn summary(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let summary = ExactSummary::new(text.counts, text.hot_share);
+    let total = summary.total;
+    let each = total.instructions as f64 / (total.executions as f64).max(1.0);
+    let hot = format!("{}%", (summary.hot_share * 1e6).round() / 1e4);
+    let said = format!(
+        "Hot: {hot} of all instructions or more. Dense: at least {each:.1} instructions each time, as many as the average path; sparse: \
+         hot because executed often"
+    );
+    writeln!(out)?;
+    text.wrapped(&said, 0, out)?;
+    let rows = [ExactClass::Dense, ExactClass::Sparse, ExactClass::Cold];
+    let label = |class: ExactClass| match class {
+        ExactClass::Cold => class.word().to_owned(),
+        _ => format!("hot, {}", class.word()),
+    };
+    let table = |heading: &str, groups: &[ExactGroup; 3], out: &mut dyn Write| {
+        let is_of_procedures = heading == "procedures";
+        let extra = if is_of_procedures { "  paths each" } else { "" };
+        let line = format!("{:<12}{heading:>12}{extra}  {:>12}  {:>10}", "", "instructions", "executions");
+        writeln!(out, "\n{}", text.ink(Ink::Bold, &line))?;
+        for (class, group) in rows.into_iter().zip(groups) {
+            let each = match group.members {
+                _ if !is_of_procedures => String::new(),
+                0 => format!("  {:>10}", "-"),
+                members => format!("  {:>10.1}", group.paths as f64 / members as f64),
+            };
+            writeln!(
+                out,
+                "{:<12}{:>12}{each}  {:>12}  {:>10}",
+                label(class),
+                thousands(group.members),
+                percent(group.cost.instructions, total.instructions),
+                percent(group.cost.executions, total.executions)
+            )?;
+        }
+        Ok::<(), io::Error>(())
+    };
+    table("paths", &summary.paths, out)?;
+    table("procedures", &summary.procedures, out)?;
+    if let Some(through) = summary.paths_through_hot_block {
+        writeln!(out, "\nA block on a hot path is on {through:.1} executed paths on average.")?;
+    }
+    Ok(())
+}
+
+/// Writes how often each block was executed, and where control went from there: by procedure, blocks in the order of their code.
+///
+/// # Errors
+/// If the output takes no more.
+pub fn blocks(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
+    if text.nothing(out)? {
+        return text.foot(out);
+    }
+    let total = text.counts.cost();
+    let executed = text.shown().map(|procedure| procedure.blocks.len() as u64).fold(0, u64::saturating_add);
+    let procedures = count(text.procedures.len() as u64, "procedure", "procedures");
+    let title = format!("Blocks: {} of {procedures} were executed", thousands(executed));
+    writeln!(out, "{}", text.ink(Ink::Bold, &cut_end(&title, text.width)))?;
+    let (mut rows, mut left_out) = (0usize, 0usize);
+    for procedure in text.shown() {
+        let cost = procedure.cost();
+        if !text.is_shown(cost, total) || rows >= text.max_rows {
+            left_out += 1;
+            continue;
+        }
+        rows += procedure.blocks.len();
+        blocks_of(text, procedure, total, out)?;
+    }
+    if left_out > 0 {
+        let words = format!("{} with fewer instructions", count(left_out as u64, "more procedure", "more procedures"));
+        writeln!(out, "\n{}", text.ink(Ink::Dim, &words))?;
+    }
+    text.foot(out)
+}
+
+fn blocks_of(text: ExactText<'_>, procedure: &ExactProcedure, total: ExactCost, out: &mut dyn Write) -> io::Result<()> {
+    let at = procedure.place.as_ref().map_or(String::new(), |declared| format!("  {}", place(declared)));
+    let facts = format!(
+        "{at}  [{}], {} of all instructions, entered {}, {} of {} paths",
+        procedure.module,
+        percent(procedure.cost().instructions, total.instructions),
+        count(procedure.entries(), "time", "times"),
+        thousands(procedure.paths.len() as u64),
+        value(procedure.possible, "count"),
+    );
+    let name = text.ink(Ink::Bold, &printable(&procedure.name));
+    writeln!(out, "\n{name}{}", text.ink(Ink::Dim, &printable(&facts)))?;
+    let heading = format!("{:>12}  {:>6}  {:>10}  block", "instructions", "share", "executions");
+    writeln!(out, "{}", text.ink(Ink::Bold, &heading))?;
+    let edges = procedure.edges();
+    let start = |block: &u32| procedure.blocks.get(*block as usize).map(|block| format!("{:#x}", block.code.start));
+    for (number, (block, cost)) in (0u32..).zip(procedure.blocks.iter().zip(procedure.block_costs())) {
+        let share = format!("{:>6}", percent(cost.instructions, total.instructions));
+        let lines = crate::exact_label::lines(&block.lines);
+        let row = format!(
+            "{:>12}  {}  {:>10}  {:#x}  {}",
+            thousands(cost.instructions),
+            text.ink(Paint::heat(cost.instructions, total.instructions), &share),
+            thousands(cost.executions),
+            block.code.start,
+            printable(&lines)
+        );
+        writeln!(out, "{}", row.trim_end())?;
+        let from = edges.iter().filter(|edge| edge.from == number).map(|edge| {
+            let to: Vec<String> = edge.to.iter().filter_map(start).collect();
+            let to = match (&to[..], edge.is_back) {
+                ([], false) => "out".to_owned(),
+                ([], true) => "back".to_owned(),
+                (to, true) => format!("back to {}", to.join(" or ")),
+                (to, false) => to.join(" or "),
+            };
+            format!("{to} {}", thousands(edge.executions))
+        });
+        let words = from.collect::<Vec<_>>().join(", ");
+        if !words.is_empty() {
+            text.wrapped(&format!("-> {words}"), 36, out)?;
+        }
+    }
+    Ok(())
+}

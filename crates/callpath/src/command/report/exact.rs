@@ -1,0 +1,142 @@
+//! `callpath report --view paths` and `--view blocks`: what was counted exactly.
+
+use std::io::Write;
+use std::path::Path;
+
+use callpath_analyze::exact::exact_counts;
+use callpath_db::database::is_database;
+use callpath_db::exact::ExactCounts;
+use callpath_db::nearest;
+use callpath_measurement::plain;
+use callpath_view::exact_json::{self, ExactJson};
+use callpath_view::text::{self, ExactText};
+
+use super::Arguments;
+use crate::command::profile::{analysis_options, read};
+use crate::surroundings::Progress;
+use crate::{output, surroundings};
+
+/// What has a smaller share of all instructions is not hot, in percent.
+const HOT_PERCENT: f64 = 1.0;
+/// So many paths are shown, two lines or more each.
+const MOST_PATHS: usize = 30;
+/// About so many blocks are shown.
+const MOST_BLOCKS: usize = 100;
+
+/// What of it is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ExactView {
+    Paths,
+    Blocks,
+}
+
+pub(super) fn show(arguments: &Arguments, view: ExactView) -> anyhow::Result<()> {
+    if let Some(option) =
+        other_views_options(arguments).into_iter().find_map(|(option, is_there)| is_there.then_some(option))
+    {
+        let view = if view == ExactView::Paths { "paths" } else { "blocks" };
+        anyhow::bail!(
+            "failed to show {view}: {option} is for other views; these take --procedure, --threshold, --hot and --json"
+        );
+    }
+    let counts = load(arguments.measurement.as_deref())?;
+    let procedures = match &arguments.procedure {
+        None => (0..counts.procedures.len()).collect(),
+        Some(name) => named(&counts, name)?,
+    };
+    let hot_share = arguments.hot.unwrap_or(HOT_PERCENT) / 100.0;
+    if arguments.json {
+        let min_share = arguments.threshold.unwrap_or(0.0) / 100.0;
+        let written = ExactJson { counts: &counts, procedures: &procedures, min_share };
+        let mut out = output::stdout();
+        match view {
+            ExactView::Paths => exact_json::paths(written, &mut out)?,
+            ExactView::Blocks => exact_json::blocks(written, &mut out)?,
+        }
+        return Ok(out.flush()?);
+    }
+    let shown = ExactText {
+        counts: &counts,
+        procedures: &procedures,
+        hot_share,
+        // Of a procedure that is asked for by name all is asked for.
+        min_share: match (arguments.threshold, &arguments.procedure) {
+            (Some(percent), _) => percent / 100.0,
+            (None, Some(_)) => 0.0,
+            (None, None) => hot_share,
+        },
+        max_rows: match (arguments.threshold, view) {
+            (Some(_), _) => usize::MAX,
+            (None, ExactView::Paths) => MOST_PATHS,
+            (None, ExactView::Blocks) => MOST_BLOCKS,
+        },
+        width: arguments.width.unwrap_or_else(surroundings::width),
+        color: arguments.screen.color(),
+    };
+    let mut out = arguments.screen.open();
+    match view {
+        ExactView::Paths => text::paths(shown, &mut out)?,
+        ExactView::Blocks => text::blocks(shown, &mut out)?,
+    }
+    Ok(out.end()?)
+}
+
+/// Options that say something of samples only, and whether they are given.
+fn other_views_options(arguments: &Arguments) -> Vec<(&'static str, bool)> {
+    vec![
+        (
+            "a selection of call paths (--process, --thread, --focus, --ignore, --recursion, ...)",
+            !arguments.selection.is_of_whole(),
+        ),
+        ("--per-thread", arguments.per_thread),
+        ("--merge-threads", arguments.merge_threads),
+        ("--per-process", arguments.per_process),
+        ("--merge-processes", arguments.merge_processes),
+        ("--metric", !arguments.metric.is_empty()),
+        ("--columns", !arguments.columns.is_empty()),
+        ("--order-by", arguments.order_by.is_some()),
+        ("--flatten", arguments.flatten.is_some()),
+        ("--per-rank", arguments.per_rank),
+        ("--merge-ranks", arguments.merge_ranks),
+        ("--depth", arguments.depth.is_some()),
+        ("--all", arguments.all),
+        ("--inlines", arguments.inlines),
+        ("--lines", arguments.lines),
+        ("--pack", arguments.pack),
+    ]
+}
+
+/// What was counted in a measurement, the newest one here if none is named.
+fn load(directory: Option<&Path>) -> anyhow::Result<ExactCounts> {
+    if let Some(file) = directory.filter(|file| is_database(file)) {
+        anyhow::bail!(
+            "failed to show paths: {} is a database, which has none; name the measurement that it was merged from",
+            file.display()
+        );
+    }
+    let measurement = read(directory)?;
+    let mut paths = measurement.read_paths().map_err(|error| anyhow::anyhow!("failed to {}", plain(error)))?;
+    if paths.processes.is_empty() {
+        anyhow::ensure!(
+            !paths.unreadable.is_empty(),
+            "failed to show paths: {} has no exact counts of any; record them with: callpath record --exact=paths PROGRAM",
+            measurement.directory.display()
+        );
+        anyhow::bail!("failed to {}", plain(paths.unreadable.swap_remove(0)));
+    }
+    let mut progress = Progress::new("reading modules");
+    Ok(exact_counts(&measurement, &paths, &analysis_options(), &mut |done, of| progress.step(done, of)))
+}
+
+/// The procedures that a name means.
+fn named(counts: &ExactCounts, name: &str) -> anyhow::Result<Vec<usize>> {
+    let found = counts.named(name);
+    if found.is_empty() {
+        let near = nearest(name, counts.procedures.iter().map(|procedure| procedure.name.as_str()));
+        let near = if near.is_empty() { String::new() } else { format!("; similar names: {}", near.join(", ")) };
+        let refused = counts.refused.iter().find(|refused| refused.function == name);
+        let why = refused.map_or(String::new(), |refused| format!("; it was not counted: {}", refused.reason));
+        anyhow::bail!("failed to find a procedure {name:?} with paths that were executed{why}{near}");
+    }
+    Ok(found)
+}
