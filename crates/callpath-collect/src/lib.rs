@@ -7,6 +7,7 @@
 
 pub mod clock;
 mod code;
+mod context_number;
 mod deep;
 mod frame;
 mod gap;
