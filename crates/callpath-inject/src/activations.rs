@@ -12,7 +12,7 @@ use crate::gauges::{self, Clocks, Ended};
 
 /// A signal stack of the program's may lie anywhere, and its outermost frame is that of the stack that was interrupted:
 /// places that are not on the thread's own stack are on one stack if they lie no farther apart, bytes.
-const SAME_STACK_BYTES: u64 = 256 << 10;
+pub const SAME_STACK_BYTES: u64 = 256 << 10;
 
 /// A call that has been entered.
 pub struct Entered {

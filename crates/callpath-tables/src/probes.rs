@@ -17,45 +17,54 @@ pub struct Probe<'w> {
     pub bias: u64,
     /// The routines of procedures that are probed.
     pub called: Called,
-    /// Those of functions that wait.
-    pub waits: Waits<'w>,
+    /// Those of functions with hidden probes.
+    pub hidden: Hidden<'w>,
 }
 
-/// Hidden probes, of functions that wait: a function may have such a probe and another one.
+/// Hidden probes: a function may have such a probe and another one.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Waits<'w> {
+pub struct Hidden<'w> {
     /// Called at the entry of one that waits for others.
     pub for_others: u64,
     /// Called at the entry of one that waits for input or output.
     pub for_io: u64,
-    /// Called where they are left.
+    /// Called where these are left.
     pub go_on: u64,
+    /// Called where the function returns by which the program asks for its context: gives that its result.
+    pub ask: u64,
     /// The functions, by ascending entry.
-    pub functions: &'w [WaitingFunction],
+    pub functions: &'w [HiddenProbe],
 }
 
-/// A function that waits.
+/// A function with a hidden probe.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct WaitingFunction {
+pub struct HiddenProbe {
     /// Its first instruction.
     pub entry: LinkAddr,
-    /// What for.
-    pub wait: Wait,
+    /// What it does.
+    pub purpose: Purpose,
 }
 
-/// What a function waits for.
+/// What a function with a hidden probe does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Wait {
-    /// Other threads and processes, signals, some time.
-    ForOthers,
-    /// Input or output.
-    ForIo,
+pub enum Purpose {
+    /// It waits for other threads and processes, signals, some time.
+    WaitsForOthers,
+    /// It waits for input or output.
+    WaitsForIo,
+    /// It asks for the context.
+    Asks,
 }
 
-impl Waits<'_> {
-    fn of(&self, entry: LinkAddr) -> Option<Wait> {
+impl Purpose {
+    /// All of them.
+    pub const ALL: [Purpose; 3] = [Purpose::WaitsForOthers, Purpose::WaitsForIo, Purpose::Asks];
+}
+
+impl Hidden<'_> {
+    fn of(&self, entry: LinkAddr) -> Option<Purpose> {
         let at = self.functions.binary_search_by_key(&entry, |function| function.entry).ok()?;
-        self.functions.get(at).map(|function| function.wait)
+        self.functions.get(at).map(|function| function.purpose)
     }
 }
 
@@ -122,24 +131,25 @@ pub fn room(code_bytes: u64, procedures: u64) -> u64 {
     code_bytes.saturating_mul(8).saturating_add(procedures.saturating_mul(PER_PROCEDURE)).saturating_add(1 << 16)
 }
 
-/// Probes the procedures that begin at `chosen`, ascending, and those that wait, with new memory at `at`. Calls lead to the originals' entries,
+/// Probes the procedures that begin at `chosen`, ascending, and those with hidden probes, with new memory at `at`. Calls lead to the originals' entries,
 /// so that each procedure's probe can be taken out alone.
 ///
 /// ```text
 /// at        the addresses of the routines: at entries, at returns, at jumps to others; of functions that wait for others,
-///           for input and output, and where they are left
-/// + 48      the thunks of all of them but the first
-/// + 168 ... for each procedure the thunk that its entry calls; it pushes the entry's run-time address
+///           for input and output, and where they are left; where the program asks for its context
+/// + 56      the thunks of all of them but the first
+/// ...       for each procedure the thunk that its entry calls; it pushes the entry's run-time address
 /// then      the copies
 /// ```
 pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe<'_>) -> ProbedModule {
-    let Probe { bias, called, waits } = *probe;
+    let Probe { bias, called, hidden } = *probe;
     let AtExit { at_return, at_jump } = called.at_exit.unwrap_or(AtExit { at_return: 0, at_jump: 0 });
-    let words = [called.at_entry, at_return, at_jump, waits.for_others, waits.for_io, waits.go_on];
+    let words =
+        [called.at_entry, at_return, at_jump, hidden.for_others, hidden.for_io, hidden.go_on, hidden.ask];
     let word = |number: u64| LinkAddr(at.0 + 8 * number);
     // Of each word but the first.
     let thunk_of = |number: u64| LinkAddr(at.0 + 8 * words.len() as u64 + THUNK_LEN_BYTES * (number - 1));
-    let [leave, leave_by_jump, wait, wait_for_io, go_on] = [1, 2, 3, 4, 5].map(thunk_of);
+    let [leave, leave_by_jump, wait, wait_for_io, go_on, ask] = [1, 2, 3, 4, 5, 6].map(thunk_of);
     let thunks = thunk_of(words.len() as u64);
     let enter_of = |number: usize| LinkAddr(thunks.0 + THUNK_LEN_BYTES * number as u64);
     let mut changes = vec![Change { at, old: None, new: words.into_iter().flat_map(u64::to_le_bytes).collect() }];
@@ -157,20 +167,27 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe<
     let mut homes: Vec<Range<LinkAddr>> = Vec::new();
     let call = if called.keep_flags { Operation::CallKeepingFlags } else { Operation::Call };
     let mut all: Vec<LinkAddr> = chosen.to_vec();
-    all.extend(waits.functions.iter().map(|function| function.entry));
+    all.extend(hidden.functions.iter().map(|function| function.entry));
     let copies = copy_chosen(module, copies_at, &all, |flow: &ModuleFlow<'_>, graph: &ProcedureGraph| {
         let mut plan = Plan::new(None);
         plan.let_copy_call(bias);
-        let (number, waits) = (chosen.binary_search(&graph.entry), waits.of(graph.entry));
-        let found = if waits.is_some() || called.at_exit.is_some() { exits(flow, graph).found } else { Vec::new() };
+        let (number, purpose) = (chosen.binary_search(&graph.entry), hidden.of(graph.entry));
+        let found = if purpose.is_some() || called.at_exit.is_some() { exits(flow, graph).found } else { Vec::new() };
         if let Ok(number) = number {
             homes.extend(graph.blocks.iter().map(|block| block.code.clone()));
             plan.insert(Place::Entry, call(enter_of(number)));
         }
-        if let Some(waits) = waits {
-            let begin = if waits == Wait::ForIo { wait_for_io } else { wait };
+        let (at_entry, at_exit) = match purpose {
+            Some(Purpose::WaitsForOthers) => (Some(wait), Some(go_on)),
+            Some(Purpose::WaitsForIo) => (Some(wait_for_io), Some(go_on)),
+            Some(Purpose::Asks) => (None, Some(ask)),
+            None => (None, None),
+        };
+        if let Some(begin) = at_entry {
             plan.insert(Place::Entry, Operation::CallKeepingFlags(begin));
-            found.iter().for_each(|exit| plan.insert(exit.place, Operation::CallKeepingFlags(go_on)));
+        }
+        if let Some(end) = at_exit {
+            found.iter().for_each(|exit| plan.insert(exit.place, Operation::CallKeepingFlags(end)));
         }
         if number.is_ok() && called.at_exit.is_some() {
             for exit in found {
@@ -210,7 +227,7 @@ pub enum Prospect {
 /// with new memory right behind the module. In a process it may lie farther away. Of what is called, the addresses do not
 /// matter: where jumps are needed and where there is room for them is the same.
 pub fn prospects(module: &Module, chosen: &[LinkAddr], called: Called) -> Vec<Prospect> {
-    let planned = probed(module, behind(module.image()), chosen, &Probe { bias: 0, called, waits: Waits::default() });
+    let planned = probed(module, behind(module.image()), chosen, &Probe { bias: 0, called, hidden: Hidden::default() });
     chosen.iter().map(|entry| planned.prospect(*entry)).collect()
 }
 

@@ -5,6 +5,7 @@
 //! injected, and when the copies that call them are put in. What is written has been planned before. Between the two,
 //! and from then on, it is served as any process that is recorded.
 
+mod asks;
 mod beside_samples;
 mod chooser;
 mod control;
