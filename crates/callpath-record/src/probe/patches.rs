@@ -14,7 +14,7 @@ use callpath_target::{Edits, Maps, NewMemory, Pid, TargetError, Write, read_memo
 
 use crate::error::RecordError;
 use crate::moved::MovedCode;
-use crate::probe::asks::asking_functions;
+use crate::probe::asks::{MISSING, asking_functions};
 use crate::probe::chooser::Chooser;
 use crate::probe::halt::halt;
 use crate::probe::inject::Injected;
@@ -84,6 +84,8 @@ pub(crate) struct Probes<'o> {
     pub(super) stops: Vec<Duration>,
     /// Functions that could not get hidden probes, of the last module, each with its reason.
     blind: Vec<String>,
+    /// Some function asks for contexts.
+    is_asked: bool,
     /// Why probes could not be taken out.
     pub(super) left_in: Vec<String>,
 }
@@ -100,6 +102,7 @@ impl<'o> Probes<'o> {
             refused: Vec::new(),
             stops: Vec::new(),
             blind: Vec::new(),
+            is_asked: false,
             left_in: Vec::new(),
         }
     }
@@ -152,7 +155,7 @@ impl<'o> Probes<'o> {
     }
 
     /// The functions of a module that get hidden probes.
-    fn hidden(&self, image: &Arc<Image>, loaded: &Loaded) -> Vec<HiddenProbe> {
+    fn hidden(&mut self, image: &Arc<Image>, loaded: &Loaded) -> Vec<HiddenProbe> {
         let needs = |purpose| self.measured.needs(purpose);
         let mut hidden = Vec::new();
         if needs(Purpose::WaitsForOthers) || needs(Purpose::WaitsForIo) {
@@ -160,7 +163,9 @@ impl<'o> Probes<'o> {
             hidden.retain(|function| needs(function.purpose));
         }
         if needs(Purpose::Asks) {
-            hidden.extend(asking_functions(image));
+            let asking = asking_functions(image);
+            self.is_asked |= !asking.is_empty();
+            hidden.extend(asking);
         }
         hidden.sort_unstable();
         hidden
@@ -184,6 +189,9 @@ impl<'o> Probes<'o> {
         pid: Pid,
         injected: Injected,
     ) -> Result<usize, RecordError> {
+        if self.modules.is_empty() && self.measured.needs(Purpose::Asks) && !self.is_asked {
+            recorder.note(MISSING);
+        }
         let mut count = 0;
         let mut failed = Vec::new();
         for found in std::mem::take(&mut self.found) {
@@ -349,7 +357,7 @@ impl<'o> Probes<'o> {
         for (loaded, mut chosen) in modules {
             let image = (!loaded.is_left_alone()).then(|| loaded.image(pid)).flatten();
             let image = image.map(|(image, bias)| (Arc::new(image), bias));
-            let hidden = image.as_ref().map_or(Vec::new(), |(image, _)| self.hidden(image, &loaded));
+            let hidden = image.as_ref().map(|(image, _)| self.hidden(image, &loaded)).unwrap_or_default();
             chosen.sort_unstable();
             chosen.dedup();
             match image.filter(|_| !chosen.is_empty() || !hidden.is_empty()) {
