@@ -118,6 +118,11 @@ impl<'a> Activations<'a> {
         }
     }
 
+    /// Ends those that control has left for this stack pointer.
+    pub fn end_left_at(&mut self, rsp: u64) {
+        self.end_left(rsp, &mut Clocks::now());
+    }
+
     /// Takes the group of a stack to the top, or begins it. `false`: there is no room.
     fn turn_to(&mut self, base: u64) -> bool {
         let top = self.top();

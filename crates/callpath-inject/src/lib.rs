@@ -12,6 +12,7 @@ mod entry;
 mod gauges;
 mod hit;
 mod join;
+mod left;
 mod measured;
 #[path = "../../callpath-preload/src/memory.rs"]
 mod memory;

@@ -23,7 +23,7 @@ use crate::activations::{Activations, Entered, SAME_STACK_BYTES};
 use crate::gauges::Values;
 use crate::hit::{Saved, found};
 use crate::undisturbed::Undisturbed;
-use crate::{areas, join, measured, waiting};
+use crate::{areas, join, left, measured, waiting};
 
 /// Where the number of a context lies, from its values that are of probes on, bytes.
 pub static CONTEXT_AT: AtomicU64 = AtomicU64::new(0);
@@ -35,9 +35,11 @@ macro_rules! routines {
             load_map = sym join::LOAD_MAP,
             counted = sym counted,
             entered = sym entered,
-            left = sym left,
+            left = sym at_exit,
             noted = sym noted,
             asked = sym asked,
+            jumps = sym left::jumps,
+            catches = sym left::catches,
             context_at = sym CONTEXT_AT,
             measured = sym measured::measured,
             begun = sym measured::begun,
@@ -368,6 +370,8 @@ routines!(
     "callpath_general callpath_wait, {waits}, 0",
     "callpath_general callpath_wait_for_io, {waits_for_io}, 0",
     "callpath_general callpath_go_on, {goes_on}, 0",
+    "callpath_general callpath_jump, {jumps}, 0",
+    "callpath_general callpath_catch, {catches}, 0",
     ".popsection",
 );
 
@@ -385,6 +389,8 @@ unsafe extern "C" {
     fn callpath_note();
     fn callpath_forget();
     fn callpath_ask();
+    fn callpath_jump();
+    fn callpath_catch();
 }
 
 /// Where the routines are.
@@ -404,6 +410,8 @@ pub fn addresses() -> Routines {
         note: at(callpath_note),
         forget: at(callpath_forget),
         ask: at(callpath_ask),
+        jump: at(callpath_jump),
+        catch: at(callpath_catch),
     }
 }
 
@@ -446,7 +454,7 @@ fn begin(saved: &Saved, is_timed: bool) {
 }
 
 /// `callpath_leave` and `callpath_forget` of what is not the uppermost activation.
-unsafe extern "C" fn left(saved: &Saved) {
+unsafe extern "C" fn at_exit(saved: &Saved) {
     let _undisturbed = Undisturbed::begin();
     let Some((_, thread, area)) = areas::own() else { return };
     // SAFETY: the calling thread's own.

@@ -32,6 +32,10 @@ pub struct Hidden<'w> {
     pub go_on: u64,
     /// Called where the function returns by which the program asks for its context: gives that its result.
     pub ask: u64,
+    /// Called at the entry of one that jumps out of procedures.
+    pub jump: u64,
+    /// Called at the entry of one by which an exception is caught.
+    pub catch: u64,
     /// The functions, by ascending entry.
     pub functions: &'w [HiddenProbe],
 }
@@ -52,13 +56,18 @@ pub enum Purpose {
     WaitsForOthers,
     /// It waits for input or output.
     WaitsForIo,
-    /// It asks for the context.
+    /// The program asks for the context by it.
     Asks,
+    /// It jumps out of procedures: `longjmp`.
+    Jumps,
+    /// Its caller catches an exception by it.
+    Catches,
 }
 
 impl Purpose {
     /// All of them.
-    pub const ALL: [Purpose; 3] = [Purpose::WaitsForOthers, Purpose::WaitsForIo, Purpose::Asks];
+    pub const ALL: [Purpose; 5] =
+        [Purpose::WaitsForOthers, Purpose::WaitsForIo, Purpose::Asks, Purpose::Jumps, Purpose::Catches];
 }
 
 impl Hidden<'_> {
@@ -136,20 +145,21 @@ pub fn room(code_bytes: u64, procedures: u64) -> u64 {
 ///
 /// ```text
 /// at        the addresses of the routines: at entries, at returns, at jumps to others; of functions that wait for others,
-///           for input and output, and where they are left; where the program asks for its context
-/// + 56      the thunks of all of them but the first
+///           for input and output, and where they are left; where the program asks for its context, jumps out of procedures,
+///           and catches exceptions
+/// + 72      the thunks of all of them but the first
 /// ...       for each procedure the thunk that its entry calls; it pushes the entry's run-time address
 /// then      the copies
 /// ```
 pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe<'_>) -> ProbedModule {
     let Probe { bias, called, hidden } = *probe;
     let AtExit { at_return, at_jump } = called.at_exit.unwrap_or(AtExit { at_return: 0, at_jump: 0 });
-    let words =
-        [called.at_entry, at_return, at_jump, hidden.for_others, hidden.for_io, hidden.go_on, hidden.ask];
+    let Hidden { for_others, for_io, go_on, ask, jump, catch, .. } = hidden;
+    let words = [called.at_entry, at_return, at_jump, for_others, for_io, go_on, ask, jump, catch];
     let word = |number: u64| LinkAddr(at.0 + 8 * number);
     // Of each word but the first.
     let thunk_of = |number: u64| LinkAddr(at.0 + 8 * words.len() as u64 + THUNK_LEN_BYTES * (number - 1));
-    let [leave, leave_by_jump, wait, wait_for_io, go_on, ask] = [1, 2, 3, 4, 5, 6].map(thunk_of);
+    let [leave, leave_by_jump, wait, wait_for_io, go_on, ask, jump, catch] = [1, 2, 3, 4, 5, 6, 7, 8].map(thunk_of);
     let thunks = thunk_of(words.len() as u64);
     let enter_of = |number: usize| LinkAddr(thunks.0 + THUNK_LEN_BYTES * number as u64);
     let mut changes = vec![Change { at, old: None, new: words.into_iter().flat_map(u64::to_le_bytes).collect() }];
@@ -181,6 +191,8 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe<
             Some(Purpose::WaitsForOthers) => (Some(wait), Some(go_on)),
             Some(Purpose::WaitsForIo) => (Some(wait_for_io), Some(go_on)),
             Some(Purpose::Asks) => (None, Some(ask)),
+            Some(Purpose::Jumps) => (Some(jump), None),
+            Some(Purpose::Catches) => (Some(catch), None),
             None => (None, None),
         };
         if let Some(begin) = at_entry {

@@ -65,10 +65,14 @@ pub struct Routines {
     pub forget: u64,
     /// Called where the function is left by which the program asks for its context: rax is that context's number then.
     pub ask: u64,
+    /// Called at the entry of `longjmp`: ends the activations that it leaves.
+    pub jump: u64,
+    /// The same where an exception is caught, of those that it has left.
+    pub catch: u64,
 }
 
 impl Routines {
-    const COUNT: usize = 13;
+    const COUNT: usize = 15;
 
     fn to_words(self) -> [u64; Routines::COUNT] {
         [
@@ -85,13 +89,31 @@ impl Routines {
             self.note,
             self.forget,
             self.ask,
+            self.jump,
+            self.catch,
         ]
     }
 
     fn from_words(words: [u64; Routines::COUNT]) -> Routines {
         let [count, enter, leave, measure, begin, end, end_by_jump, rest @ ..] = words;
-        let [wait, wait_for_io, go_on, note, forget, ask] = rest;
-        Routines { count, enter, leave, measure, begin, end, end_by_jump, wait, wait_for_io, go_on, note, forget, ask }
+        let [wait, wait_for_io, go_on, note, forget, ask, jump, catch] = rest;
+        Routines {
+            count,
+            enter,
+            leave,
+            measure,
+            begin,
+            end,
+            end_by_jump,
+            wait,
+            wait_for_io,
+            go_on,
+            note,
+            forget,
+            ask,
+            jump,
+            catch,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The functions by which a program asks for the context that it is in: `unsigned long callpath_context(void)`, which it
-//! defines itself. Hidden probes of them give the result.
+//! defines itself. Hidden probes of them give the result. Others see where probed functions are left by `longjmp` and
+//! exceptions.
 
 use std::sync::Arc;
 
@@ -14,12 +15,20 @@ const NAME: &str = "callpath_context";
 pub(super) const MISSING: &str = "nothing asks for a context: no module has a function `callpath_context`; add \
     `__attribute__((weak)) unsigned long callpath_context(void) { return 0; }` to the program, and log what it returns";
 
-/// Those of a module, by ascending entry.
+/// Of a module what hidden probes are put into, by ascending entry: those functions, and what leaves others without an
+/// exit.
 pub(super) fn asking_functions(image: &Arc<Image>) -> Vec<HiddenProbe> {
     let symbols = CodeSymbols::of(image, None);
-    let named = symbols.all().iter().filter(|symbol| &*symbol.name == NAME && !symbol.chooses);
-    let mut found: Vec<HiddenProbe> =
-        named.map(|symbol| HiddenProbe { entry: symbol.start, purpose: Purpose::Asks }).collect();
+    let named = symbols.all().iter().filter(|symbol| !symbol.chooses).filter_map(|symbol| {
+        let purpose = match &*symbol.name {
+            NAME => Purpose::Asks,
+            "longjmp" | "_longjmp" | "siglongjmp" | "__longjmp_chk" => Purpose::Jumps,
+            "__cxa_begin_catch" => Purpose::Catches,
+            _ => return None,
+        };
+        Some(HiddenProbe { entry: symbol.start, purpose })
+    });
+    let mut found: Vec<HiddenProbe> = named.collect();
     found.sort_unstable();
     found.dedup();
     found

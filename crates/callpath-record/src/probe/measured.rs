@@ -54,7 +54,7 @@ impl Measured {
         let meter = match purpose {
             Purpose::WaitsForOthers => Settings::PROBED_WAIT,
             Purpose::WaitsForIo => Settings::PROBED_IO,
-            Purpose::Asks => Settings::PROBED_CONTEXT,
+            Purpose::Asks | Purpose::Jumps | Purpose::Catches => Settings::PROBED_CONTEXT,
         };
         self.gauges.iter().any(|(_, gauge, is_on)| *is_on && gauge.meter == meter)
     }

@@ -164,7 +164,7 @@ impl<'o> Probes<'o> {
         }
         if needs(Purpose::Asks) {
             let asking = asking_functions(image);
-            self.is_asked |= !asking.is_empty();
+            self.is_asked |= asking.iter().any(|function| function.purpose == Purpose::Asks);
             hidden.extend(asking);
         }
         hidden.sort_unstable();
@@ -257,11 +257,11 @@ impl<'o> Probes<'o> {
         let Some(place) = Maps::read(pid)?.free_near(loaded.start..loaded.end, room) else {
             return Err(RecordError::NoRoom { module: loaded.name().to_owned() });
         };
-        let Routines { wait, wait_for_io, go_on, ask, .. } = injected.routines;
+        let Routines { wait, wait_for_io, go_on, ask, jump, catch, .. } = injected.routines;
         let probe = Probe {
             bias: *bias,
             called: self.measured.called(&injected.routines),
-            hidden: Hidden { for_others: wait, for_io: wait_for_io, go_on, ask, functions: hidden },
+            hidden: Hidden { for_others: wait, for_io: wait_for_io, go_on, ask, jump, catch, functions: hidden },
         };
         let planned = probed(&module, RunAddr(place).to_link(*bias), chosen, &probe);
         for entry in chosen {
@@ -281,6 +281,9 @@ impl<'o> Probes<'o> {
                         format!("what this function waits is not measured: {name}: {why}")
                     }
                     Purpose::Asks => format!("this function returns no context: {name}: {why}"),
+                    Purpose::Jumps | Purpose::Catches => {
+                        format!("contexts that this function leaves seem to go on for a while: {name}: {why}")
+                    }
                 }
             })
             .collect();
