@@ -1,5 +1,6 @@
 //! `callpath report`: a measurement in, text or JSON out.
 
+mod contexts;
 mod perf_options;
 mod statistics;
 
@@ -34,6 +35,11 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["view", "quality", "procedure", "per_thread", "per_process", "process", "thread",
         "focus", "ignore", "hide", "prune_from", "recursion", "metric", "order_by", "flatten", "pack"])]
     statistics: bool,
+    /// Show the call paths of these contexts: numbers that the program has logged (callpath probe -m context)
+    #[arg(long, value_name = "NUMBER,...", value_delimiter = ',', value_parser = contexts::number,
+        conflicts_with_all = ["view", "quality", "statistics", "procedure", "ranks", "per_thread", "per_process", "process",
+        "thread", "focus", "ignore", "hide", "prune_from", "recursion", "metric", "columns", "order_by", "flatten", "pack"])]
+    context: Vec<u64>,
     /// Print a view as JSON (context unless --view names another), complete unless limited
     #[arg(long)]
     json: bool,
@@ -142,6 +148,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let directory = arguments.measurement.as_deref();
     if arguments.statistics {
         statistics::show(arguments)?;
+        return Ok(0);
+    }
+    if !arguments.context.is_empty() {
+        contexts::show(arguments)?;
         return Ok(0);
     }
     if let Some(file) = directory.filter(|file| may_be_lazy(arguments) && is_database(file)) {
