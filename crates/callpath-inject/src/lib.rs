@@ -7,7 +7,6 @@
 
 mod activations;
 mod areas;
-mod chunks;
 mod entry;
 mod gauges;
 mod hit;

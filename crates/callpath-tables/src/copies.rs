@@ -161,7 +161,7 @@ impl<'m, 'a> Procedures<'m, 'a> {
         &self,
         at: LinkAddr,
         these: impl Iterator<Item = Result<Procedure<'m>, Refused>>,
-        mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
+        mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Option<Refusal>) -> Option<Plan>,
     ) -> Copies {
         let liveness = Liveness::new(self.flow, self.graphs, Convention::SystemV);
         let rewriter = Rewriter::new(self.flow, self.graphs, &liveness).with_fixed(self.fixed());
@@ -169,8 +169,15 @@ impl<'m, 'a> Procedures<'m, 'a> {
         for procedure in these {
             match procedure {
                 Ok(procedure) => {
-                    let plan = plan(self.flow, procedure.graph);
-                    copies.add(&procedure, |at| rewriter.copy(procedure.number, at, &plan));
+                    let (number, graph) = (procedure.number, procedure.graph);
+                    let first = plan(self.flow, graph, None).unwrap_or_default();
+                    copies.add(&procedure, |at| {
+                        let copy = rewriter.copy(number, at, &first);
+                        copy.or_else(|refusal| match plan(self.flow, graph, Some(refusal)) {
+                            Some(other) => rewriter.copy(number, at, &other),
+                            None => Err(refusal),
+                        })
+                    });
                 }
                 Err(refused) => copies.refused.push(refused),
             }
@@ -205,17 +212,27 @@ pub fn behind(image: &Image) -> LinkAddr {
 
 /// Copies each procedure of a module, stubs of the procedure linkage table apart, to `at` and behind. `plan`: what is
 /// inserted into each.
-pub fn copy_all(module: &Module, at: LinkAddr, plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan) -> Copies {
-    Procedures::with(module, |procedures| procedures.copies(at, procedures.all().map(Ok), plan))
+pub fn copy_all(
+    module: &Module,
+    at: LinkAddr,
+    mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
+) -> Copies {
+    Procedures::with(module, |procedures| {
+        let once = |flow: &ModuleFlow<'_>, graph: &ProcedureGraph, refused: Option<Refusal>| {
+            refused.is_none().then(|| plan(flow, graph))
+        };
+        procedures.copies(at, procedures.all().map(Ok), once)
+    })
 }
 
 /// As [`copy_all`], of the procedures that begin at `chosen` addresses. An address inside of a procedure, or of its
-/// cold part, is refused with the procedure's first instruction.
+/// cold part, is refused with the procedure's first instruction. `plan` is asked again of what was refused with the first
+/// one, and may have another.
 pub fn copy_chosen(
     module: &Module,
     at: LinkAddr,
     chosen: &[LinkAddr],
-    plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
+    plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Option<Refusal>) -> Option<Plan>,
 ) -> Copies {
     let mut chosen = chosen.to_vec();
     chosen.sort_unstable();

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
-use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
-use callpath_x86::rewrite::{ExitKind, Operation, Place, Plan, Refusal, THUNK_LEN_BYTES, exits, thunk};
+use callpath_x86::graph::ModuleFlow;
+use callpath_x86::rewrite::{ExitKind, Operation, Place, Plan, Reason, Refusal, THUNK_LEN_BYTES, exits, thunk};
 
 use crate::copies::{Copies, Made, behind, copy_chosen};
 use crate::module::Module;
@@ -86,10 +86,28 @@ pub struct Called {
     pub at_exit: Option<AtExit>,
     /// These routines preserve all flags.
     pub keep_flags: bool,
+    /// Routines that do, for procedures of which others would destroy flags that are read.
+    pub keeping_flags: Option<KeepingFlags>,
+}
+
+impl Called {
+    /// A routine that is called at entries alone.
+    pub fn at_entries(at_entry: u64, keep_flags: bool) -> Called {
+        Called { at_entry, at_exit: None, keep_flags, keeping_flags: None }
+    }
+}
+
+/// Routines that preserve all flags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct KeepingFlags {
+    /// At entries.
+    pub at_entry: u64,
+    /// At exits.
+    pub at_exit: AtExit,
 }
 
 /// What is called where procedures are left.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AtExit {
     /// Before a return.
     pub at_return: u64,
@@ -146,20 +164,25 @@ pub fn room(code_bytes: u64, procedures: u64) -> u64 {
 /// ```text
 /// at        the addresses of the routines: at entries, at returns, at jumps to others; of functions that wait for others,
 ///           for input and output, and where they are left; where the program asks for its context, jumps out of procedures,
-///           and catches exceptions
-/// + 72      the thunks of all of them but the first
+///           and catches exceptions; at entries, at returns and at jumps where flags are to be preserved
+/// + 96      the thunks of all of them but the first
 /// ...       for each procedure the thunk that its entry calls; it pushes the entry's run-time address
 /// then      the copies
 /// ```
 pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe<'_>) -> ProbedModule {
     let Probe { bias, called, hidden } = *probe;
-    let AtExit { at_return, at_jump } = called.at_exit.unwrap_or(AtExit { at_return: 0, at_jump: 0 });
+    let AtExit { at_return, at_jump } = called.at_exit.unwrap_or_default();
+    let keeping = called.keeping_flags.unwrap_or_default();
+    let KeepingFlags { at_entry: enter_keeping, at_exit: exit_keeping } = keeping;
     let Hidden { for_others, for_io, go_on, ask, jump, catch, .. } = hidden;
-    let words = [called.at_entry, at_return, at_jump, for_others, for_io, go_on, ask, jump, catch];
+    let last = [enter_keeping, exit_keeping.at_return, exit_keeping.at_jump];
+    let words = [called.at_entry, at_return, at_jump, for_others, for_io, go_on, ask, jump, catch, last[0], last[1], last[2]];
+    const ENTER_KEEPING: u64 = 9;
     let word = |number: u64| LinkAddr(at.0 + 8 * number);
     // Of each word but the first.
     let thunk_of = |number: u64| LinkAddr(at.0 + 8 * words.len() as u64 + THUNK_LEN_BYTES * (number - 1));
     let [leave, leave_by_jump, wait, wait_for_io, go_on, ask, jump, catch] = [1, 2, 3, 4, 5, 6, 7, 8].map(thunk_of);
+    let [leave_keeping, leave_by_jump_keeping] = [ENTER_KEEPING + 1, ENTER_KEEPING + 2].map(thunk_of);
     let thunks = thunk_of(words.len() as u64);
     let enter_of = |number: usize| LinkAddr(thunks.0 + THUNK_LEN_BYTES * number as u64);
     let mut changes = vec![Change { at, old: None, new: words.into_iter().flat_map(u64::to_le_bytes).collect() }];
@@ -169,22 +192,28 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe<
     for number in 1..words.len() as u64 {
         put(thunk_of(number), thunk(thunk_of(number), None, word(number)));
     }
-    for (number, entry) in chosen.iter().enumerate() {
-        let run = entry.0.wrapping_add(bias);
-        put(enter_of(number), thunk(enter_of(number), Some(run), word(0)));
-    }
     let copies_at = LinkAddr(enter_of(chosen.len()).0.next_multiple_of(16));
     let mut homes: Vec<Range<LinkAddr>> = Vec::new();
-    let call = if called.keep_flags { Operation::CallKeepingFlags } else { Operation::Call };
+    // Of those that are called by routines that keep flags, the numbers.
+    let mut keeping_flags: Vec<usize> = Vec::new();
     let mut all: Vec<LinkAddr> = chosen.to_vec();
     all.extend(hidden.functions.iter().map(|function| function.entry));
-    let copies = copy_chosen(module, copies_at, &all, |flow: &ModuleFlow<'_>, graph: &ProcedureGraph| {
+    let copies = copy_chosen(module, copies_at, &all, |flow: &ModuleFlow<'_>, graph, refused| {
+        if refused.is_some_and(|refused| refused.reason != Reason::NoFreeRegister || called.keeping_flags.is_none()) {
+            return None;
+        }
+        let keeps_flags = called.keep_flags || refused.is_some();
+        let call = if keeps_flags { Operation::CallKeepingFlags } else { Operation::Call };
+        let exits_of = if refused.is_some() { [leave_keeping, leave_by_jump_keeping] } else { [leave, leave_by_jump] };
         let mut plan = Plan::new(None);
         plan.let_copy_call(bias);
         let (number, purpose) = (chosen.binary_search(&graph.entry), hidden.of(graph.entry));
         let found = if purpose.is_some() || called.at_exit.is_some() { exits(flow, graph).found } else { Vec::new() };
         if let Ok(number) = number {
-            homes.extend(graph.blocks.iter().map(|block| block.code.clone()));
+            match refused {
+                None => homes.extend(graph.blocks.iter().map(|block| block.code.clone())),
+                Some(_) => keeping_flags.push(number),
+            }
             plan.insert(Place::Entry, call(enter_of(number)));
         }
         let (at_entry, at_exit) = match purpose {
@@ -203,12 +232,17 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe<
         }
         if number.is_ok() && called.at_exit.is_some() {
             for exit in found {
-                let thunk = if exit.kind == ExitKind::Return { leave } else { leave_by_jump };
-                plan.insert(exit.place, call(thunk));
+                let [at_return, at_jump] = exits_of;
+                plan.insert(exit.place, call(if exit.kind == ExitKind::Return { at_return } else { at_jump }));
             }
         }
-        plan
+        Some(plan)
     });
+    for (number, entry) in chosen.iter().enumerate() {
+        let run = entry.0.wrapping_add(bias);
+        let enter = if keeping_flags.contains(&number) { ENTER_KEEPING } else { 0 };
+        put(enter_of(number), thunk(enter_of(number), Some(run), word(enter)));
+    }
     let function = |made: &Made| {
         let copy = Change { at: made.copy.at, old: None, new: made.copy.code.clone() };
         let patches = made.copy.patches.iter();

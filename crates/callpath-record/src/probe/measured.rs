@@ -3,7 +3,7 @@
 use callpath_format::shared::Settings;
 use callpath_format::shared::gauge::Gauge;
 use callpath_format::shared::probe::Routines;
-use callpath_tables::probes::{AtExit, Called, Purpose};
+use callpath_tables::probes::{AtExit, Called, KeepingFlags, Purpose};
 
 use crate::settings::RecordOptions;
 
@@ -69,19 +69,21 @@ impl Measured {
     pub(super) fn called(&self, routines: &Routines) -> Called {
         let is_any = |is_so: fn(Gauge) -> bool| self.gauges.iter().any(|(_, gauge, is_on)| *is_on && is_so(*gauge));
         let (with_exits, is_general) = (is_any(Gauge::needs_exit), is_any(|gauge| !gauge.is_quick()));
-        let exit = |at_return, at_jump| Some(AtExit { at_return, at_jump });
+        let keeping_flags =
+            KeepingFlags { at_entry: routines.begin, at_exit: AtExit { at_return: routines.end, at_jump: routines.end_by_jump } };
+        let is_timed = is_any(|gauge| gauge.meter == Settings::PROBED_TICKS);
         match (is_general, with_exits) {
-            (false, false) => Called { at_entry: routines.count, at_exit: None, keep_flags: false },
+            (false, false) => Called::at_entries(routines.count, false),
             (false, true) => {
-                let is_timed = is_any(|gauge| gauge.meter == Settings::PROBED_TICKS);
-                let (enter, leave) =
+                let (at_entry, leave) =
                     if is_timed { (routines.enter, routines.leave) } else { (routines.note, routines.forget) };
-                Called { at_entry: enter, at_exit: exit(leave, leave), keep_flags: false }
+                let at_exit = Some(AtExit { at_return: leave, at_jump: leave });
+                Called { at_entry, at_exit, keep_flags: false, keeping_flags: Some(keeping_flags) }
             }
-            (true, false) => Called { at_entry: routines.measure, at_exit: None, keep_flags: true },
+            (true, false) => Called::at_entries(routines.measure, true),
             (true, true) => {
-                let at_exit = exit(routines.end, routines.end_by_jump);
-                Called { at_entry: routines.begin, at_exit, keep_flags: true }
+                let KeepingFlags { at_entry, at_exit } = keeping_flags;
+                Called { at_entry, at_exit: Some(at_exit), keep_flags: true, keeping_flags: None }
             }
         }
     }

@@ -1,6 +1,8 @@
 //! The copies of probed procedures in a process: put in, followed while libraries come and go, taken out.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,7 +81,8 @@ pub(crate) struct Probes<'o> {
     pub(super) modules: Vec<InModule>,
     /// Modules of which nothing is probed.
     others: Vec<Loaded>,
-    pub(super) probed: usize,
+    /// What was ever probed: module and entry.
+    probed: BTreeSet<(PathBuf, LinkAddr)>,
     pub(super) refused: Vec<RefusedProbe>,
     pub(super) stops: Vec<Duration>,
     /// Functions that could not get hidden probes, of the last module, each with its reason.
@@ -98,7 +101,7 @@ impl<'o> Probes<'o> {
             found: Vec::new(),
             modules: Vec::new(),
             others: Vec::new(),
-            probed: 0,
+            probed: BTreeSet::new(),
             refused: Vec::new(),
             stops: Vec::new(),
             blind: Vec::new(),
@@ -171,6 +174,27 @@ impl<'o> Probes<'o> {
         hidden
     }
 
+    /// How many functions were ever probed.
+    pub(super) fn probed(&self) -> usize {
+        self.probed.len()
+    }
+
+    /// Has hidden probes found that are missing: a function had one together with a probe that was taken out.
+    pub(super) fn find_hidden(&mut self, pid: Pid) {
+        let mut all: Vec<Loaded> = self.modules.iter().map(|module| module.loaded.clone()).collect();
+        all.dedup();
+        for loaded in all {
+            let Some((image, bias)) = loaded.image(pid) else { continue };
+            let image = Arc::new(image);
+            let mut hidden = self.hidden(&image, &loaded);
+            let there = self.functions_in(&loaded, |_| true);
+            hidden.retain(|function| !there.contains(&function.entry));
+            if !hidden.is_empty() {
+                self.found.push(Found { loaded, image, bias, chosen: Vec::new(), hidden });
+            }
+        }
+    }
+
     /// Whether what was found is worth to go on.
     ///
     /// # Errors
@@ -204,7 +228,6 @@ impl<'o> Probes<'o> {
                 }
             }
         }
-        self.probed += count;
         recorder.probes().refused.clone_from(&self.refused);
         if count == 0 && !failed.is_empty() {
             return Err(failed.swap_remove(0));
@@ -243,7 +266,9 @@ impl<'o> Probes<'o> {
         let inside = inside(recorder, pid, &threads, (&homes, found.bias));
         let account = recorder.probes();
         account.inside_when_set = account.inside_when_set.saturating_add(inside);
-        let count = functions.iter().filter(|function| function.is_shown).count();
+        let shown = functions.iter().filter(|function| function.is_shown);
+        let count = shown.clone().count();
+        self.probed.extend(shown.map(|function| (found.loaded.name().to_owned(), function.entry)));
         self.modules.push(InModule { loaded: found.loaded.clone(), functions });
         Ok(count)
     }
@@ -346,7 +371,6 @@ impl<'o> Probes<'o> {
                 (module.loaded.clone(), shown.map(|function| function.entry).collect())
             })
             .collect();
-        let probed_before = self.probed;
         self.take_out(recorder, |_, _| true);
         // Each module once, with all that was chosen in it; what waits may be in one of which nothing is.
         let mut modules: Vec<(Loaded, Vec<LinkAddr>)> = Vec::new();
@@ -369,7 +393,6 @@ impl<'o> Probes<'o> {
             }
         }
         self.put_in(recorder, pid, injected)?;
-        self.probed = probed_before;
         Ok(())
     }
 

@@ -11,9 +11,9 @@ fn logged(recorded: &Recorded) -> BTreeMap<(u64, u64), BTreeSet<String>> {
     let mut logged: BTreeMap<(u64, u64), BTreeSet<String>> = BTreeMap::new();
     for line in text.lines() {
         let words: Vec<&str> = line.split(' ').collect();
-        let [pid, number, path] = words[..] else { panic!("not a line of the log: {line}") };
+        let [pid, given, path] = words[..] else { panic!("not a line of the log: {line}") };
         let number = |word: &str| word.parse::<u64>().expect("a number");
-        logged.entry((number(pid), number(words[1]))).or_default().insert(path.to_owned());
+        logged.entry((number(pid), number(given))).or_default().insert(path.to_owned());
     }
     assert!(!logged.is_empty() && logged.keys().all(|(_, of)| *of < 1 << 61));
     logged
