@@ -181,8 +181,12 @@ impl<'o> Probes<'o> {
 
     /// Has hidden probes found that are missing: a function had one together with a probe that was taken out.
     pub(super) fn find_hidden(&mut self, pid: Pid) {
-        let mut all: Vec<Loaded> = self.modules.iter().map(|module| module.loaded.clone()).collect();
-        all.dedup();
+        let mut all: Vec<Loaded> = Vec::new();
+        for module in &self.modules {
+            if !all.contains(&module.loaded) {
+                all.push(module.loaded.clone());
+            }
+        }
         for loaded in all {
             let Some((image, bias)) = loaded.image(pid) else { continue };
             let image = Arc::new(image);
