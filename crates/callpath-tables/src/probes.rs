@@ -176,7 +176,8 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe<
     let KeepingFlags { at_entry: enter_keeping, at_exit: exit_keeping } = keeping;
     let Hidden { for_others, for_io, go_on, ask, jump, catch, .. } = hidden;
     let last = [enter_keeping, exit_keeping.at_return, exit_keeping.at_jump];
-    let words = [called.at_entry, at_return, at_jump, for_others, for_io, go_on, ask, jump, catch, last[0], last[1], last[2]];
+    let words =
+        [called.at_entry, at_return, at_jump, for_others, for_io, go_on, ask, jump, catch, last[0], last[1], last[2]];
     const ENTER_KEEPING: u64 = 9;
     let word = |number: u64| LinkAddr(at.0 + 8 * number);
     // Of each word but the first.

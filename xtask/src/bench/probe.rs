@@ -21,11 +21,18 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let program = place.join("hits");
     super::compile(&build::root().join("xtask/src/bench/hits.c"), &program)?;
     println!("a hit over the bare call, ns (median of {runs} pairs, least to most)\n");
-    println!("| frames on the stack | calls | calls and wall-time | calls with context | asking for it |\n|---|---|---|---|---|");
+    println!(
+        "| frames on the stack | calls | calls and wall-time | calls with context | asking for it |\n|---|---|---|---|---|"
+    );
     for depth in ["0", "20", "50"] {
         let mut costs = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
         const CONTEXT: &[&str] = &["-m", "context"];
-        let cases = [("leaf", &[][..], false), ("leaf", &["-m", "wall-time"], false), ("leaf", CONTEXT, false), ("asking", CONTEXT, true)];
+        let cases = [
+            ("leaf", &[][..], false),
+            ("leaf", &["-m", "wall-time"], false),
+            ("leaf", CONTEXT, false),
+            ("asking", CONTEXT, true),
+        ];
         for _ in 0..runs {
             for ((function, metrics, asks), costs) in cases.into_iter().zip(&mut costs) {
                 let bare = per_call(Command::new(&program), depth, asks)?;

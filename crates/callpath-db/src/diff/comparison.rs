@@ -36,7 +36,8 @@ impl<'a> Comparison<'a> {
         let factors: Vec<f64> = joined.units.iter().enumerate().map(factor).collect();
         let sample_costs: Vec<f64> =
             joined.sample_costs.iter().zip(&factors).map(|(cost, factor)| cost * factor).collect();
-        let errors = if metric.source == MetricSource::Probes { vec![0.0; sample_costs.len()] } else { sample_costs.clone() };
+        let errors =
+            if metric.source == MetricSource::Probes { vec![0.0; sample_costs.len()] } else { sample_costs.clone() };
         Comparison { joined, test, options, factors, sample_costs, errors }
     }
 

@@ -193,9 +193,9 @@ impl Probes<'_> {
                     (count, _) => Ok(format!("{}\n", functions(count, "added"))),
                 })
             }
-            ("remove", patterns) => {
-                self.remove(patterns, recorder, (pid, injected)).map(|count| format!("{}\n", functions(count, "removed")))
-            }
+            ("remove", patterns) => self
+                .remove(patterns, recorder, (pid, injected))
+                .map(|count| format!("{}\n", functions(count, "removed"))),
             ("metrics", metrics) => self.set_metrics(metrics, recorder, (pid, injected)),
             _ => Err(format!("callpath does not know the request `{command}`, or not with these words")),
         };

@@ -69,8 +69,10 @@ impl Measured {
     pub(super) fn called(&self, routines: &Routines) -> Called {
         let is_any = |is_so: fn(Gauge) -> bool| self.gauges.iter().any(|(_, gauge, is_on)| *is_on && is_so(*gauge));
         let (with_exits, is_general) = (is_any(Gauge::needs_exit), is_any(|gauge| !gauge.is_quick()));
-        let keeping_flags =
-            KeepingFlags { at_entry: routines.begin, at_exit: AtExit { at_return: routines.end, at_jump: routines.end_by_jump } };
+        let keeping_flags = KeepingFlags {
+            at_entry: routines.begin,
+            at_exit: AtExit { at_return: routines.end, at_jump: routines.end_by_jump },
+        };
         let is_timed = is_any(|gauge| gauge.meter == Settings::PROBED_TICKS);
         match (is_general, with_exits) {
             (false, false) => Called::at_entries(routines.count, false),

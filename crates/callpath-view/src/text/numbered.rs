@@ -118,7 +118,10 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), expected);
         let json = contexts_json(&[context]);
         assert_eq!(json["contexts"][0]["context"].as_u64(), Some(2_305_843_009_213_693_950));
-        assert_eq!(json["contexts"][0]["path"][1], json!({ "kind": "procedure", "name": "f\u{1b}", "module": "app",
-            "call_site": { "file": "a.c", "line": 9 } }));
+        assert_eq!(
+            json["contexts"][0]["path"][1],
+            json!({ "kind": "procedure", "name": "f\u{1b}", "module": "app",
+            "call_site": { "file": "a.c", "line": 9 } })
+        );
     }
 }

@@ -55,8 +55,7 @@ struct Code {
 impl Code {
     fn of(graphs: &[ProcedureGraph]) -> Code {
         let blocks = graphs.iter().enumerate();
-        let blocks =
-            blocks.flat_map(|(n, graph)| graph.blocks.iter().map(move |b| (b.code.start.0, b.code.end.0, n)));
+        let blocks = blocks.flat_map(|(n, graph)| graph.blocks.iter().map(move |b| (b.code.start.0, b.code.end.0, n)));
         let mut blocks: Vec<(u64, u64, usize)> = blocks.collect();
         blocks.sort_unstable();
         Code { blocks, entries: graphs.iter().map(|graph| graph.entry.0).collect() }

@@ -41,16 +41,18 @@ fn find(directory: Option<&Path>, number: u64, arguments: &Arguments) -> anyhow:
     }
     if let Some(file) = directory.filter(|file| is_database(file)) {
         let file = file.display();
-        anyhow::bail!("{file} is a database, which has no numbers of contexts: name the measurement that it was made of");
+        anyhow::bail!(
+            "{file} is a database, which has no numbers of contexts: name the measurement that it was made of"
+        );
     }
     let mut measurement = read(directory)?;
     let still_grows = measurement.session.ended.is_none();
     if let Err(why) = measurement.retain_context(number) {
         let directory = measurement.directory.display();
         match why {
-            NoContext::NotNumbered => anyhow::bail!(
-                "the contexts of {directory} have no numbers: measure with `-m context` (callpath probe)"
-            ),
+            NoContext::NotNumbered => {
+                anyhow::bail!("the contexts of {directory} have no numbers: measure with `-m context` (callpath probe)")
+            }
             NoContext::Unknown { numbers } => {
                 let now = if still_grows { "; new ones are written by `callpath ctl DIR snapshot`" } else { "" };
                 anyhow::bail!("no context of {directory} has the number {number}; there are {numbers}{now}")

@@ -133,6 +133,9 @@ fn a_process_that_runs_is_told() {
     let recorded = attached.detached();
     assert_eq!(recorded.ended.status, 0, "{recorded:?}");
     assert_eq!((code(&running), running.ask("go")), (bare, "0".to_owned()));
-    assert_eq!(resolved(&recorded, &[number], "numbers"), [(running.pid().into(), "main;asked;known_tells".to_owned())]);
+    assert_eq!(
+        resolved(&recorded, &[number], "numbers"),
+        [(running.pid().into(), "main;asked;known_tells".to_owned())]
+    );
     running.ended();
 }
