@@ -112,7 +112,7 @@ mod tests {
             frames: vec![frame("main", None), frame("f\u{1b}", Some(("a.c".into(), 9)))],
         };
         let mut out = Vec::new();
-        contexts(&[context.clone()], &mut out).unwrap();
+        contexts(std::slice::from_ref(&context), &mut out).unwrap();
         let expected = "context 2305843009213693950: 1 call in process 7; id 0000000000000bc4\n  \
             (outer frames are not known)\n  main\n  f\\x1b  called at a.c:9\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
