@@ -81,15 +81,29 @@ pub struct SessionFile {
     pub probes: Option<ProbeAccount>,
 }
 
-/// How the program ended.
+/// How the program ended, or that it goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SessionEnd {
+    /// What is known of that; of another than [`EndKind::Known`] all else is 0.
+    pub kind: EndKind,
     /// As in a shell: the exit status, or 128 + signal.
     pub status: i32,
     /// CPU time of the program and of the children that it waited for, from the kernel, nanoseconds.
     pub user_ns: u64,
     /// The same in the kernel.
     pub kernel_ns: u64,
+}
+
+/// What is known of a program's end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EndKind {
+    /// How it ended.
+    #[default]
+    Known,
+    /// That it ended: it was no child of the recorder's.
+    Unknown,
+    /// It goes on: only its measurement is over.
+    GoesOn,
 }
 
 /// One process: a program image from its start (or fork) to its end (or exec).
