@@ -72,5 +72,11 @@ fn wait_for(child: Pid) -> Option<Ended> {
     let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
     let signal = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
     let status = signal.map_or_else(|| libc::WEXITSTATUS(status), |signal| 128 + signal);
-    Some(Ended { certainty: Certainty::Known, status, signal, user: time(usage.ru_utime), kernel: time(usage.ru_stime) })
+    Some(Ended {
+        certainty: Certainty::Known,
+        status,
+        signal,
+        user: time(usage.ru_utime),
+        kernel: time(usage.ru_stime),
+    })
 }

@@ -137,5 +137,9 @@ fn a_process_that_runs_is_told() {
         resolved(&recorded, &[number], "numbers"),
         [(running.pid().into(), "main;asked;known_tells".to_owned())]
     );
+    // How it ends is not known, since it goes on.
+    let report = run_report(&recorded.directory, &[]).stdout;
+    assert!(report.contains(", goes on,") && !report.contains("exit status"), "{report}");
+    assert!(!report.contains("by the kernel"), "{report}");
     running.ended();
 }
