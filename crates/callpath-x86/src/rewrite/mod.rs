@@ -33,6 +33,7 @@ mod inserted;
 mod padding;
 mod patch;
 mod plan;
+mod read_code;
 mod refusal;
 mod thunk;
 
@@ -64,6 +65,8 @@ pub struct Rewriter<'m, 'a> {
     by_entry: FxHashMap<LinkAddr, usize>,
     entrances: Entrances,
     fixed: Fixed,
+    /// By procedure: an instruction that reads its code.
+    readers: Vec<Option<LinkAddr>>,
 }
 
 /// Code that cannot be copied, by what others know of it. Lists are sorted.
@@ -218,7 +221,8 @@ impl<'m, 'a> Rewriter<'m, 'a> {
     pub fn without_liveness(flow: &'m ModuleFlow<'a>, graphs: &'m [ProcedureGraph]) -> Self {
         let entrances = Entrances::new(flow, graphs);
         let by_entry = graphs.iter().enumerate().map(|(number, graph)| (graph.entry, number)).collect();
-        Rewriter { flow, graphs, liveness: None, by_entry, entrances, fixed: Fixed::default() }
+        let readers = read_code::readers(flow, graphs);
+        Rewriter { flow, graphs, liveness: None, by_entry, entrances, fixed: Fixed::default(), readers }
     }
 
     /// Refuses code for reasons that are not in its instructions.
@@ -241,6 +245,9 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         let graph = self.graphs.get(procedure).ok_or(nothing)?;
         if let Some(shared) = self.entrances.shared_code(procedure) {
             return Err(Refusal { at: shared, reason: Reason::SharedCode });
+        }
+        if let Some(reader) = self.readers.get(procedure).copied().flatten() {
+            return Err(Refusal { at: reader, reason: Reason::ReadAsData });
         }
         let body = Body::read(self.flow, graph)?;
         let refusal = self.fixed.within(&body).or_else(|| body.vfork(&self.fixed.vforks));
