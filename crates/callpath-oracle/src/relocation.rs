@@ -13,6 +13,7 @@ use callpath_tables::copies::{Copies, copy_all};
 use callpath_tables::module::Module as Analysed;
 use callpath_tables::recipes::Moved;
 use callpath_tables::return_users::ReturnUsers;
+use callpath_tables::unwinders::asked;
 use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper, Write};
 use callpath_x86::rewrite::{Cell, KnownCode, Operation, Place, Plan, exits};
 
@@ -269,7 +270,7 @@ impl Relocation {
         });
         self.planning += begun.elapsed();
         // Something else takes the place of this one.
-        let asked_by_unwinders = calls.and_then(|_| find_object::entry(module));
+        let asked_by_unwinders = calls.and_then(|_| asked(module));
         let is_asked = |number: usize| options.procedures.as_ref().is_none_or(|range| range.contains(&number));
         copies.made.retain(|made| {
             self.seen += 1;

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::libc;
 use crate::tls::{self, Word};
-use crate::{environment, fork, hook, part, recorder, sentinel, session, signal, threads, timer};
+use crate::{environment, fork, hook, lanes, part, recorder, sentinel, session, signal, threads, timer};
 
 /// How long a process waits for progress of the recorder while that builds the first load map.
 const PATIENCE_NS: u64 = 5_000_000_000;
@@ -101,6 +101,7 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32, begin:
         count.store(0, Relaxed);
     }
     slot.forked_from.store(forked_from, Relaxed);
+    lanes::tell(&process.session);
     // SAFETY: the program has one thread here (its constructors have not run, or it is a fork's child), and
     // `fork::child`, which called, holds a copy of the parent's.
     unsafe { part::begin(process) };

@@ -1,5 +1,6 @@
 //! fork: the child is a process of the same measurement, with its own slot and tree.
 
+use callpath_collect::syscall::getpid;
 use callpath_collect::{Process, refused};
 use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{ArenaRef, ThreadRecord};
@@ -9,7 +10,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::attach::{self, Beginning};
 use crate::hook::real;
 use crate::tls::{self, Word};
-use crate::{masks, names, part, sends, sentinel};
+use crate::{lanes, masks, names, part, sends, sentinel};
 
 static OBJECT: u8 = 0;
 
@@ -48,6 +49,8 @@ unsafe extern "C" fn child() {
     }
     match Process::claim(parent.arena, parent.published, parent.stubs) {
         Some(process) => {
+            process.slot.pid.store(getpid(), Relaxed);
+            lanes::adopt(&process);
             process.slot.unmarked.store(parent.slot.unmarked.load(Relaxed), Relaxed);
             attach::join(process, stack, forked_from, begin);
             if let (Some(own), Some(before)) = (parent.arena.get(ArenaRef(tls::get(Word::Record) as u32)), record) {

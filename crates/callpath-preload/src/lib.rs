@@ -15,6 +15,7 @@ mod filter;
 mod fork;
 mod hook;
 mod info;
+mod lanes;
 mod libc;
 mod limits;
 mod loader;

@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use crate::hook::real;
 use crate::libc::{StartRoutine, has_thread_sanitizer};
 use crate::tls::{self, Word};
-use crate::{masks, names, part, sentinel, timer};
+use crate::{lanes, masks, names, part, sentinel, timer};
 
 /// The thread-specific key + 1; 0: there is none, and threads end unnoticed until the recorder looks.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -139,8 +139,12 @@ unsafe extern "C" fn create(
         // SAFETY: the program's own arguments, for which it vouches.
         return unsafe { create(thread, attributes, routine, argument) };
     };
+    let creating = lanes::begin_creating();
     // SAFETY: the program vouches for the place and the attributes; `begin` takes a record, which is never unmapped.
     let result = unsafe { create(thread, attributes, begin, record as *mut c_void) };
+    if let Some(creating) = creating {
+        creating.end(result);
+    }
     if result != 0 {
         // It never ran; the recorder takes the record back. SAFETY: `prepared` gave a
         // record, which lies in memory that stays mapped.
@@ -294,6 +298,7 @@ unsafe extern "C" fn end(record: *mut c_void) {
         sentinel::end();
     }
     thread.flush(process, masks::is_blocked_in_truth());
+    lanes::end();
     thread.record.state.store(ThreadRecord::EXITED, Release);
 }
 

@@ -1,4 +1,4 @@
-//! Seven words of each thread: where its record is, the mask that the program sees, whether it waits, what was sent to
+//! Eight words of each thread: where its lane is, where its record is, the mask that the program sees, whether it waits, what was sent to
 //! it, where its frames are, and the name that another thread gave it.
 //!
 //! Initial-exec TLS: an offset from the thread pointer that is fixed when the object is loaded, so that reading it in a
@@ -6,8 +6,18 @@
 
 use core::arch::{asm, global_asm};
 use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 
 global_asm!(
+    // The loader copies this one into new threads.
+    ".pushsection .tdata.callpath,\"awT\",@progbits",
+    ".balign 8",
+    ".hidden callpath_lane_word",
+    ".type callpath_lane_word,@object",
+    ".size callpath_lane_word,8",
+    "callpath_lane_word:",
+    ".zero 8",
+    ".popsection",
     ".pushsection .tbss.callpath,\"awT\",@nobits",
     ".balign 8",
     ".hidden callpath_thread_words",
@@ -96,4 +106,61 @@ pub fn set(word: Word, value: u64) {
             options(nostack, preserves_flags),
         );
     }
+}
+
+unsafe extern "C" {
+    /// The first byte of our object, by the linker.
+    #[link_name = "__ehdr_start"]
+    static OBJECT: u8;
+}
+
+/// How far above the thread pointer the word is that leads to a thread's lane.
+pub fn lane_distance() -> usize {
+    let at;
+    // SAFETY: reads the word's offset from the thread pointer.
+    unsafe {
+        asm!("mov {}, qword ptr [rip + callpath_lane_word@GOTTPOFF]", lateout(reg) at,
+            options(nostack, readonly, preserves_flags));
+    }
+    at
+}
+
+/// The address of that word of the calling thread.
+fn lane_word() -> &'static AtomicU64 {
+    // SAFETY: the word is there as long as the thread runs, which is as long as anything here does.
+    unsafe { &*(thread_pointer().wrapping_add(lane_distance()) as *const AtomicU64) }
+}
+
+/// The address of the first word of the calling thread's lane; 0: it has none.
+pub fn lane() -> u64 {
+    lane_word().load(Relaxed)
+}
+
+/// Gives the calling thread another lane.
+pub fn set_lane(words: u64) {
+    lane_word().store(words, Relaxed);
+}
+
+/// Where the C library copies that word from when it makes a thread: the beginning of our object's segment of such words,
+/// since none has initial data but that one.
+pub fn lane_image() -> *const AtomicU64 {
+    const PROGRAM_HEADERS: usize = 32;
+    const HEADER_COUNT: usize = 56;
+    const HEADER_LEN_BYTES: usize = 56;
+    const VIRTUAL_ADDRESS: usize = 16;
+    const TLS: u32 = 7;
+    let object = &raw const OBJECT;
+    // SAFETY: the ELF header of our own object, which is mapped with its program headers behind it.
+    unsafe {
+        let headers = object.add(object.add(PROGRAM_HEADERS).cast::<u64>().read_unaligned() as usize);
+        let count = object.add(HEADER_COUNT).cast::<u16>().read_unaligned();
+        for number in 0..usize::from(count) {
+            let header = headers.add(number * HEADER_LEN_BYTES);
+            if header.cast::<u32>().read_unaligned() == TLS {
+                let at = header.add(VIRTUAL_ADDRESS).cast::<u64>().read_unaligned() as usize;
+                return object.add(at).cast();
+            }
+        }
+    }
+    core::ptr::null()
 }

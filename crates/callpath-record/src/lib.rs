@@ -7,10 +7,12 @@
 mod arena;
 mod asks;
 mod backlog;
+mod beats;
 mod code;
 mod counters;
 mod error;
 mod events;
+mod exact;
 mod fuzzing;
 mod generated;
 mod generated_names;
@@ -47,6 +49,7 @@ pub use events::{
     Clock, Event, EventError, ExpressionError, HIGHEST_RATE, MAX_EVENTS, ProbeMetric, ProbeMetricError, Unsaid,
     parse_events, probe_events,
 };
+pub use exact::{Counting, record_exactly};
 pub use fuzzing::fuzz_arena;
 pub use offered::{Offer, offered_events};
 pub use output::Destination;

@@ -198,6 +198,7 @@ impl<'o> Recorder<'o> {
                 allocator,
                 publisher,
                 moved: Vec::new(),
+                counted: None,
                 directory,
                 began,
                 together: Together::default(),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use callpath_measurement::Together;
 
 use crate::arena::ArenaAllocator;
+use crate::exact::Counted;
 use crate::modules::Modules;
 use crate::moved::MovedCode;
 use crate::publish::Publisher;
@@ -19,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) publisher: Publisher,
     /// Code that we have put into processes.
     pub(crate) moved: Vec<MovedCode>,
+    /// What is counted exactly.
+    pub(crate) counted: Option<Counted>,
     /// The measurement's.
     pub(crate) directory: PathBuf,
     pub(crate) began: Beginning,

@@ -161,7 +161,7 @@ impl<'m, 'a> Procedures<'m, 'a> {
         &self,
         at: LinkAddr,
         these: impl Iterator<Item = Result<Procedure<'m>, Refused>>,
-        mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
+        mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Result<Plan, Refusal>,
     ) -> Copies {
         let liveness = Liveness::new(self.flow, self.graphs, Convention::SystemV);
         let rewriter = Rewriter::new(self.flow, self.graphs, &liveness).with_fixed(self.fixed());
@@ -170,7 +170,7 @@ impl<'m, 'a> Procedures<'m, 'a> {
             match procedure {
                 Ok(procedure) => {
                     let plan = plan(self.flow, procedure.graph);
-                    copies.add(&procedure, |at| rewriter.copy(procedure.number, at, &plan));
+                    copies.add(&procedure, |at| rewriter.copy(procedure.number, at, &plan?));
                 }
                 Err(refused) => copies.refused.push(refused),
             }
@@ -205,8 +205,25 @@ pub fn behind(image: &Image) -> LinkAddr {
 
 /// Copies each procedure of a module, stubs of the procedure linkage table apart, to `at` and behind. `plan`: what is
 /// inserted into each.
-pub fn copy_all(module: &Module, at: LinkAddr, plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan) -> Copies {
-    Procedures::with(module, |procedures| procedures.copies(at, procedures.all().map(Ok), plan))
+pub fn copy_all(
+    module: &Module,
+    at: LinkAddr,
+    mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
+) -> Copies {
+    copy_planned(module, at, |_| true, |flow, graph| Ok(plan(flow, graph)))
+}
+
+/// The same, of the procedures whose first instructions `is_chosen` says, except for those that `plan` refuses.
+pub fn copy_planned(
+    module: &Module,
+    at: LinkAddr,
+    is_chosen: impl Fn(LinkAddr) -> bool,
+    plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Result<Plan, Refusal>,
+) -> Copies {
+    Procedures::with(module, |procedures| {
+        let chosen = procedures.all().filter(|procedure| is_chosen(procedure.graph.entry));
+        procedures.copies(at, chosen.map(Ok), plan)
+    })
 }
 
 /// As [`copy_all`], of the procedures that begin at `chosen` addresses. An address inside of a procedure, or of its
@@ -215,7 +232,7 @@ pub fn copy_chosen(
     module: &Module,
     at: LinkAddr,
     chosen: &[LinkAddr],
-    plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
+    mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
 ) -> Copies {
     let mut chosen = chosen.to_vec();
     chosen.sort_unstable();
@@ -225,7 +242,7 @@ pub fn copy_chosen(
             let refused = |refusal| Refused { entry: *entry, len_bytes: 0, refusal };
             procedures.at(*entry).map_err(refused)
         };
-        procedures.copies(at, chosen.iter().map(refused), plan)
+        procedures.copies(at, chosen.iter().map(refused), |flow, graph| Ok(plan(flow, graph)))
     })
 }
 

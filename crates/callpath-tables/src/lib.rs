@@ -10,11 +10,13 @@ pub mod graphs;
 pub mod module;
 pub mod module_facts;
 pub mod module_memo;
+pub mod paths;
 pub mod probes;
 pub mod recipes;
 pub mod return_users;
 pub mod slices;
 pub mod snapshot;
 pub mod table_cache;
+pub mod unwinders;
 
 pub use error::SnapshotError;

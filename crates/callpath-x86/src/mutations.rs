@@ -7,6 +7,7 @@ use fastrand::Rng;
 
 use crate::fuzz_code;
 use crate::graph::fuzz_graph;
+use crate::paths::fuzz_paths;
 use crate::rewrite::fuzz_rewrite;
 use crate::work;
 
@@ -65,6 +66,7 @@ fn code_of_any_bytes() {
         }
         if round % 4 == 0 {
             fuzz_rewrite(&code);
+            fuzz_paths(&code);
         }
         let (recipes, graph) = (work_of(fuzz_code, &code), work_of(fuzz_graph, &code));
         let most = STEPS_PER_BYTE * code.len() as u64;
@@ -88,6 +90,7 @@ fn short_codes_and_long_repetitions() {
         fuzz_code(&[0x55; 24][..len]);
         fuzz_graph(&[0x55; 24][..len]);
         fuzz_rewrite(&[0x55; 24][..len]);
+        fuzz_paths(&[0x55; 24][..len]);
     }
     for piece in PIECES {
         let (once, twice) = (piece.repeat(50_000 / piece.len()), piece.repeat(100_000 / piece.len()));

@@ -192,6 +192,21 @@ struct PathMachine<'m> {
     random: Rng,
 }
 
+impl PathMachine<'_> {
+    fn new(operations: &[(Site, PathOperation)], random: Rng) -> PathMachine<'_> {
+        PathMachine { operations, r: 77, counts: BTreeMap::new(), cut_short: 0, executed: 0, random }
+    }
+
+    /// How often each path was counted.
+    fn decoded(&self, graph: &Ways, numbering: &Numbering) -> BTreeMap<Path, u64> {
+        let path = |number: u32| {
+            let path = numbering.decode(graph, number.into());
+            path.unwrap_or_else(|| panic!("{number} of {}: {:?} {graph:?}", numbering.paths(), self.operations))
+        };
+        self.counts.iter().map(|(&number, &count)| (path(number), count)).collect()
+    }
+}
+
 impl Machine for PathMachine<'_> {
     fn pass(&mut self, site: Site) {
         let first = self.operations.partition_point(|(other, _)| *other < site);
@@ -298,29 +313,27 @@ fn walk(
 }
 
 /// Walks and compares what was counted with what was done. Returns how many operations were executed.
-fn check_walks(graph: &Ways, numbering: &Numbering, weights: &[u64], placement: Placement, random: &mut Rng) -> u64 {
-    let operations = numbering.place(graph, weights, placement);
-    let random_r = random.fork();
-    let mut machine = PathMachine {
-        operations: &operations,
-        r: 77,
-        counts: BTreeMap::new(),
-        cut_short: 0,
-        executed: 0,
-        random: random_r,
-    };
+fn check_walks(graph: &Ways, numbering: &Numbering, operations: &[(Site, PathOperation)], random: &mut Rng) -> u64 {
+    let mut machine = PathMachine::new(operations, random.fork());
     let mut walked = Walked::default();
     for _ in 0..20 {
         walk((graph, numbering), &mut machine, &mut walked, (random, 60, true));
     }
-    let decoded = machine.counts.iter().map(|(&number, &count)| {
-        let path = numbering.decode(graph, number.into());
-        (path.unwrap_or_else(|| panic!("{number} of {}: {operations:?} {graph:?}", numbering.paths())), count)
-    });
-    let decoded: BTreeMap<Path, u64> = decoded.collect();
-    assert_eq!(decoded, walked.paths, "{placement:?} {operations:?} {graph:?}");
+    let decoded = machine.decoded(graph, numbering);
+    assert_eq!(decoded, walked.paths, "{operations:?} {graph:?}");
     assert_eq!(machine.cut_short, walked.cut_short, "{operations:?} {graph:?}");
     machine.executed
+}
+
+/// The most increments that a spanning tree leaves: as many as there are ways beside it. Ways to and from the outside are ways, too.
+fn most_increments(graph: &Ways, numbering: &Numbering) -> usize {
+    let sources = graph.dispatches.iter().flat_map(|dispatch| dispatch.sources.iter().map(|source| source.0));
+    let sources: Vec<u32> = sources.collect();
+    let blocks: BTreeSet<u32> = graph.ways.iter().map(|way| way.from).chain(sources.iter().copied()).collect();
+    let ways = graph.ways.iter().enumerate();
+    let mut heads = arrived_at(graph);
+    heads.extend(ways.filter(|(number, _)| numbering.is_cut(*number as u32)).filter_map(|(_, way)| way.to));
+    1 + heads.len() + graph.ways.len() + sources.len() - blocks.len()
 }
 
 fn random_weights(graph: &Ways, random: &mut Rng) -> Vec<u64> {
@@ -367,7 +380,12 @@ fn what_is_placed_counts_the_paths_of_walks() {
         let limit = if round % 3 == 0 { 1 + random.u64(..40) } else { MAX_PATHS };
         let numbering = Numbering::with_limit(&graph, &weights, limit);
         let seed = random.u64(..);
-        let check = |placement| check_walks(&graph, &numbering, &weights, placement, &mut Rng::with_seed(seed));
+        let check = |placement| {
+            let operations = numbering.place(&graph, &weights, placement);
+            let adds = operations.iter().filter(|(_, operation)| matches!(operation, PathOperation::Add(_))).count();
+            assert!(placement == Placement::Simple || adds <= most_increments(&graph, &numbering));
+            check_walks(&graph, &numbering, &operations, &mut Rng::with_seed(seed))
+        };
         simple += check(Placement::Simple);
         tree += check(Placement::Tree);
         cut_short += u32::from(graph.arrivals.iter().any(|arrival| arrival.cuts_short));
@@ -454,23 +472,12 @@ fn a_procedure_with_too_many_paths_is_cut() {
         for placement in [Placement::Simple, Placement::Tree] {
             // Long enough to come to the end.
             let operations = numbering.place(&graph, &weights, placement);
-            let random_r = random.fork();
-            let mut machine = PathMachine {
-                operations: &operations,
-                r: 0,
-                counts: BTreeMap::new(),
-                cut_short: 0,
-                executed: 0,
-                random: random_r,
-            };
+            let mut machine = PathMachine::new(&operations, random.fork());
             let mut walked = Walked::default();
             for _ in 0..500 {
                 assert!(walk((&graph, &numbering), &mut machine, &mut walked, (&mut random, 1000, false)));
             }
-            let decoded: BTreeMap<Path, u64> = (machine.counts.iter())
-                .map(|(&number, &count)| (numbering.decode(&graph, number.into()).unwrap(), count))
-                .collect();
-            assert_eq!(decoded, walked.paths);
+            assert_eq!(machine.decoded(&graph, &numbering), walked.paths);
         }
     }
 }
@@ -508,4 +515,22 @@ fn nothing_to_number() {
     assert_eq!((numbering.paths(), numbering.decode(&graph, 0)), (0, None));
     assert_eq!(numbering.place(&graph, &[], Placement::Tree), []);
     assert_eq!(EdgePlan::new(&graph, &[]).solve(&graph, &[]).counts.blocks, []);
+}
+
+/// As many blocks as the largest procedures have, that lead anywhere.
+#[test]
+fn a_large_graph() {
+    let mut random = Rng::with_seed(0x9abc_def1_2345_6789);
+    let len = 20_000;
+    let mut all = vec![out(len - 1)];
+    for block in 0..len - 1 {
+        let targets: BTreeSet<u32> = [block + 1, (block + random.u32(..200)) % len, random.u32(..len)].into();
+        all.extend(targets.into_iter().map(|to| edge(block, to)));
+    }
+    let graph = ways(len, all);
+    let weights = random_weights(&graph, &mut random);
+    let numbering = Numbering::new(&graph, &weights);
+    assert!(numbering.paths() <= MAX_PATHS && numbering.cuts() > 0);
+    let operations = numbering.place(&graph, &weights, Placement::Tree);
+    check_walks(&graph, &numbering, &operations, &mut random);
 }

@@ -22,6 +22,7 @@ pub mod columns;
 pub mod expression;
 pub mod gauge;
 pub mod generated;
+pub mod lanes;
 pub mod load_map;
 pub mod moved;
 pub mod probe;

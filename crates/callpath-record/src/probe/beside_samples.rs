@@ -1,7 +1,6 @@
 //! Probes in a program that is recorded: one measurement of both, one tree. The program waits at its beginning until
 //! the probes are in; our object counts in the slot and the records that the process has for its samples.
 
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use callpath_schema::RefusedProbe;
@@ -15,9 +14,9 @@ use crate::probe::patches::Probes;
 use crate::probe::subject::LOOK_EVERY;
 use crate::probe::{ProbedProcess, discard_directory};
 use crate::program::{Doorbell, kill};
+use crate::beats::while_beating;
 use crate::serve::{Program, Recorder, Subject, record_as};
 use crate::settings::RecordOptions;
-use crate::threads;
 
 /// What is probed in a program that is recorded.
 pub struct ProbesBesideSamples<'o> {
@@ -146,21 +145,4 @@ impl ProbedProgram<'_> {
         recorder.let_in();
         Ok(())
     }
-}
-
-/// Does what takes long while the program sees that we are at work.
-fn while_beating<T>(beat: &Doorbell, work: impl FnOnce() -> T) -> T {
-    const EVERY: Duration = Duration::from_millis(500);
-    let (is_at_work, ends) = mpsc::channel::<()>();
-    std::thread::scope(|scope| {
-        let beats = threads::start_in(scope, move || {
-            while ends.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                beat.ring();
-            }
-        });
-        let done = work();
-        drop(is_at_work);
-        drop(beats);
-        done
-    })
 }

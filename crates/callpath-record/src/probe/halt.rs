@@ -10,6 +10,6 @@ use crate::error::RecordError;
 const STOP_AT_MOST: Duration = Duration::from_secs(5);
 
 /// Stops all threads of a process.
-pub(super) fn halt(pid: Pid) -> Result<Halted, RecordError> {
+pub(crate) fn halt(pid: Pid) -> Result<Halted, RecordError> {
     Ok(Halted::halt(pid, STOP_AT_MOST)?)
 }

@@ -32,7 +32,9 @@ pub use beside_samples::{ProbesBesideSamples, record_with_probes};
 pub use chooser::Chooser;
 use control::Control;
 pub use control::{Answer, CONTROL_SOCKET, ListedProbe, ask};
+pub(crate) use halt::halt;
 use inject::Injected;
+pub(crate) use modules::Loaded;
 pub use modules::{is_left_alone, probed_modules};
 pub(crate) use patches::Probes;
 use subject::Watched;
@@ -140,7 +142,7 @@ fn discard(destination: Option<&Destination>) {
     }
 }
 
-fn discard_directory(directory: &Path) {
+pub(crate) fn discard_directory(directory: &Path) {
     // It was made for this measurement, which has nothing. What cannot be removed does no harm.
     drop(std::fs::remove_dir_all(directory));
 }

@@ -29,19 +29,19 @@ pub fn probed_modules(pid: Pid) -> Result<Vec<(PathBuf, Arc<Image>)>, RecordErro
 
 /// A file whose code a process has mapped.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Loaded {
-    pub(super) path: PathBuf,
-    pub(super) file: FileId,
+pub(crate) struct Loaded {
+    pub(crate) path: PathBuf,
+    pub(crate) file: FileId,
     /// From its first mapping to the end of its last.
-    pub(super) start: u64,
-    pub(super) end: u64,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
     /// Its first executable mapping.
     code: MapEntry,
 }
 
 impl Loaded {
     /// All of a process.
-    pub(super) fn all(maps: &Maps) -> Vec<Loaded> {
+    pub(crate) fn all(maps: &Maps) -> Vec<Loaded> {
         let mut all: Vec<Loaded> = Vec::new();
         let mut first: Option<(FileId, u64)> = None;
         for entry in &maps.entries {
@@ -66,7 +66,7 @@ impl Loaded {
 
     /// Its image, and by how much it lies farther up than its file says. `None`: the file is gone, or is another one by
     /// now.
-    pub(super) fn image(&self, pid: Pid) -> Option<(Image, u64)> {
+    pub(crate) fn image(&self, pid: Pid) -> Option<(Image, u64)> {
         let place = MappedCode { pid, entries: Vec::new() }.place_of(&self.code)?;
         let image = Image::read(&place).ok()?;
         let bias = self.bias(&image)?;
@@ -74,12 +74,12 @@ impl Loaded {
     }
 
     /// The same, as code that is moved remembers it.
-    pub(super) fn mapped(&self, bias: u64) -> MappedModule {
+    pub(crate) fn mapped(&self, bias: u64) -> MappedModule {
         MappedModule { file: self.file, start: self.code.start, bias }
     }
 
     /// Whether moved code comes from it.
-    pub(super) fn is_home_of(&self, moved: &MovedCode) -> bool {
+    pub(crate) fn is_home_of(&self, moved: &MovedCode) -> bool {
         moved.from.as_ref().is_some_and(|from| from.file == self.file && from.start == self.code.start)
     }
 
@@ -95,18 +95,18 @@ impl Loaded {
     }
 
     /// Whether it is the loader, whose procedures may be at work whenever the program stands still, or ours.
-    pub(super) fn is_left_alone(&self) -> bool {
+    pub(crate) fn is_left_alone(&self) -> bool {
         is_left_alone(&self.path)
     }
 
     /// Whether it is still there in a memory map.
-    pub(super) fn is_in(&self, maps: &Maps) -> bool {
+    pub(crate) fn is_in(&self, maps: &Maps) -> bool {
         let is_it = |entry: &MapEntry| entry.start == self.code.start && entry.file == Some(self.file);
         maps.entries.iter().any(is_it)
     }
 
     /// What it is called.
-    pub(super) fn name(&self) -> &Path {
+    pub(crate) fn name(&self) -> &Path {
         &self.path
     }
 }

@@ -62,7 +62,10 @@ impl Process {
         self.put_together_ended(shared.publisher.metrics());
         self.name_generated_code(ended_ns.is_some());
         self.generated_names.write(&shared.directory, self.sequence)?;
-        self.write_file(shared, ended_ns)
+        self.write_file(shared, ended_ns)?;
+        let Some(counted) = &shared.counted else { return Ok(()) };
+        let counts = counted.of(self.handle.pid(), |at| self.code.frame_at(at));
+        counts.map_or(Ok(()), |counts| counts.write(&shared.directory, self.sequence))
     }
 
     /// Enters what has passed since the last samples of the threads that were there at its end.

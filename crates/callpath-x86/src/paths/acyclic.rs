@@ -20,16 +20,24 @@ pub(super) struct Acyclic {
 /// Cuts the back edges of a depth-first search from the entry and wherever else control arrives. Then cuts more ways,
 /// until there are at most `limit` paths.
 ///
-/// A block from which too many paths lead on is cut off from those blocks behind it that contribute most: the segments are as long as
-/// the limit allows, so that cuts are few.
-pub(super) fn acyclic(ways: &Ways, limit: u64) -> Acyclic {
+/// A block from which too many paths lead on is cut off from those blocks behind it that contribute most: the segments
+/// are as long as the limit allows, so that cuts are few. Where control passes no more often than at the entry, fewer
+/// paths are too many, so that cuts are rather there than in loops.
+pub(super) fn acyclic(ways: &Ways, weights: &[u64], limit: u64) -> Acyclic {
     let mut acyclic = search(ways);
     let back_edges = acyclic.is_cut.clone();
-    acyclic.uncut_paths = acyclic.cut_at(ways, u128::MAX);
+    acyclic.uncut_paths = acyclic.cut_at(ways, |_| u128::MAX, u128::MAX);
+    let weight = |way: usize| weights.get(way).copied().unwrap_or(0);
+    let passed = |block: u32| ways.from(block).map(weight).max().unwrap_or(0);
+    let is_cold: Vec<bool> = (0..ways.len()).map(|block| passed(block) <= passed(ways.entry)).collect();
     let (mut paths, mut most) = (acyclic.uncut_paths, u128::from(limit));
     while paths > u128::from(limit) && most > 0 {
         acyclic.is_cut.clone_from(&back_edges);
-        paths = acyclic.cut_at(ways, most);
+        let few = most.isqrt();
+        // Where it is cold, 2^24 of 2^32.
+        let most_if_cold = few * few.isqrt();
+        let most_from = |block: u32| if is_cold[block as usize] { most_if_cold } else { most };
+        paths = acyclic.cut_at(ways, most_from, few);
         most /= 2;
     }
     let is_new = |&(before, now): &(&bool, &bool)| !before && *now;
@@ -77,9 +85,9 @@ fn search(ways: &Ways) -> Acyclic {
 }
 
 impl Acyclic {
-    /// Cuts ways from each block from which more than `most` paths lead on. Returns the number of paths.
-    fn cut_at(&mut self, ways: &Ways, most: u128) -> u128 {
-        let few = most.isqrt();
+    /// Cuts each block from which too many paths lead on off from those behind it from which more than `few` do. Returns
+    /// the number of paths.
+    fn cut_at(&mut self, ways: &Ways, most_from: impl Fn(u32) -> u128, few: u128) -> u128 {
         let mut jumps = vec![0u128; ways.len() as usize];
         let sources = ways.dispatches.iter().flat_map(|dispatch| &dispatch.sources);
         sources.for_each(|&(source, _)| jumps[source as usize] += 1);
@@ -95,7 +103,7 @@ impl Acyclic {
                 range.clone().fold(jumps[block as usize], |sum, number| sum.saturating_add(along(is_cut, number)))
             };
             let mut on = sum(&self.is_cut);
-            if on > most {
+            if on > most_from(block) {
                 for number in range.clone() {
                     self.is_cut[number] |= along(&self.is_cut, number) > few;
                 }

@@ -12,6 +12,7 @@
 
 mod acyclic;
 mod edges;
+mod fuzzing;
 mod numbering;
 mod placement;
 mod site;
@@ -20,6 +21,7 @@ mod ways;
 mod weights;
 
 pub use edges::{EdgeCounts, EdgePlan};
+pub use fuzzing::fuzz_paths;
 pub use numbering::{Category, Counts, MAX_PATHS, Numbering, Path};
 pub use placement::Placement;
 pub use site::{PathOperation, Site};

@@ -100,7 +100,7 @@ impl Numbering {
     /// As [`Numbering::new`], for at most `limit` paths. Each block where a path begins has at least one, and each way that
     /// is cut one more: with a limit below that, there are more.
     pub fn with_limit(ways: &Ways, weights: &[u64], limit: u64) -> Numbering {
-        let acyclic = acyclic(ways, limit);
+        let acyclic = acyclic(ways, weights, limit);
         let outside = ways.len();
         let mut jumps: Vec<Vec<Role>> = vec![Vec::new(); ways.starts.len()];
         for (number, dispatch) in (0u32..).zip(&ways.dispatches) {

@@ -4,13 +4,16 @@ mod perf_options;
 mod rank;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use callpath_db::nearest;
+use callpath_format::address::LinkAddr;
+use callpath_image::elf::Image;
 use callpath_measurement::Measurement;
 use callpath_record::{
-    Event, EventError, HIGHEST_RATE, MAX_EVENTS, ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError,
-    RecordOptions, Recorded, Sentinel, Unsaid, offered_events, parse_events, probe_events, record, record_with_probes,
+    Chooser as _, Counting, Event, EventError, HIGHEST_RATE, MAX_EVENTS, ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError,
+    RecordOptions, Recorded, Sentinel, Unsaid, offered_events, parse_events, probe_events, record, record_exactly, record_with_probes,
 };
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
@@ -58,6 +61,12 @@ pub(crate) struct Arguments {
     /// Function whose calls are counted, too, as `callpath probe` does; may be repeated
     #[arg(long, value_name = "FUNCTION")]
     probe: Vec<String>,
+    /// What is counted exactly, by copies of all procedures that count: `paths` through procedures
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_enum, conflicts_with = "probe")]
+    exact: Vec<ExactArgument>,
+    /// Count in these functions only (names, globs, module!name, as for `callpath probe`); may be repeated
+    #[arg(long, value_name = "FUNCTION", value_delimiter = ',', requires = "exact")]
+    only: Vec<String>,
     /// What is measured of each call of these functions, beside `calls`: `wall-time` and others, as for `callpath probe`
     #[arg(long, value_name = "METRIC", value_delimiter = ',', requires = "probe", value_parser = metric)]
     probe_metrics: Vec<ProbeMetric>,
@@ -114,6 +123,26 @@ fn explained(error: EventError) -> anyhow::Error {
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
+enum ExactArgument {
+    Paths,
+}
+
+/// Which procedures are counted: all, or those that were typed.
+struct Counted(Option<Choice>);
+
+impl Counting for Counted {
+    fn choose(&mut self, image: &Arc<Image>, path: &Path) -> Option<Vec<LinkAddr>> {
+        let mut chosen = self.0.as_mut()?.choose(image, path);
+        chosen.sort_unstable();
+        Some(chosen)
+    }
+
+    fn check(&mut self) -> Result<(), String> {
+        self.0.as_mut().map_or(Ok(()), Choice::check)
+    }
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
 enum SentinelArgument {
     Auto,
     Always,
@@ -145,7 +174,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     let sentinel = match arguments.sentinel {
         // Probes compare return addresses with what they were.
-        _ if choice.is_some() => Sentinel::Never,
+        _ if choice.is_some() || !arguments.exact.is_empty() => Sentinel::Never,
         SentinelArgument::Auto => Sentinel::Auto,
         SentinelArgument::Always => Sentinel::Always,
         SentinelArgument::Never => Sentinel::Never,
@@ -177,7 +206,12 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         preload: preload::OBJECT,
     };
     arguments.perf.words.iter().for_each(|word| say(word));
+    let mut counted = Counted(match arguments.only.as_slice() {
+        [] => None,
+        functions => Some(Choice::typed(functions).map_err(|error| failed(error, FAILED))?),
+    });
     let result = match &mut choice {
+        None if !arguments.exact.is_empty() => record_exactly(&options, &mut counted).map(ProbedProcess::from),
         None => record(&options).map(ProbedProcess::from),
         Some(choice) => {
             let probes = ProbesBesideSamples { injected: preload::INJECTED, chooser: choice };

@@ -1,0 +1,132 @@
+//! What has been counted: read out of the lanes, and decoded.
+
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+
+use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_format::frame::FrameKey;
+use callpath_format::shared::lanes::{LaneHead, LanesHead};
+use callpath_measurement::{CountedPath, CountedProcedure, PathCategory, PathCounts, RefusedProcedure};
+use callpath_tables::paths::{self, Category};
+use callpath_target::{Pid, SharedMemory};
+
+const WORD_BYTES: usize = 8;
+
+/// A module whose procedures count.
+pub(super) struct InModule {
+    /// Run-time address minus link-time address.
+    pub(super) bias: u64,
+    /// By ascending first word of a lane.
+    pub(super) procedures: Vec<paths::CountedProcedure>,
+    /// The first instructions of those that are not counted, and why.
+    pub(super) refused: Vec<(LinkAddr, String)>,
+}
+
+/// All that is counted in a program and its forks.
+pub(crate) struct Counted {
+    pub(super) lanes: SharedMemory,
+    pub(super) lane_len_bytes: u64,
+    pub(super) modules: Vec<InModule>,
+}
+
+impl Counted {
+    /// What a process has counted. `frame_at`: an address of it as a frame. `None`: it has no lanes.
+    pub(crate) fn of(&self, pid: Pid, frame_at: impl Fn(RunAddr) -> FrameKey) -> Option<PathCounts> {
+        let words = self.words_of(pid)?;
+        let word = |number: u64| words.get(number as usize).copied().unwrap_or(0);
+        let mut counts = PathCounts { pid: pid.0, cut_short: word(paths::CUT_SHORT.into()), ..PathCounts::default() };
+        counts.lost = self.head().without.load(Relaxed);
+        for InModule { bias, procedures, refused } in &self.modules {
+            let key = |at: LinkAddr| frame_at(RunAddr(at.0.wrapping_add(*bias)));
+            for procedure in procedures {
+                let module = key(procedure.entry).module();
+                let mut executed = Vec::new();
+                for number in 0..procedure.paths() {
+                    let executions = word(u64::from(procedure.first_word) + number);
+                    let found = if executions > 0 { procedure.path(number) } else { None };
+                    let Some((path, blocks)) = found else { continue };
+                    executed.push(CountedPath { number, category: category(path.category), blocks, executions });
+                }
+                counts.procedures.push(CountedProcedure {
+                    module,
+                    entry: procedure.entry,
+                    possible: procedure.paths(),
+                    cuts: procedure.cuts(),
+                    paths: executed,
+                });
+            }
+            counts.refused.extend(refused.iter().map(|(entry, reason)| RefusedProcedure {
+                module: key(*entry).module(),
+                entry: *entry,
+                reason: reason.clone(),
+            }));
+        }
+        Some(counts)
+    }
+
+    /// The lanes' head.
+    pub(super) fn head(&self) -> &LanesHead {
+        // SAFETY: the memory begins with it, and is as long; atomics are valid for any bytes.
+        unsafe { &*self.lanes.base().cast::<LanesHead>() }
+    }
+
+    /// The sums of the words of all lanes of a process. `None`: it has none.
+    fn words_of(&self, pid: Pid) -> Option<Vec<u64>> {
+        let head = self.head();
+        let own = (0..LanesHead::MOST as u32).filter(|lane| head.owner(*lane) == pid.0);
+        let mut sums: Option<Vec<u64>> = None;
+        for lane in own {
+            let sums = sums.get_or_insert_with(|| {
+                vec![0; (self.lane_len_bytes as usize).saturating_sub(LaneHead::LEN_BYTES) / WORD_BYTES]
+            });
+            let begin = LanesHead::LEN_BYTES as u64 + self.lane_len_bytes * u64::from(lane);
+            self.add_lane(begin, sums);
+        }
+        sums
+    }
+
+    /// Adds the words of the lane that begins at an offset. Pages that were never written are not read, which would give them memory.
+    fn add_lane(&self, begin: u64, sums: &mut [u64]) {
+        const STEP_BYTES: usize = 1 << 16;
+        let descriptor = self.lanes.descriptor();
+        let Ok(file) = std::fs::File::open(PathBuf::from(format!("/proc/self/fd/{descriptor}"))) else { return };
+        let end = begin + self.lane_len_bytes;
+        let mut bytes = vec![0; STEP_BYTES];
+        let mut at = begin;
+        while let Some(data) = next_data(&file, at).filter(|data| *data < end) {
+            let from = data.max(begin) / WORD_BYTES as u64 * WORD_BYTES as u64;
+            let len = STEP_BYTES.min((end - from) as usize);
+            let Some(page) = bytes.get_mut(..len).filter(|page| !page.is_empty()) else { return };
+            if file.read_exact_at(page, from).is_err() {
+                return;
+            }
+            let (words, _) = page.as_chunks::<WORD_BYTES>();
+            let first = from.saturating_sub(begin) as usize;
+            for (index, word) in words.iter().enumerate() {
+                let offset = (first + index * WORD_BYTES).checked_sub(LaneHead::LEN_BYTES);
+                if let Some(sum) = offset.and_then(|offset| sums.get_mut(offset / WORD_BYTES)) {
+                    *sum = sum.wrapping_add(u64::from_le_bytes(*word));
+                }
+            }
+            at = from + len as u64;
+        }
+    }
+}
+
+/// Where the next page is that was written, from an offset on.
+fn next_data(file: &std::fs::File, from: u64) -> Option<u64> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: moves the position of a descriptor of our own.
+    let at = unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, libc::SEEK_DATA) };
+    u64::try_from(at).ok()
+}
+
+fn category(category: Category) -> PathCategory {
+    match category {
+        Category::EntryExit => PathCategory::EntryExit,
+        Category::EntryBack => PathCategory::EntryBack,
+        Category::HeadBack => PathCategory::HeadBack,
+        Category::HeadExit => PathCategory::HeadExit,
+    }
+}

@@ -1,0 +1,89 @@
+//! Exact counts: the procedures of a program run as copies that count the paths through them (Ammons, Ball and Larus 1997).
+//!
+//! The program waits at its beginning until the copies are in. Each of its threads counts in a lane of its own
+//! (`callpath_format::shared::lanes`), in memory of ours: what was counted is there however the program ends. Its forks go on
+//! counting, in lanes of their own.
+
+mod counts;
+mod place;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use callpath_format::address::LinkAddr;
+use callpath_image::elf::Image;
+use callpath_target::Ended;
+
+use crate::beats::while_beating;
+use crate::error::RecordError;
+use crate::probe::discard_directory;
+use crate::program::{Doorbell, kill};
+use crate::serve::{Program, Recorded, Recorder, Subject, record_as};
+use crate::settings::RecordOptions;
+pub(crate) use counts::Counted;
+
+/// Which procedures are counted.
+pub trait Counting {
+    /// The first instructions of those of a module; `None`: all of them.
+    fn choose(&mut self, image: &Arc<Image>, path: &Path) -> Option<Vec<LinkAddr>>;
+
+    /// Whether what was chosen in all modules is worth to go on.
+    ///
+    /// # Errors
+    /// Why not, for the user.
+    fn check(&mut self) -> Result<(), String>;
+}
+
+/// Runs the program and records it until it ends; the paths of its procedures are counted from its first constructor on.
+///
+/// # Errors
+/// As of [`crate::record`]; also if nothing can be counted: then the program has been ended before its first instruction.
+pub fn record_exactly(options: &RecordOptions, counting: &mut dyn Counting) -> Result<Recorded, RecordError> {
+    record_as(options, |program, recorder| {
+        recorder.keep_waiting(program.pid);
+        CountedProgram { program, counting, is_set: false }
+    })
+}
+
+/// A program whose paths are counted.
+struct CountedProgram<'o> {
+    program: Program,
+    counting: &'o mut dyn Counting,
+    is_set: bool,
+}
+
+impl Subject for CountedProgram<'_> {
+    fn look(&mut self, recorder: &mut Recorder<'_>) -> Option<Result<Ended, RecordError>> {
+        if let Some(ended) = self.program.look(recorder) {
+            if !self.is_set {
+                recorder.note(
+                    "no path was counted: the program ended, or did not load callpath's object, before it could begin",
+                );
+            }
+            return Some(ended);
+        }
+        if self.is_set {
+            return None;
+        }
+        recorder.waiting()?;
+        let pid = self.program.pid;
+        let counting = &mut *self.counting;
+        let beat = Doorbell::new(&recorder.shared.allocator.session().beat);
+        match while_beating(&beat, || place::put_in(recorder, pid, counting)) {
+            Ok(()) => {
+                self.is_set = true;
+                recorder.let_in();
+                None
+            }
+            Err(error) => {
+                kill(pid);
+                discard_directory(&recorder.shared.directory);
+                Some(Err(error))
+            }
+        }
+    }
+
+    fn listen(&mut self) {
+        self.program.listen();
+    }
+}

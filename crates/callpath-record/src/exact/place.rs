@@ -1,0 +1,180 @@
+//! Puts the copies of a program that waits at its beginning in their place.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
+
+use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_format::shared::lanes::{LaneHead, LanesHead};
+use callpath_tables::calls_in_copies::{CallsInCopies, unwinders_can_be_told};
+use callpath_tables::module::Module;
+use callpath_tables::paths::{self, CountedModule, FIRST_WORD, counted};
+use callpath_tables::probes::Change;
+use callpath_tables::return_users::ReturnUsers;
+use callpath_tables::unwinders::{self, KnownCode};
+use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, Write};
+
+use super::Counting;
+use super::counts::{Counted, InModule};
+use crate::error::RecordError;
+use crate::moved::MovedCode;
+use crate::probe::{Loaded, halt};
+use crate::serve::Recorder;
+
+const PAGE_BYTES: u64 = 4096;
+/// Lanes take address space of the program; no more of it than this, bytes.
+const LANES_AT_MOST: u64 = 1 << 41;
+
+/// A module of the program.
+struct Analysed {
+    loaded: Loaded,
+    bias: u64,
+    module: Module,
+}
+
+/// Has the program's procedures count their paths.
+pub(super) fn put_in(recorder: &mut Recorder<'_>, pid: Pid, counting: &mut dyn Counting) -> Result<(), RecordError> {
+    let all = Loaded::all(&Maps::read(pid)?).into_iter().filter(|loaded| !loaded.is_ours());
+    let analysed = all.filter_map(|loaded| {
+        let (image, bias) = loaded.image(pid)?;
+        Some(Analysed { loaded, bias, module: Module::new(Arc::new(image)) })
+    });
+    let analysed: Vec<Analysed> = analysed.collect();
+    let modules: Vec<&Module> = analysed.iter().map(|analysed| &analysed.module).collect();
+    let told = analysed.iter().find_map(|analysed| Some((analysed, unwinders::asked(&analysed.module)?)));
+    let Some((teller, asked)) = told.filter(|_| unwinders_can_be_told(&modules)) else {
+        let module = analysed.first().map(|first| first.loaded.path.clone()).unwrap_or_default();
+        let reason = "it needs glibc 2.35 or later, and no module that walks the stack in a way of its own".to_owned();
+        return Err(RecordError::NotCounted { module, reason });
+    };
+    let users = ReturnUsers::of(&modules);
+    let lane_word = recorder.shared.allocator.session().lane_word.load(Acquire) as i64;
+    let mut placing = Placing { recorder, pid, lane_word, next_word: FIRST_WORD, known: Vec::new(), modules: Vec::new() };
+    for (index, of_module) in analysed.iter().enumerate().filter(|(_, analysed)| !analysed.loaded.is_left_alone()) {
+        let chosen = counting.choose(of_module.module.image(), &of_module.loaded.path);
+        let calls = CallsInCopies::of(&of_module.module, &users, index);
+        placing.put_in_module(of_module, &calls, chosen.as_deref())?;
+    }
+    counting.check().map_err(|reason| RecordError::NotChosen { reason })?;
+    placing.tell(teller, asked)?;
+    placing.finish()
+}
+
+/// What is being put into a program.
+struct Placing<'r, 'o> {
+    recorder: &'r mut Recorder<'o>,
+    pid: Pid,
+    /// How far above the thread pointer a thread's word is.
+    lane_word: i64,
+    next_word: u32,
+    known: Vec<KnownCode>,
+    modules: Vec<InModule>,
+}
+
+impl Placing<'_, '_> {
+    fn put_in_module(
+        &mut self,
+        of_module: &Analysed,
+        calls: &CallsInCopies<'_>,
+        chosen: Option<&[LinkAddr]>,
+    ) -> Result<(), RecordError> {
+        let Analysed { loaded, bias, module } = of_module;
+        let bias = *bias;
+        let code_bytes: u64 = module.file().code().iter().map(|code| code.end.0.saturating_sub(code.start.0)).sum();
+        let no_room = || RecordError::NoRoom { module: loaded.path.clone() };
+        let maps = Maps::read(self.pid)?;
+        let place = maps.free_near(loaded.start..loaded.end, paths::room(code_bytes)).ok_or_else(no_room)?;
+        let is_chosen = |entry: LinkAddr| chosen.is_none_or(|chosen| chosen.binary_search(&entry).is_ok());
+        let lane_word = i32::try_from(self.lane_word).map_err(|_| no_room())?;
+        let counting = paths::Counting { bias, lane_word, first_word: self.next_word };
+        let planned = counted(module, RunAddr(place).to_link(bias), (calls, is_chosen), counting);
+        let CountedModule { changes, copies, moved, header, end, procedures, next_word } = planned.ok_or_else(no_room)?;
+        let refused = copies.refused.iter().map(|refused| (refused.entry, refused.refusal.to_string())).collect();
+        self.modules.push(InModule { bias, procedures, refused });
+        if copies.made.is_empty() {
+            return Ok(());
+        }
+        self.next_word = next_word;
+        let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(bias));
+        self.known.push(KnownCode { start: run(copies.start), end: run(copies.end), header: run(header) });
+        let mut moved = MovedCode::of_module(loaded.mapped(bias), moved);
+        self.recorder.prepare(self.pid, &mut moved);
+        self.write(RunAddr(place)..run(end), changes, bias)?;
+        self.recorder.shared.moved.push(moved);
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        memory: std::ops::Range<RunAddr>,
+        changes: Vec<Change>,
+        bias: u64,
+    ) -> Result<(), RecordError> {
+        let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(bias));
+        let writes = changes.into_iter().map(|change| Write { at: run(change.at), old: change.old, new: change.new });
+        let len_bytes = memory.end.0 - memory.start.0;
+        let memory = vec![NewMemory::Code { at: memory.start, len_bytes }];
+        let halted = halt(self.pid)?;
+        halted.apply(&Edits { memory, writes: writes.collect() })?;
+        halted.release()?;
+        Ok(())
+    }
+
+    /// Tells unwinders of all copies.
+    fn tell(&mut self, teller: &Analysed, asked: LinkAddr) -> Result<(), RecordError> {
+        let Analysed { loaded, bias, module } = teller;
+        let no_room = || RecordError::NoRoom { module: loaded.path.clone() };
+        let maps = Maps::read(self.pid)?;
+        let place = maps.free_near(loaded.start..loaded.end, unwinders::ROOM_BYTES).ok_or_else(no_room)?;
+        let at = RunAddr(place).to_link(*bias);
+        let told = unwinders::tell(module, (asked, at), *bias, &self.known);
+        let (changes, end) = told.map_err(|refusal| RecordError::NotCounted {
+            module: loaded.path.clone(),
+            reason: refusal.to_string(),
+        })?;
+        self.write(RunAddr(place)..RunAddr(end.0.wrapping_add(*bias)), changes, *bias)
+    }
+
+    /// Gives the first thread, and those that the C library does not start, their lanes.
+    fn finish(self) -> Result<(), RecordError> {
+        let Placing { recorder, pid, lane_word, next_word, modules, .. } = self;
+        let words = u64::from(next_word) * size_of::<u64>() as u64;
+        let lane_len_bytes = (LaneHead::LEN_BYTES as u64 + words).next_multiple_of(PAGE_BYTES);
+        let count = (LANES_AT_MOST / lane_len_bytes).clamp(2, LanesHead::MOST as u64);
+        let len_bytes = LanesHead::LEN_BYTES as u64 + lane_len_bytes * count;
+        let lanes = SharedMemory::create(c"callpath-lanes", len_bytes as usize)?;
+        let counted = Counted { lanes, lane_len_bytes, modules };
+        let head = counted.head();
+        head.lane_len_bytes.store(lane_len_bytes, Relaxed);
+        head.lanes.store(count, Relaxed);
+        let halted = halt(pid)?;
+        let at = halted.map_shared(&counted.lanes, None, true)?;
+        let words_of = |lane: u32| {
+            head.take_one(lane, pid.0);
+            RunAddr(at.0 + head.offset_of(lane) + LaneHead::LEN_BYTES as u64)
+        };
+        let [shared, first] = [LanesHead::SHARED, LanesHead::FIRST].map(|lane| {
+            let words = words_of(lane);
+            halted.write(RunAddr(words.0 - LaneHead::LEN_BYTES as u64), &[at.0.to_le_bytes(), u64::from(lane).to_le_bytes()].concat())?;
+            Ok::<RunAddr, RecordError>(words)
+        });
+        let registers = halted.registers(pid)?;
+        let own = RunAddr(registers.fs_base.wrapping_add_signed(lane_word));
+        let image = RunAddr(recorder.shared.allocator.session().lane_word_image.load(Acquire));
+        halted.write(own, &first?.0.to_le_bytes())?;
+        halted.write(image, &shared?.0.to_le_bytes())?;
+        recorder.shared.counted = Some(counted);
+        recorder.refresh_map(pid, Duration::ZERO);
+        halted.release()?;
+        Ok(())
+    }
+}
+
+impl Loaded {
+    /// Whether it is our own object.
+    fn is_ours(&self) -> bool {
+        let is_ours = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("callpath-"));
+        is_ours(&self.path)
+    }
+}

@@ -1,0 +1,173 @@
+//! Copies of a module's procedures that count the paths through them (Ball and Larus 1996; Ammons, Ball and Larus 1997).
+//! Which word of a thread's lane counts which path is decided here; what lanes are, `callpath_format::shared::lanes` says.
+
+use callpath_format::address::LinkAddr;
+pub use callpath_x86::paths::Category;
+use callpath_x86::paths::{Numbering, Path, PathOperation, Placement, Site, Ways, weights};
+use callpath_x86::rewrite::{Cell, Operation, Place, Plan, Reason, Refusal};
+
+use crate::calls_in_copies::CallsInCopies;
+use crate::copies::{Copies, copy_planned};
+use crate::module::Module;
+use crate::probes::Change;
+use crate::recipes::Moved;
+use crate::unwinders::asked;
+
+/// A procedure's graph is cut where it would have more paths: each has a word in every lane.
+pub const MOST_PATHS: u64 = 1 << 16;
+/// The word of a lane that counts paths which were begun and not ended.
+pub const CUT_SHORT: u32 = 0;
+/// The first word of a lane that counts paths.
+pub const FIRST_WORD: u32 = 8;
+
+/// How the procedures of a module count.
+#[derive(Clone, Copy, Debug)]
+pub struct Counting {
+    /// Run-time address minus link-time address of the module.
+    pub bias: u64,
+    /// How far above the thread pointer the word is that holds the address of a thread's lane.
+    pub lane_word: i32,
+    /// The first word of a lane that is free.
+    pub first_word: u32,
+}
+
+/// Copies that count, as data.
+pub struct CountedModule {
+    /// What is written.
+    pub changes: Vec<Change>,
+    /// The copies, and the procedures that cannot be copied.
+    pub copies: Copies,
+    /// Where the copies, and the jumps that lead there, belong.
+    pub moved: Moved,
+    /// Where `.eh_frame_hdr` lies that speaks of the copies.
+    pub header: LinkAddr,
+    /// One past the last byte of new memory.
+    pub end: LinkAddr,
+    /// What counts, by ascending entry.
+    pub procedures: Vec<CountedProcedure>,
+    /// The first word of a lane that is free now.
+    pub next_word: u32,
+}
+
+/// A procedure that counts its paths.
+pub struct CountedProcedure {
+    /// Its first instruction.
+    pub entry: LinkAddr,
+    /// The word of a lane that counts path number 0; the others follow.
+    pub first_word: u32,
+    ways: Ways,
+    numbering: Numbering,
+}
+
+impl CountedProcedure {
+    /// How many paths there are: so many words of a lane.
+    pub fn paths(&self) -> u64 {
+        self.numbering.paths()
+    }
+
+    /// At how many edges its graph was cut to have no more.
+    pub fn cuts(&self) -> u32 {
+        self.numbering.cuts()
+    }
+
+    /// The path with a number, and where its blocks begin. `None`: there is none.
+    pub fn path(&self, number: u64) -> Option<(Path, Vec<LinkAddr>)> {
+        let path = self.numbering.decode(&self.ways, number)?;
+        let blocks = path.addresses(&self.ways);
+        Some((path, blocks))
+    }
+}
+
+/// How much new memory [`counted`] takes at most for a module of `code_bytes` bytes of code, bytes.
+pub fn room(code_bytes: u64) -> u64 {
+    code_bytes.saturating_mul(40).saturating_add(1 << 20)
+}
+
+/// Copies the procedures of a module that `is_chosen` says by their first instructions, to `at` and behind, so that each counts
+/// its paths. `calls`: which calls the copies make. `None`: unwinders cannot be told, since something is too far away.
+pub fn counted(
+    module: &Module,
+    at: LinkAddr,
+    (calls, is_chosen): (&CallsInCopies<'_>, impl Fn(LinkAddr) -> bool),
+    counting: Counting,
+) -> Option<CountedModule> {
+    let told = asked(module);
+    let mut procedures: Vec<CountedProcedure> = Vec::new();
+    let mut next_word = counting.first_word;
+    let mut copies = copy_planned(
+        module,
+        at,
+        |entry| Some(entry) != told && is_chosen(entry),
+        |flow, graph| {
+            if !calls.can_enlarge(flow, graph) {
+                return Err(Refusal { at: graph.entry, reason: Reason::RunsAtHome });
+            }
+            let ways = Ways::new(flow, graph);
+            let weights = weights(graph, &ways);
+            let numbering = Numbering::with_limit(&ways, &weights, MOST_PATHS);
+            let too_many = Refusal { at: graph.entry, reason: Reason::TooFar };
+            let words = u32::try_from(numbering.paths()).map_err(|_| too_many)?;
+            let mut plan = Plan::new(None);
+            plan.let_copy_call(counting.bias);
+            plan.enlarge();
+            calls.plan(flow, graph, &mut plan);
+            let first = i64::from(next_word);
+            for (site, operation) in numbering.place(&ways, &weights, Placement::Tree) {
+                let operation = inserted(operation, first, counting.lane_word).ok_or(too_many)?;
+                plan.insert(place(site), operation);
+            }
+            procedures.push(CountedProcedure { entry: graph.entry, first_word: next_word, ways, numbering });
+            next_word = next_word.checked_add(words).ok_or(too_many)?;
+            Ok(plan)
+        },
+    );
+    copies.link();
+    procedures.retain(|procedure| copies.made.iter().any(|made| made.copy.entry == procedure.entry));
+    let frames_at = LinkAddr(copies.end.0.next_multiple_of(size_of::<u64>() as u64));
+    let frames = calls.frames(&copies, frames_at)?;
+    let mut changes = vec![];
+    for copy in copies.made.iter().map(|made| &made.copy) {
+        changes.push(Change { at: copy.at, old: None, new: copy.code.clone() });
+        let patches = copy.patches.iter();
+        changes.extend(patches.map(|patch| Change {
+            at: patch.at,
+            old: Some(patch.old.clone()),
+            new: patch.new.clone(),
+        }));
+    }
+    let header = LinkAddr(frames_at.0 + frames.header);
+    let end = LinkAddr(frames_at.0 + frames.bytes.len() as u64);
+    changes.push(Change { at: frames_at, old: None, new: frames.bytes });
+    let moved = Moved::of(&copies);
+    Some(CountedModule { changes, copies, moved, header, end, procedures, next_word })
+}
+
+fn place(site: Site) -> Place {
+    match site {
+        Site::Entry => Place::Entry,
+        Site::Before(at) => Place::Before(at),
+        Site::Edge(from, to) => Place::Edge(from, to),
+        Site::Arrival(at) => Place::Arrival(at),
+    }
+}
+
+/// What is inserted for an operation on the path register, which is a word of the activation's frame. `first`: the word that
+/// counts path number 0. `None`: a number is too large.
+fn inserted(operation: PathOperation, first: i64, lane_word: i32) -> Option<Operation> {
+    let register = Cell::OfFrame(0);
+    let lane = Cell::OfThread(lane_word);
+    let number = |constant: i64| i32::try_from(constant).ok();
+    Some(match operation {
+        PathOperation::Set(constant) => Operation::Set(register, number(constant)?),
+        PathOperation::Add(constant) => Operation::Add(register, number(constant)?),
+        PathOperation::Count(constant) => {
+            let offset = number(first.checked_add(constant)?)?;
+            Operation::Count { table: lane, index: Some(register), offset }
+        }
+        PathOperation::CountNumber(constant) => {
+            let offset = number(first.checked_add(constant)?)?;
+            Operation::Count { table: lane, index: None, offset }
+        }
+        PathOperation::CutShort => Operation::Count { table: lane, index: None, offset: CUT_SHORT as i32 },
+    })
+}
