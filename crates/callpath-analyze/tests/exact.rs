@@ -116,7 +116,8 @@ fn paths_have_the_lines_and_calls_of_the_source() {
     let program = compiled(directory.path());
     let work = all_paths(&program, "work");
     let possible = work.possible;
-    let refused = RefusedProcedure { module: ModuleIndex(0), entry: all_paths(&program, "main").entry, reason: "no".into() };
+    let refused =
+        RefusedProcedure { module: ModuleIndex(0), entry: all_paths(&program, "main").entry, reason: "no".into() };
     let counts = PathCounts { procedures: vec![work], refused: vec![refused], cut_short: 3, ..PathCounts::default() };
     let identity = Image::read(&program).expect("an image").identity();
     let found = analysed(&program, &counts, Some(identity));
