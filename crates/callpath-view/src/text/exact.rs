@@ -129,10 +129,10 @@ pub fn paths(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
     let executed = text.shown().map(|procedure| procedure.paths.len() as u64).fold(0, u64::saturating_add);
     let possible = text.shown().map(|procedure| procedure.possible).fold(0, u64::saturating_add);
     let title = format!(
-        "Paths by instructions: {} of {} in {} executed",
+        "Paths by instructions: {} of {} paths of {} were executed",
         thousands(executed),
         value(possible, "count"),
-        count(text.procedures.len() as u64, "procedure was", "procedures were"),
+        count(text.procedures.len() as u64, "procedure", "procedures"),
     );
     writeln!(out, "{}", text.ink(Ink::Bold, &cut_end(&title, text.width)))?;
     let heading = format!("{:>12}  {:>6}  {:>10}  {:>6}  path", "instructions", "share", "executions", "share");
@@ -242,7 +242,11 @@ pub fn blocks(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
     let total = text.counts.cost();
     let executed = text.shown().map(|procedure| procedure.blocks.len() as u64).fold(0, u64::saturating_add);
     let procedures = count(text.procedures.len() as u64, "procedure", "procedures");
-    let title = format!("Blocks: {} of {procedures} were executed", thousands(executed));
+    let title = format!(
+        "{} of {procedures} {}",
+        count(executed, "block", "blocks"),
+        if executed == 1 { "was executed" } else { "were executed" }
+    );
     writeln!(out, "{}", text.ink(Ink::Bold, &cut_end(&title, text.width)))?;
     let (mut rows, mut left_out) = (0usize, 0usize);
     for procedure in text.shown() {
