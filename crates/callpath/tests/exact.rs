@@ -25,7 +25,7 @@ fn error(words: &[&str], measured: &Path) -> String {
 #[test]
 fn paths_and_blocks_are_shown() {
     let measured = with_paths();
-    let (status, text, said) = callpath(&["report", "M", "--view", "paths", "--threshold", "0"], measured.path());
+    let (status, text, said) = callpath(&["report", "M", "--view", "paths", "--threshold", "0%"], measured.path());
     assert_eq!(status, 0, "{said}");
     for part in [
         "2 of 4 paths of 1 procedure were executed",
