@@ -22,7 +22,7 @@ use thread::{Adder, Merged};
 
 use crate::links::{LinkRater, Modules};
 use crate::names::ModuleNames;
-use callpath_measurement::{Measurement, MeasurementError, PackFile, ProcessFile, SampleTally};
+use callpath_measurement::{Measurement, MeasurementError, PackFile, ProcessFile, SampleTally, is_number};
 use callpath_schema::{Metric, MetricId, ProbeAccount};
 
 /// The profile of a measurement.
@@ -97,13 +97,14 @@ impl Attribution {
     fn profile(&mut self, measurement: &Measurement) -> (Profile, Vec<String>) {
         // Ranks may have been recorded by different events each.
         let mut metrics = measurement.session.metrics.clone();
+        metrics.retain(|metric| !is_number(metric));
         // What is sampled comes before what probes measure, whose columns come first in the program.
         metrics.sort_by_key(|metric| match metric.source {
             MetricSource::Probes => 1,
             MetricSource::Samples => 2,
             _ => 0,
         });
-        let of_process = |process| columns_for(&mut metrics, &measurement.session_of(process).metrics);
+        let of_process = |process| columns_of(&mut metrics, &measurement.session_of(process).metrics);
         let columns: Vec<Vec<usize>> = measurement.processes.iter().map(of_process).collect();
         let mut profile = Profile::new(metrics);
         for (index, (process, columns)) in measurement.processes.iter().zip(&columns).enumerate() {
@@ -119,6 +120,14 @@ impl Attribution {
         let notes = code_notes(&profile, measurement, &self.code);
         (profile, notes)
     }
+}
+
+/// The profile's column of each of a session's metrics; what is no cost has none that exists.
+fn columns_of(all: &mut Vec<Metric>, theirs: &[Metric]) -> Vec<usize> {
+    let costs: Vec<Metric> = theirs.iter().filter(|metric| !is_number(metric)).cloned().collect();
+    let mut columns = columns_for(all, &costs).into_iter();
+    let mut column = |metric| if is_number(metric) { None } else { columns.next() };
+    theirs.iter().map(|metric| column(metric).unwrap_or(usize::MAX)).collect()
 }
 
 /// How often probed functions were called.
@@ -178,7 +187,8 @@ impl Attributed<'_> {
             scope.discriminator = u64::from(thread.tid);
             let thread_node = profile.tree.child(process_node, scope);
             let column_of = |metric: usize| recorded.columns.get(metric).copied();
-            let of_procedure = session.metrics.iter().enumerate().filter(|(_, metric)| metric.is_of_procedure);
+            let of_procedure = session.metrics.iter().enumerate();
+            let of_procedure = of_procedure.filter(|(_, metric)| metric.is_of_procedure && !is_number(metric));
             let of_procedure = of_procedure.filter_map(|(metric, _)| column_of(metric)).collect();
             let samples = session.metrics.iter().position(|metric| metric.source == MetricSource::Samples);
             let samples = samples.and_then(column_of);

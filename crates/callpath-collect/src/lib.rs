@@ -5,8 +5,10 @@
 //! runs inside a sample takes an `InSample` as proof.
 #![no_std]
 
+mod chunks;
 pub mod clock;
 mod code;
+mod context_number;
 mod deep;
 mod frame;
 mod gap;
@@ -28,6 +30,7 @@ mod tree;
 mod weight;
 mod work;
 
+pub use chunks::await_chunks;
 pub use process::Process;
 pub use sample::{EventOf, Interrupted, Trigger};
 pub use take::take;

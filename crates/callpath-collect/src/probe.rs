@@ -8,6 +8,7 @@ use callpath_format::shared::tree::KnownKind;
 use callpath_format::shared::{ArenaRef, ThreadRecord};
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::context_number::number;
 use crate::deep::Front;
 use crate::path::{self, Path};
 use crate::process::Process;
@@ -76,6 +77,7 @@ pub fn context_of_call(
         Path::NoTable(_) | Path::Deep | Path::NoMemory => return dropped(record, Dropped::NoMemory),
     };
     let Some(values) = values_of(process, node) else { return dropped(record, Dropped::NoMemory) };
+    number(process, &thread, node);
     known.words = len as u64;
     known.values = values;
     // Of a deeper stack, the outermost frame was not seen here.

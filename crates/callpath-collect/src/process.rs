@@ -43,6 +43,8 @@ pub struct Joined<'m> {
     pub metrics: Metrics<'m>,
     /// The first metric of probes.
     pub first_of_probes: usize,
+    /// The metric that holds the numbers of contexts, if the program asks for them.
+    pub context_column: Option<usize>,
     /// By how much limits of address space are raised, bytes.
     pub added_space_bytes: u64,
     /// What is mapped ahead for the sentinel, bytes.
@@ -62,6 +64,7 @@ impl<'m> Joined<'m> {
             columns,
             metrics,
             first_of_probes: metrics.iter().position(|metric| Settings::is_of_probes(metric.meter)).unwrap_or(0),
+            context_column: metrics.iter().position(|metric| metric.meter == Settings::PROBED_CONTEXT),
             added_space_bytes: head.added_space_bytes(),
             ahead_len_bytes: head.ahead_len_bytes(),
         })

@@ -12,7 +12,7 @@ use crate::gauges::{self, Clocks, Ended};
 
 /// A signal stack of the program's may lie anywhere, and its outermost frame is that of the stack that was interrupted:
 /// places that are not on the thread's own stack are on one stack if they lie no farther apart, bytes.
-const SAME_STACK_BYTES: u64 = 256 << 10;
+pub const SAME_STACK_BYTES: u64 = 256 << 10;
 
 /// A call that has been entered.
 pub struct Entered {
@@ -24,6 +24,8 @@ pub struct Entered {
     pub base: u64,
     /// What was read of clocks.
     pub reading: Reading,
+    /// When it began is noted.
+    pub is_timed: bool,
 }
 
 /// The activations of the calling thread, which no signal interrupts.
@@ -69,13 +71,30 @@ impl<'a> Activations<'a> {
         }
     }
 
+    /// Whether a place is on the thread's own stack.
+    fn is_own(&self, at: u64) -> bool {
+        let [low, high] = self.stack;
+        low.saturating_sub(64 << 20) <= at && at < high
+    }
+
+    /// Whether an activation is on the stack that this stack pointer is on.
+    fn is_on_stack(&self, activation: &Activation, rsp: u64) -> bool {
+        let is_own = self.is_own(rsp);
+        self.is_own(activation.rsp) == is_own && (is_own || activation.rsp.abs_diff(rsp) < SAME_STACK_BYTES)
+    }
+
     /// Whether an activation was left, seen from a stack pointer: it is on the same stack, and not outwards of that.
     fn is_left(&self, activation: &Activation, rsp: u64) -> bool {
-        let [low, high] = self.stack;
-        let is_own = |at: u64| low.saturating_sub(64 << 20) <= at && at < high;
-        let same =
-            is_own(activation.rsp) == is_own(rsp) && (is_own(rsp) || activation.rsp.abs_diff(rsp) < SAME_STACK_BYTES);
-        same && activation.rsp <= rsp
+        self.is_on_stack(activation, rsp) && activation.rsp <= rsp
+    }
+
+    /// The values of the innermost one outwards of a stack pointer, on its stack. A handler on a stack of its own, on which
+    /// nothing was entered, is in what it has interrupted. 0: nothing is active.
+    pub fn innermost(&self, rsp: u64) -> u64 {
+        let all = || (1..=self.top()).rev().map(|index| self.at(index)).filter(|one| one.rsp != Activation::MARK);
+        let outwards = all().find(|one| self.is_on_stack(one, rsp) && one.rsp > rsp);
+        let interrupted = || if self.is_own(rsp) { None } else { all().find(|one| !self.is_left(one, rsp)) };
+        outwards.or_else(interrupted).map_or(0, |one| one.values)
     }
 
     /// Ends the uppermost one now.
@@ -97,6 +116,11 @@ impl<'a> Activations<'a> {
             }
             self.end(clocks, None);
         }
+    }
+
+    /// Ends those that control has left for this stack pointer.
+    pub fn end_left_at(&mut self, rsp: u64) {
+        self.end_left(rsp, &mut Clocks::now());
     }
 
     /// Takes the group of a stack to the top, or begins it. `false`: there is no room.
@@ -155,12 +179,13 @@ impl<'a> Activations<'a> {
     /// One begins. Beyond [`Activation::MOST`] they are not followed.
     pub fn enter(&mut self, call: Entered) {
         let mut clocks = Clocks::now();
-        let Entered { rsp, values, base, reading } = call;
+        let Entered { rsp, values, base, reading, is_timed } = call;
         if base != 0 && !self.turn_to(base) {
             return;
         }
         self.end_left(rsp, &mut clocks);
-        let (next, base, began) = (self.top() + 1, self.at(self.top()).base, clock::ticks());
+        let (next, base) = (self.top() + 1, self.at(self.top()).base);
+        let began = if is_timed { clock::ticks() } else { 0 };
         if self.put(next, Activation { rsp, values, began, callees: 0, base }) {
             let reading = if reading == Reading::NONE { reading } else { Reading { began, ..reading } };
             self.put_reading(next, reading);

@@ -5,6 +5,7 @@ use callpath_format::shared::load_map::Published;
 use callpath_format::shared::probe::{Admission, Admitted};
 use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{Arena, Session};
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::{areas, join, routines};
 
@@ -38,6 +39,9 @@ fn begin(admission: &mut Admission) -> Admitted {
         None => Process::claim(arena, published, None),
     };
     let Some(process) = process else { return Admitted::NoSlot };
+    let session = &process.session;
+    let context_at = session.context_column.map_or(0, |column| column.wrapping_sub(session.first_of_probes) * 8);
+    routines::CONTEXT_AT.store(context_at as u64, Relaxed);
     admission.routines = routines::addresses();
     join::begin(process, admission);
     Admitted::Yes

@@ -179,6 +179,9 @@ pub unsafe fn at_end(area: *mut Area, below: usize, ended: &Ended, clocks: &mut 
         let callees = activation.map(|activation| &raw mut activation.callees);
         (&(*area).gauges, callees, reading.map(core::ptr::from_mut), (*area).waiting.ticks)
     };
+    if activation.began == 0 {
+        return;
+    }
     let took = clocks.ticks.saturating_sub(activation.began);
     if let Some(callees) = callees {
         // SAFETY: in the area.

@@ -26,6 +26,9 @@ const JOINING: u32 = 2;
 /// The address of the slot's word that names the load map, for `routines.rs`.
 pub static LOAD_MAP: AtomicU64 = AtomicU64::new(0);
 
+/// How long a thread waits for memory, as long as a busy machine may keep the recorder from running.
+pub const PATIENCE_NS: u64 = 1_000_000_000;
+
 /// How long a fork's child waits to be let in, by turns of [`WAIT_NS`].
 const WAITS: u32 = 50;
 const WAIT_NS: u64 = 20_000_000;

@@ -7,11 +7,11 @@
 
 mod activations;
 mod areas;
-mod chunks;
 mod entry;
 mod gauges;
 mod hit;
 mod join;
+mod left;
 mod measured;
 #[path = "../../callpath-preload/src/memory.rs"]
 mod memory;

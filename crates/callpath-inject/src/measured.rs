@@ -49,11 +49,11 @@ pub unsafe extern "C" fn begun(saved: &Saved) {
     let (mut activations, table) = unsafe { (Activations::of(area, &thread), &*area) };
     if context.is_none() {
         // Its exit belongs to something all the same.
-        return activations.enter(Entered { rsp, values, base, reading: Reading::NONE });
+        return activations.enter(Entered { rsp, values, base, is_timed: true, reading: Reading::NONE });
     }
     // SAFETY: of a node.
     gauges::at_entry(table, process, unsafe { Values::at(values) }, &saved.arguments());
-    activations.enter(Entered { rsp, values, base, reading: gauges::at_begin(table, active(process)) });
+    activations.enter(Entered { rsp, values, base, is_timed: true, reading: gauges::at_begin(table, active(process)) });
 }
 
 fn begun_quickly(saved: &Saved) -> Option<()> {
@@ -63,7 +63,7 @@ fn begun_quickly(saved: &Saved) -> Option<()> {
     // SAFETY: the area is the calling thread's, and the values are a node's.
     unsafe {
         end_left(area, &thread, rsp);
-        let at = push_quickly(area, &Entered { rsp, values, base, reading: Reading::NONE })?;
+        let at = push_quickly(area, &Entered { rsp, values, base, is_timed: true, reading: Reading::NONE })?;
         gauges::at_entry(&*area, process, Values::at(values), &saved.arguments());
         at.set(area, gauges::at_begin(&*area, active(process)));
     }

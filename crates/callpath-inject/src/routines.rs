@@ -1,5 +1,5 @@
 //! The routines that copies of probed procedures call: they keep all registers but the arithmetic flags, and the general
-//! ones the flags, too.
+//! ones the flags, too; `callpath_ask` sets rax.
 //!
 //! The stack at `callpath_count` and `callpath_enter`, and one word less at `callpath_leave`:
 //!
@@ -16,13 +16,17 @@ use callpath_format::shared::gauge::Gauge;
 use callpath_format::shared::probe::{Activation, Area, Known, Reading, Routines, Slot};
 use core::arch::global_asm;
 use core::mem::{offset_of, size_of};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::activations::{Activations, Entered};
+use crate::activations::{Activations, Entered, SAME_STACK_BYTES};
 use crate::gauges::Values;
 use crate::hit::{Saved, found};
 use crate::undisturbed::Undisturbed;
-use crate::{areas, join, measured, waiting};
+use crate::{areas, join, left, measured, waiting};
+
+/// Where the number of a context lies, from its values that are of probes on, bytes.
+pub static CONTEXT_AT: AtomicU64 = AtomicU64::new(0);
 
 macro_rules! routines {
     ($($line:expr,)*) => {
@@ -31,7 +35,12 @@ macro_rules! routines {
             load_map = sym join::LOAD_MAP,
             counted = sym counted,
             entered = sym entered,
-            left = sym left,
+            left = sym at_exit,
+            noted = sym noted,
+            asked = sym asked,
+            jumps = sym left::jumps,
+            catches = sym left::catches,
+            context_at = sym CONTEXT_AT,
             measured = sym measured::measured,
             begun = sym measured::begun,
             ended = sym measured::ended,
@@ -47,6 +56,8 @@ macro_rules! routines {
             known = const offset_of!(Area, known),
             check = const offset_of!(Area, check),
             top = const offset_of!(Area, top),
+            first = const offset_of!(Area, activations),
+            same_stack = const SAME_STACK_BYTES as i32,
             last = const offset_of!(Area, activations) + (Activation::MOST - 1) * size_of::<Activation>(),
             site = const offset_of!(Known, site),
             rsp_of = const offset_of!(Known, rsp),
@@ -205,11 +216,13 @@ routines!(
     "callpath_slowly {counted}, 0",
     "jmp 7b",
     ".size callpath_count, . - callpath_count",
+    // Notes an activation; with \\timed when it began, too.
+    ".macro callpath_begin_quickly name, to, timed",
     ".p2align 6",
-    ".hidden callpath_enter",
-    ".globl callpath_enter",
-    ".type callpath_enter,@function",
-    "callpath_enter:",
+    ".hidden \\name",
+    ".globl \\name",
+    ".type \\name,@function",
+    "\\name:",
     "callpath_push",
     "callpath_area",
     "callpath_context 1",
@@ -231,29 +244,39 @@ routines!(
     "mov qword ptr [rcx + {a_base}], r8",
     "mov qword ptr [rcx + {a_values}], rax",
     "mov qword ptr [rcx + {a_callees}], 0",
+    ".if \\timed",
     "rdtsc",
     "shl rdx, 32",
     "or rax, rdx",
     "mov qword ptr [rcx + {a_began}], rax",
+    ".else",
+    "mov qword ptr [rcx + {a_began}], 0",
+    ".endif",
     "7:",
     "callpath_pop",
     "lea rsp, [rsp + 8]",
     "ret",
     "8:",
-    "callpath_slowly {entered}, 0",
+    "callpath_slowly \\to, 0",
     "jmp 7b",
-    ".size callpath_enter, . - callpath_enter",
+    ".size \\name, . - \\name",
+    ".endm",
+    "callpath_begin_quickly callpath_enter, {entered}, 1",
+    "callpath_begin_quickly callpath_note, {noted}, 0",
+    // Ends the uppermost activation; with \\timed its time is added.
+    ".macro callpath_end_quickly name, timed",
     ".p2align 6",
-    ".hidden callpath_leave",
-    ".globl callpath_leave",
-    ".type callpath_leave,@function",
-    "callpath_leave:",
+    ".hidden \\name",
+    ".globl \\name",
+    ".type \\name,@function",
+    "\\name:",
     "callpath_push",
     "callpath_area",
     "lea rsi, [rsp + 56]",
     "mov rdi, qword ptr [rdx + {top}]",
     "cmp qword ptr [rdi], rsi",
     "jne 8f",
+    ".if \\timed",
     "mov r8, rdx",
     "rdtsc",
     "shl rdx, 32",
@@ -270,13 +293,60 @@ routines!(
     "test rdx, rdx",
     "jz 7f",
     "add qword ptr [rdx + {ticks}], rax",
+    ".else",
+    "sub rdi, {activation}",
+    "mov qword ptr [rdx + {top}], rdi",
+    ".endif",
     "7:",
     "callpath_pop",
     "ret",
     "8:",
     "callpath_slowly {left}, 0",
     "jmp 7b",
-    ".size callpath_leave, . - callpath_leave",
+    ".size \\name, . - \\name",
+    ".endm",
+    "callpath_end_quickly callpath_leave, 1",
+    "callpath_end_quickly callpath_forget, 0",
+    // What the function is to return lies where rax was pushed; until it is known, the flags do.
+    ".p2align 6",
+    ".hidden callpath_ask",
+    ".globl callpath_ask",
+    ".type callpath_ask,@function",
+    "callpath_ask:",
+    "callpath_push",
+    "lahf",
+    "seto al",
+    "mov qword ptr [rsp + 40], rax",
+    "callpath_area",
+    "mov rdi, qword ptr [rdx + {top}]",
+    "xor esi, esi",
+    "lea rcx, [rdx + {first}]",
+    "cmp rdi, rcx",
+    "je 7f",
+    // The uppermost activation goes on if it is outwards of this place, on the same stack.
+    "lea rcx, [rsp + 56]",
+    "mov rax, qword ptr [rdi]",
+    "sub rax, rcx",
+    "jbe 8f",
+    "cmp rax, {same_stack}",
+    "ja 8f",
+    "mov rdi, qword ptr [rdi + {a_values}]",
+    "test rdi, rdi",
+    "jz 7f",
+    "mov rcx, qword ptr [rip + {context_at}]",
+    "mov rsi, qword ptr [rdi + rcx]",
+    "7:",
+    "mov rax, qword ptr [rsp + 40]",
+    "add al, 127",
+    "sahf",
+    "mov qword ptr [rsp + 40], rsi",
+    "callpath_pop",
+    "ret",
+    "8:",
+    "callpath_slowly {asked}, 0",
+    "mov rsi, rax",
+    "jmp 7b",
+    ".size callpath_ask, . - callpath_ask",
     // A routine that is all \\to's: \\pushed bytes lie above the return address.
     ".macro callpath_general name, to, pushed",
     ".p2align 6",
@@ -300,6 +370,8 @@ routines!(
     "callpath_general callpath_wait, {waits}, 0",
     "callpath_general callpath_wait_for_io, {waits_for_io}, 0",
     "callpath_general callpath_go_on, {goes_on}, 0",
+    "callpath_general callpath_jump, {jumps}, 0",
+    "callpath_general callpath_catch, {catches}, 0",
     ".popsection",
 );
 
@@ -314,6 +386,11 @@ unsafe extern "C" {
     fn callpath_wait();
     fn callpath_wait_for_io();
     fn callpath_go_on();
+    fn callpath_note();
+    fn callpath_forget();
+    fn callpath_ask();
+    fn callpath_jump();
+    fn callpath_catch();
 }
 
 /// Where the routines are.
@@ -330,6 +407,11 @@ pub fn addresses() -> Routines {
         wait: at(callpath_wait),
         wait_for_io: at(callpath_wait_for_io),
         go_on: at(callpath_go_on),
+        note: at(callpath_note),
+        forget: at(callpath_forget),
+        ask: at(callpath_ask),
+        jump: at(callpath_jump),
+        catch: at(callpath_catch),
     }
 }
 
@@ -344,31 +426,52 @@ unsafe extern "C" fn counted(saved: &Saved) {
 
 /// `callpath_enter` of what is not known yet, or where activations were left without an exit.
 unsafe extern "C" fn entered(saved: &Saved) {
+    begin(saved, true);
+}
+
+/// `callpath_note` of the same.
+unsafe extern "C" fn noted(saved: &Saved) {
+    begin(saved, false);
+}
+
+fn begin(saved: &Saved, is_timed: bool) {
     let _undisturbed = Undisturbed::begin();
     let (rsp, reading) = (saved.rsp_at_entry(), Reading::NONE);
     match found(saved) {
         Some((values, base, mut activations)) => {
             // SAFETY: of a node.
             unsafe { Values::at(values) }.add(Gauge::CALLS_COLUMN, 1);
-            activations.enter(Entered { rsp, values, base, reading });
+            activations.enter(Entered { rsp, values, base, reading, is_timed });
         }
         // Its exit belongs to something all the same.
         None => {
             if let Some((_, thread, area)) = areas::own() {
                 // SAFETY: the calling thread's own.
-                unsafe { Activations::of(area, &thread) }.enter(Entered { rsp, values: 0, base: 0, reading });
+                unsafe { Activations::of(area, &thread) }.enter(Entered { rsp, values: 0, base: 0, reading, is_timed });
             }
         }
     }
 }
 
-/// `callpath_leave` of what is not the uppermost activation.
-unsafe extern "C" fn left(saved: &Saved) {
+/// `callpath_leave` and `callpath_forget` of what is not the uppermost activation.
+unsafe extern "C" fn at_exit(saved: &Saved) {
     let _undisturbed = Undisturbed::begin();
     let Some((_, thread, area)) = areas::own() else { return };
     // SAFETY: the calling thread's own.
     if !unsafe { Activations::of(area, &thread) }.leave(saved.rsp_at_exit(), None) {
         let count = &thread.record.unmatched_exits;
         count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+}
+
+/// The number of the context that the thread is in, where the uppermost activation was left or is another stack's. It
+/// only reads: a handler that comes in between does no harm.
+unsafe extern "C" fn asked(saved: &Saved) -> u64 {
+    let Some((_, thread, area)) = areas::known() else { return 0 };
+    // SAFETY: the calling thread's own.
+    match unsafe { Activations::of(area, &thread) }.innermost(saved.rsp_at_exit()) {
+        0 => 0,
+        // SAFETY: a node's values, which have that column.
+        values => unsafe { (values.wrapping_add(CONTEXT_AT.load(Relaxed)) as *const u64).read_volatile() },
     }
 }

@@ -18,8 +18,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::MeasurementError;
 
 /// The two digits of [`MAGIC`].
-pub(crate) const VERSION: &str = "04";
-pub(crate) const MAGIC: &[u8; 8] = b"CPMEAS04";
+pub(crate) const VERSION: &str = "05";
+pub(crate) const MAGIC: &[u8; 8] = b"CPMEAS05";
 pub(crate) const KIND_SESSION: u32 = 1;
 pub(crate) const KIND_PROCESS: u32 = 2;
 pub(crate) const KIND_NAMES: u32 = 3;

@@ -113,7 +113,7 @@ mod tests {
                 .chain(Metric::histogram("latency", "ns", 3))
                 .chain(callpath_schema::derived_metrics(&[Metric::counted("cycles"), Metric::counted("instructions")]))
                 .collect(),
-            ended: Some(SessionEnd { status: 137, user_ns: 1, kernel_ns: 2 }),
+            ended: Some(SessionEnd { status: 137, user_ns: 1, kernel_ns: 2, ..SessionEnd::default() }),
             notes: vec!["a note".into()],
             ..SessionFile::default()
         }

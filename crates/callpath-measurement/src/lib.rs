@@ -14,6 +14,7 @@ mod fuzzing;
 mod job_file;
 mod log;
 mod names_file;
+mod numbered;
 mod pack_file;
 mod path_file;
 mod plain;
@@ -38,6 +39,7 @@ pub use fuzzing::fuzz_measurement;
 pub use job_file::{Job, MOST_RANKS, Rank, decode_job, encode_job};
 pub use log::ProcessLog;
 pub use names_file::{NamedCode, NamesFile, encode_names, nameless, nameless_mapping};
+pub use numbered::{NoContext, is_number};
 pub use pack_file::PackFile;
 pub use path_file::{
     CountedPath, CountedProcedure, MeasuredPaths, PathCounts, RefusedProcedure, has_paths, paths_file_name,
@@ -84,15 +86,29 @@ pub struct SessionFile {
     pub probes: Option<ProbeAccount>,
 }
 
-/// How the program ended.
+/// How the program ended, or that it goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SessionEnd {
+    /// What is known of that; of another than [`EndKind::Known`] all else is 0.
+    pub kind: EndKind,
     /// As in a shell: the exit status, or 128 + signal.
     pub status: i32,
     /// CPU time of the program and of the children that it waited for, from the kernel, nanoseconds.
     pub user_ns: u64,
     /// The same in the kernel.
     pub kernel_ns: u64,
+}
+
+/// What is known of a program's end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EndKind {
+    /// How it ended.
+    #[default]
+    Known,
+    /// That it ended: it was no child of the recorder's.
+    Unknown,
+    /// It goes on: only its measurement is over.
+    GoesOn,
 }
 
 /// One process: a program image from its start (or fork) to its end (or exec).

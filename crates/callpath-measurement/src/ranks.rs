@@ -13,7 +13,7 @@ use std::path::Path;
 use super::directory::{Measurement, read_file};
 use crate::error::MeasurementError;
 use crate::job_file::{Job, MOST_RANKS, decode_job};
-use crate::{SessionEnd, SessionFile};
+use crate::{EndKind, SessionEnd, SessionFile};
 
 /// The name of a job's file, in the measurement and in each rank's directory.
 pub const JOB_FILE: &str = "job";
@@ -163,6 +163,7 @@ fn session_of_all(ranks: &[RankSession]) -> Option<SessionFile> {
     all.duration_ns = sessions().map(end).max().unwrap_or(0).saturating_sub(all.started_unix_ns);
     let ends: Option<Vec<SessionEnd>> = sessions().map(|session| session.ended).collect();
     all.ended = ends.map(|ends| SessionEnd {
+        kind: ends.iter().map(|end| end.kind).find(|kind| *kind != EndKind::Known).unwrap_or_default(),
         status: ends.iter().map(|end| end.status).find(|status| *status != 0).unwrap_or(0),
         user_ns: ends.iter().fold(0, |sum: u64, end| sum.saturating_add(end.user_ns)),
         kernel_ns: ends.iter().fold(0, |sum: u64, end| sum.saturating_add(end.kernel_ns)),
@@ -205,7 +206,7 @@ mod tests {
             metrics: vec![Metric::of(MetricId::CPU_TIME)],
             started_unix_ns: 1000 + u64::from(rank),
             duration_ns: 50,
-            ended: status.map(|status| SessionEnd { status, user_ns: 10, kernel_ns: 1 }),
+            ended: status.map(|status| SessionEnd { status, user_ns: 10, kernel_ns: 1, ..SessionEnd::default() }),
             processes: 2,
             notes: vec!["of all".into(), format!("of {rank}")],
             ..SessionFile::default()
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!(processes, [(Some(0), 0), (Some(0), 1), (Some(1), 2), (Some(1), 3), (Some(3), 4), (Some(3), 5)]);
         let session = &read.session;
         assert_eq!((session.started_unix_ns, session.duration_ns, session.processes), (1000, 53, 6));
-        assert_eq!(session.ended, Some(SessionEnd { status: 9, user_ns: 30, kernel_ns: 3 }));
+        assert_eq!(session.ended, Some(SessionEnd { status: 9, user_ns: 30, kernel_ns: 3, ..SessionEnd::default() }));
         assert_eq!(session.notes, ["of all", "of 0", "of 1", "of 3"]);
         assert_eq!(read.session_of(&read.processes[4]).started_unix_ns, 1003);
         // Each is a measurement of its own.

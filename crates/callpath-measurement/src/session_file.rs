@@ -6,7 +6,7 @@ use callpath_schema::{Metric, ProbeAccount};
 
 use crate::bytes::{KIND_SESSION, Reader, finished, started};
 use crate::error::MeasurementError;
-use crate::{SessionEnd, SessionFile};
+use crate::{EndKind, SessionEnd, SessionFile};
 
 /// No measurement has more metrics.
 pub(crate) const MOST_METRICS: usize = 4096;
@@ -21,8 +21,12 @@ pub fn encode_session(session: &SessionFile) -> Vec<u8> {
     w.string(&session.recorder);
     w.number(session.started_unix_ns);
     w.number(session.duration_ns);
-    w.number(u64::from(session.ended.is_some()));
-    if let Some(end) = session.ended {
+    w.number(session.ended.map_or(0, |end| match end.kind {
+        EndKind::Known => 1,
+        EndKind::Unknown => 2,
+        EndKind::GoesOn => 3,
+    }));
+    if let Some(end) = session.ended.filter(|end| end.kind == EndKind::Known) {
         w.number(end.status as u64 & 0xffff);
         w.number(end.user_ns);
         w.number(end.kernel_ns);
@@ -56,10 +60,16 @@ pub(crate) fn decode_session(bytes: &[u8], path: &Path) -> Result<SessionFile, M
         duration_ns: r.number()?,
         ..SessionFile::default()
     };
-    if r.number()? != 0 {
-        session.ended =
-            Some(SessionEnd { status: r.number()? as u16 as i32, user_ns: r.number()?, kernel_ns: r.number()? });
-    }
+    session.ended = match r.number()? {
+        0 => None,
+        1 => {
+            let status = r.number()? as u16 as i32;
+            Some(SessionEnd { kind: EndKind::Known, status, user_ns: r.number()?, kernel_ns: r.number()? })
+        }
+        2 => Some(SessionEnd { kind: EndKind::Unknown, ..SessionEnd::default() }),
+        3 => Some(SessionEnd { kind: EndKind::GoesOn, ..SessionEnd::default() }),
+        _ => return Err(r.error("end")),
+    };
     for _ in 0..r.count(8)? {
         session.metrics.push(r.read(Metric::read)?);
     }
@@ -76,4 +86,22 @@ pub(crate) fn decode_session(bytes: &[u8], path: &Path) -> Result<SessionFile, M
     }
     r.finish()?;
     Ok(session)
+}
+
+#[cfg(test)]
+mod tests {
+    use callpath_schema::MetricId;
+
+    use super::*;
+
+    #[test]
+    fn each_way_to_end_is_read_as_it_was_written() {
+        let known = SessionEnd { kind: EndKind::Known, status: 137, user_ns: 5, kernel_ns: 6 };
+        let others = [EndKind::Unknown, EndKind::GoesOn].map(|kind| SessionEnd { kind, ..SessionEnd::default() });
+        for ended in [None, Some(known), Some(others[0]), Some(others[1])] {
+            let metrics = vec![Metric::of(MetricId::CALLS)];
+            let session = SessionFile { ended, metrics, processes: 3, ..SessionFile::default() };
+            assert_eq!(decode_session(&encode_session(&session), Path::new("F")).unwrap(), session);
+        }
+    }
 }

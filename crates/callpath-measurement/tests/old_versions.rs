@@ -1,7 +1,7 @@
 //! Measurements of earlier versions of the format are refused with a sentence that names the version; files
 //! that later versions no longer write are ignored.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use callpath_measurement::{
     Measurement, ProcessFile, SessionEnd, SessionFile, decode_process, encode_process, encode_session,
@@ -9,17 +9,18 @@ use callpath_measurement::{
 };
 use callpath_schema::{Metric, MetricId};
 
-fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/version-03")
-}
-
 #[test]
-fn version_03_is_named() {
-    let session = Measurement::read(&directory()).unwrap_err().to_string();
-    assert!(session.contains("another version of the format (03 at byte 6, not 04)"), "{session}");
-    let path = directory().join("process-0-100");
-    let process = decode_process(&std::fs::read(&path).unwrap(), &path).unwrap_err().to_string();
-    assert!(process.ends_with("use the callpath that recorded it") && process.contains("(03 at byte 6"), "{process}");
+fn earlier_versions_are_named() {
+    for version in ["03", "04"] {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/version-{version}"));
+        let session = Measurement::read(&directory).unwrap_err().to_string();
+        let words = format!("another version of the format ({version} at byte 6, not 05)");
+        assert!(session.contains(&words), "{session}");
+        let path = directory.join("process-0-100");
+        let process = decode_process(&std::fs::read(&path).unwrap(), &path).unwrap_err().to_string();
+        assert!(process.ends_with("use the callpath that recorded it"), "{process}");
+        assert!(process.contains(&format!("({version} at byte 6")), "{process}");
+    }
 }
 
 /// A file of `record --trace` (CPTRAC01), which earlier builds put beside the process's own.

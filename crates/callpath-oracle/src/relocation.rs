@@ -231,8 +231,8 @@ impl Relocation {
             let can_enlarge = || calls.is_some_and(|calls| calls.can_enlarge(flow, graph));
             let is_enlarged = options.enlarge && can_enlarge();
             if is_enlarged {
-                plan.enlarge();
-                plan.insert(Place::Entry, Operation::Set(Cell::OfFrame(0), -1));
+                plan.give_words(true);
+                plan.insert(Place::Entry, Operation::Set(Cell::OfActivation(0), -1));
             }
             let mut count = |plan: &mut Plan, at: Place| {
                 let cell = place + room + (counted.len() as u64 + 1) * COUNTER_BYTES;
@@ -244,7 +244,7 @@ impl Relocation {
             let starts = graph.blocks.iter().map(|block| Place::Before(block.code.start));
             for at in starts.clone() {
                 if is_enlarged {
-                    plan.insert(at, Operation::Add(Cell::OfFrame(8), 1));
+                    plan.insert(at, Operation::Add(Cell::OfActivation(8), 1));
                 }
                 if options.overwrite {
                     plan.insert(at, Operation::OverwriteDead);

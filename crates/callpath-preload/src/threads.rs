@@ -4,11 +4,9 @@
 //! start routine with the stack as it found it. A thread-specific value's destructor marks the end. It runs for
 //! a return, `pthread_exit` and cancellation alike.
 
-use callpath_collect::clock::monotonic_ns;
-use callpath_collect::syscall::{futex_wait, gettid};
-use callpath_collect::{Interrupted, Process, Thread, Trigger, refused, take};
-use callpath_format::shared::refused::Calls;
-use callpath_format::shared::{ArenaRef, Session, ThreadRecord};
+use callpath_collect::syscall::gettid;
+use callpath_collect::{Interrupted, Process, Thread, Trigger, await_chunks, take};
+use callpath_format::shared::{ArenaRef, ThreadRecord};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -17,6 +15,10 @@ use crate::hook::real;
 use crate::libc::{StartRoutine, has_thread_sanitizer};
 use crate::tls::{self, Word};
 use crate::{lanes, masks, names, part, sentinel, timer};
+
+/// How long a thread that makes another one waits for memory, as long as a busy machine may keep the recorder from
+/// running.
+const PATIENCE_NS: u64 = 100_000_000;
 
 /// The thread-specific key + 1; 0: there is none, and threads end unnoticed until the recorder looks.
 static KEY: AtomicU32 = AtomicU32::new(0);
@@ -109,7 +111,8 @@ extern "C" fn creator(routine: u64, argument: u64) -> Creator {
 /// A record for a thread that begins in `begin` and continues in the program's start routine.
 fn prepared(start: [u64; 2]) -> Option<usize> {
     let process = part::own_process()?;
-    await_chunks(process);
+    // Its tree takes them in the handler, which cannot wait.
+    await_chunks(process, PATIENCE_NS);
     let record = Thread::create(process, 0, [0; 2], start)?.record;
     if let Some(creator) = process.arena.get(ArenaRef(tls::get(Word::Record) as u32)) {
         names::inherit(record, creator);
@@ -151,34 +154,6 @@ unsafe extern "C" fn create(
         unsafe { &*(record as *const ThreadRecord) }.state.store(ThreadRecord::EXITED, Release);
     }
     result
-}
-
-/// Waits until the recorder has added chunks, if few are left. A thread's
-/// tree takes them in the handler, which cannot wait.
-fn await_chunks(process: &Process<'_>) {
-    const ENOUGH: u32 = 16;
-    /// As long as a busy machine may keep the recorder from running.
-    const PATIENCE_NS: u64 = 100_000_000;
-    let session = process.session;
-    let is_waiting = || {
-        session.free_chunks() < ENOUGH
-            && session.low_water.load(Relaxed) > ENOUGH
-            && session.recorder.load(Relaxed) == Session::SERVING
-            && !refused::has(Calls::FUTEX)
-    };
-    if !is_waiting() {
-        return;
-    }
-    let begin = monotonic_ns();
-    process.ring();
-    loop {
-        let given = session.given.load(Relaxed);
-        let waited = monotonic_ns().saturating_sub(begin);
-        if !is_waiting() || waited >= PATIENCE_NS {
-            return;
-        }
-        futex_wait(&session.given, given, PATIENCE_NS - waited);
-    }
 }
 
 /// The kernel's clock starts a new period with each thread that is made, so a thread that creates others faster than

@@ -97,7 +97,10 @@ impl Limits {
                 Settings::WALL_TIME => (self.thread_ns.saturating_mul(numbers.threads), Impossible::WallTime),
                 Settings::PROBED_CPU => (self.processors_ns, Impossible::CpuTime),
                 // Any number, and what does not add up.
-                Settings::PROBED_EXPRESSION | Settings::PROBED_SHORTEST | Settings::PROBED_LONGEST => return None,
+                Settings::PROBED_EXPRESSION
+                | Settings::PROBED_SHORTEST
+                | Settings::PROBED_LONGEST
+                | Settings::PROBED_CONTEXT => return None,
                 _ => (self.processors_ns.saturating_mul(EVENTS_PER_NS), Impossible::Events),
             };
             (*sum > most).then_some(what)

@@ -13,10 +13,10 @@ use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::{PROCESS_SLOTS, Session, SlotState, Source};
 use callpath_measurement::{
-    Measurement, MeasurementError, SessionEnd, SessionFile, Together, encode_session, write_file,
+    EndKind, Measurement, MeasurementError, SessionEnd, SessionFile, Together, encode_session, write_file,
 };
 use callpath_schema::ProbeAccount;
-use callpath_target::{Ended, Launch, Pid, find_program, raise_own_limits, survive_long_files};
+use callpath_target::{Certainty, Ended, Launch, Pid, find_program, raise_own_limits, survive_long_files};
 
 use crate::asks::{self, Allowance};
 use crate::error::RecordError;
@@ -284,6 +284,11 @@ impl<'o> Recorder<'o> {
             self.serve();
         }
         self.session.ended = Some(SessionEnd {
+            kind: match ended.certainty {
+                Certainty::Known => EndKind::Known,
+                Certainty::Unknown => EndKind::Unknown,
+                Certainty::GoesOn => EndKind::GoesOn,
+            },
             status: ended.status,
             user_ns: ended.user.as_nanos() as u64,
             kernel_ns: ended.kernel.as_nanos() as u64,

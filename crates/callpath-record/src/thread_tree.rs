@@ -252,13 +252,14 @@ impl Units<'_> {
         }
     }
 
-    /// Combines those of a node's values with the tree's that do not add up, where they have changed: they are ticks.
-    /// Nothing of them is left to add.
+    /// Combines those of a node's values with the tree's that do not add up, where they have changed: ticks, or a
+    /// context's number. Nothing of them is left to add.
     fn put_marks(&self, tree: &mut PathTree, node: u32, (now, changed): (&[u64], &mut [u64])) {
         for (column, ((now, changed), metric)) in now.iter().zip(changed).zip(self.metrics).enumerate() {
             let rule = rule_of(metric.meter);
             if !rule.adds_up() && std::mem::take(changed) != 0 {
-                tree.put(node, column, (self.tick.ns(*now).max(1), rule));
+                let value = if metric.meter == Settings::PROBED_CONTEXT { *now } else { self.tick.ns(*now).max(1) };
+                tree.put(node, column, (value, rule));
             }
         }
     }

@@ -48,6 +48,8 @@ impl MetricId {
     pub const WAITED: MetricId = MetricId(18);
     /// The same for input and output.
     pub const WAITED_FOR_IO: MetricId = MetricId(19);
+    /// No cost: the number of a context, by which the measured program asks for it.
+    pub const CONTEXT: MetricId = MetricId(20);
 }
 
 struct Row {
@@ -81,7 +83,7 @@ const fn probed(id: MetricId, name: &'static str, unit: &'static str) -> Row {
     Row { is_of_procedure: true, ..row(id, name, unit, MetricSource::Probes) }
 }
 
-const ROWS: [Row; 19] = [
+const ROWS: [Row; 20] = [
     row(MetricId::CPU_TIME, "cpu-time", "ns", MetricSource::Clock),
     row(MetricId::WALL_TIME, "wall-time", "ns", MetricSource::Clock),
     row(MetricId::COUNTED, "", "count", MetricSource::Kernel),
@@ -108,6 +110,7 @@ const ROWS: [Row; 19] = [
     probed(MetricId::UNREADABLE, "", "count"),
     probed(MetricId::WAITED, "wait-time", "ns"),
     probed(MetricId::WAITED_FOR_IO, "io-time", "ns"),
+    Row { kind: || MetricKind::Max, ..probed(MetricId::CONTEXT, "context", "count") },
 ];
 
 impl Metric {

@@ -161,7 +161,7 @@ impl<'m, 'a> Procedures<'m, 'a> {
         &self,
         at: LinkAddr,
         these: impl Iterator<Item = Result<Procedure<'m>, Refused>>,
-        mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Result<Plan, Refusal>,
+        mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Option<Refusal>) -> Result<Plan, Refusal>,
     ) -> Copies {
         let liveness = Liveness::new(self.flow, self.graphs, Convention::SystemV);
         let rewriter = Rewriter::new(self.flow, self.graphs, &liveness).with_fixed(self.fixed());
@@ -169,8 +169,12 @@ impl<'m, 'a> Procedures<'m, 'a> {
         for procedure in these {
             match procedure {
                 Ok(procedure) => {
-                    let plan = plan(self.flow, procedure.graph);
-                    copies.add(&procedure, |at| rewriter.copy(procedure.number, at, &plan?));
+                    let (number, graph) = (procedure.number, procedure.graph);
+                    let first = plan(self.flow, graph, None);
+                    copies.add(&procedure, |at| {
+                        let copy = rewriter.copy(number, at, &first?);
+                        copy.or_else(|refusal| rewriter.copy(number, at, &plan(self.flow, graph, Some(refusal))?))
+                    });
                 }
                 Err(refused) => copies.refused.push(refused),
             }
@@ -218,21 +222,25 @@ pub fn copy_planned(
     module: &Module,
     at: LinkAddr,
     is_chosen: impl Fn(LinkAddr) -> bool,
-    plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Result<Plan, Refusal>,
+    mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Result<Plan, Refusal>,
 ) -> Copies {
     Procedures::with(module, |procedures| {
         let chosen = procedures.all().filter(|procedure| is_chosen(procedure.graph.entry));
-        procedures.copies(at, chosen.map(Ok), plan)
+        let once = |flow: &ModuleFlow<'_>, graph: &ProcedureGraph, refused: Option<Refusal>| {
+            refused.map_or_else(|| plan(flow, graph), Err)
+        };
+        procedures.copies(at, chosen.map(Ok), once)
     })
 }
 
 /// As [`copy_all`], of the procedures that begin at `chosen` addresses. An address inside of a procedure, or of its
-/// cold part, is refused with the procedure's first instruction.
+/// cold part, is refused with the procedure's first instruction. `plan` is asked again of what was refused with the first
+/// one, and may have another.
 pub fn copy_chosen(
     module: &Module,
     at: LinkAddr,
     chosen: &[LinkAddr],
-    mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
+    mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Option<Refusal>) -> Option<Plan>,
 ) -> Copies {
     let mut chosen = chosen.to_vec();
     chosen.sort_unstable();
@@ -242,7 +250,11 @@ pub fn copy_chosen(
             let refused = |refusal| Refused { entry: *entry, len_bytes: 0, refusal };
             procedures.at(*entry).map_err(refused)
         };
-        procedures.copies(at, chosen.iter().map(refused), |flow, graph| Ok(plan(flow, graph)))
+        let asked = |flow: &ModuleFlow<'_>, graph: &ProcedureGraph, refused: Option<Refusal>| {
+            let nothing = refused.unwrap_or(Refusal { at: graph.entry, reason: Reason::NoCode });
+            plan(flow, graph, refused).ok_or(nothing)
+        };
+        procedures.copies(at, chosen.iter().map(refused), asked)
     })
 }
 

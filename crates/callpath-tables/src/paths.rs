@@ -6,6 +6,8 @@ pub use callpath_x86::paths::Category;
 use callpath_x86::paths::{Numbering, Path, PathOperation, Placement, Site, Ways, weights};
 use callpath_x86::rewrite::{Cell, Operation, Place, Plan, Reason, Refusal};
 
+use rustc_hash::FxHashSet;
+
 use crate::calls_in_copies::CallsInCopies;
 use crate::copies::{Copies, copy_planned};
 use crate::module::Module;
@@ -99,9 +101,6 @@ pub fn counted(
         at,
         |entry| Some(entry) != told && is_chosen(entry),
         |flow, graph| {
-            if !calls.can_enlarge(flow, graph) {
-                return Err(Refusal { at: graph.entry, reason: Reason::RunsAtHome });
-            }
             let ways = Ways::new(flow, graph);
             let weights = weights(graph, &ways);
             let numbering = Numbering::with_limit(&ways, &weights, MOST_PATHS);
@@ -109,7 +108,7 @@ pub fn counted(
             let words = u32::try_from(numbering.paths()).map_err(|_| too_many)?;
             let mut plan = Plan::new(None);
             plan.let_copy_call(counting.bias);
-            plan.enlarge();
+            plan.give_words(calls.can_enlarge(flow, graph));
             calls.plan(flow, graph, &mut plan);
             let first = i64::from(next_word);
             for (site, operation) in numbering.place(&ways, &weights, Placement::Tree) {
@@ -122,7 +121,8 @@ pub fn counted(
         },
     );
     copies.link();
-    procedures.retain(|procedure| copies.made.iter().any(|made| made.copy.entry == procedure.entry));
+    let made: FxHashSet<LinkAddr> = copies.made.iter().map(|made| made.copy.entry).collect();
+    procedures.retain(|procedure| made.contains(&procedure.entry));
     let frames_at = LinkAddr(copies.end.0.next_multiple_of(size_of::<u64>() as u64));
     let frames = calls.frames(&copies, frames_at)?;
     let mut changes = vec![];
@@ -154,7 +154,7 @@ fn place(site: Site) -> Place {
 /// What is inserted for an operation on the path register, which is a word of the activation's frame. `first`: the word that
 /// counts path number 0. `None`: a number is too large.
 fn inserted(operation: PathOperation, first: i64, lane_word: i32) -> Option<Operation> {
-    let register = Cell::OfFrame(0);
+    let register = Cell::OfActivation(0);
     let lane = Cell::OfThread(lane_word);
     let number = |constant: i64| i32::try_from(constant).ok();
     Some(match operation {

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
-use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
-use callpath_x86::rewrite::{ExitKind, Operation, Place, Plan, Refusal, THUNK_LEN_BYTES, exits, thunk};
+use callpath_x86::graph::ModuleFlow;
+use callpath_x86::rewrite::{ExitKind, Operation, Place, Plan, Reason, Refusal, THUNK_LEN_BYTES, exits, thunk};
 
 use crate::copies::{Copies, Made, behind, copy_chosen};
 use crate::module::Module;
@@ -17,45 +17,63 @@ pub struct Probe<'w> {
     pub bias: u64,
     /// The routines of procedures that are probed.
     pub called: Called,
-    /// Those of functions that wait.
-    pub waits: Waits<'w>,
+    /// Those of functions with hidden probes.
+    pub hidden: Hidden<'w>,
 }
 
-/// Hidden probes, of functions that wait: a function may have such a probe and another one.
+/// Hidden probes: a function may have such a probe and another one.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Waits<'w> {
+pub struct Hidden<'w> {
     /// Called at the entry of one that waits for others.
     pub for_others: u64,
     /// Called at the entry of one that waits for input or output.
     pub for_io: u64,
-    /// Called where they are left.
+    /// Called where these are left.
     pub go_on: u64,
+    /// Called where the function returns by which the program asks for its context: gives that its result.
+    pub ask: u64,
+    /// Called at the entry of one that jumps out of procedures.
+    pub jump: u64,
+    /// Called at the entry of one by which an exception is caught.
+    pub catch: u64,
     /// The functions, by ascending entry.
-    pub functions: &'w [WaitingFunction],
+    pub functions: &'w [HiddenProbe],
 }
 
-/// A function that waits.
+/// A function with a hidden probe.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct WaitingFunction {
+pub struct HiddenProbe {
     /// Its first instruction.
     pub entry: LinkAddr,
-    /// What for.
-    pub wait: Wait,
+    /// What it does.
+    pub purpose: Purpose,
 }
 
-/// What a function waits for.
+/// What a function with a hidden probe does.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Wait {
-    /// Other threads and processes, signals, some time.
-    ForOthers,
-    /// Input or output.
-    ForIo,
+pub enum Purpose {
+    /// It waits for other threads and processes, signals, some time.
+    WaitsForOthers,
+    /// It waits for input or output.
+    WaitsForIo,
+    /// The program asks for the context by it.
+    Asks,
+    /// It jumps out of procedures: `longjmp`.
+    Jumps,
+    /// Its caller catches an exception by it.
+    Catches,
 }
 
-impl Waits<'_> {
-    fn of(&self, entry: LinkAddr) -> Option<Wait> {
+impl Purpose {
+    /// All of them.
+    pub const ALL: [Purpose; 5] =
+        [Purpose::WaitsForOthers, Purpose::WaitsForIo, Purpose::Asks, Purpose::Jumps, Purpose::Catches];
+}
+
+impl Hidden<'_> {
+    fn of(&self, entry: LinkAddr) -> Option<Purpose> {
         let at = self.functions.binary_search_by_key(&entry, |function| function.entry).ok()?;
-        self.functions.get(at).map(|function| function.wait)
+        self.functions.get(at).map(|function| function.purpose)
     }
 }
 
@@ -68,10 +86,28 @@ pub struct Called {
     pub at_exit: Option<AtExit>,
     /// These routines preserve all flags.
     pub keep_flags: bool,
+    /// Routines that do, for procedures of which others would destroy flags that are read.
+    pub keeping_flags: Option<KeepingFlags>,
+}
+
+impl Called {
+    /// A routine that is called at entries alone.
+    pub fn at_entries(at_entry: u64, keep_flags: bool) -> Called {
+        Called { at_entry, at_exit: None, keep_flags, keeping_flags: None }
+    }
+}
+
+/// Routines that preserve all flags.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct KeepingFlags {
+    /// At entries.
+    pub at_entry: u64,
+    /// At exits.
+    pub at_exit: AtExit,
 }
 
 /// What is called where procedures are left.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AtExit {
     /// Before a return.
     pub at_return: u64,
@@ -122,24 +158,32 @@ pub fn room(code_bytes: u64, procedures: u64) -> u64 {
     code_bytes.saturating_mul(8).saturating_add(procedures.saturating_mul(PER_PROCEDURE)).saturating_add(1 << 16)
 }
 
-/// Probes the procedures that begin at `chosen`, ascending, and those that wait, with new memory at `at`. Calls lead to the originals' entries,
+/// Probes the procedures that begin at `chosen`, ascending, and those with hidden probes, with new memory at `at`. Calls lead to the originals' entries,
 /// so that each procedure's probe can be taken out alone.
 ///
 /// ```text
 /// at        the addresses of the routines: at entries, at returns, at jumps to others; of functions that wait for others,
-///           for input and output, and where they are left
-/// + 48      the thunks of all of them but the first
-/// + 168 ... for each procedure the thunk that its entry calls; it pushes the entry's run-time address
+///           for input and output, and where they are left; where the program asks for its context, jumps out of procedures,
+///           and catches exceptions; at entries, at returns and at jumps where flags are to be preserved
+/// + 96      the thunks of all of them but the first
+/// ...       for each procedure the thunk that its entry calls; it pushes the entry's run-time address
 /// then      the copies
 /// ```
 pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe<'_>) -> ProbedModule {
-    let Probe { bias, called, waits } = *probe;
-    let AtExit { at_return, at_jump } = called.at_exit.unwrap_or(AtExit { at_return: 0, at_jump: 0 });
-    let words = [called.at_entry, at_return, at_jump, waits.for_others, waits.for_io, waits.go_on];
+    let Probe { bias, called, hidden } = *probe;
+    let AtExit { at_return, at_jump } = called.at_exit.unwrap_or_default();
+    let keeping = called.keeping_flags.unwrap_or_default();
+    let KeepingFlags { at_entry: enter_keeping, at_exit: exit_keeping } = keeping;
+    let Hidden { for_others, for_io, go_on, ask, jump, catch, .. } = hidden;
+    let last = [enter_keeping, exit_keeping.at_return, exit_keeping.at_jump];
+    let words =
+        [called.at_entry, at_return, at_jump, for_others, for_io, go_on, ask, jump, catch, last[0], last[1], last[2]];
+    const ENTER_KEEPING: u64 = 9;
     let word = |number: u64| LinkAddr(at.0 + 8 * number);
     // Of each word but the first.
     let thunk_of = |number: u64| LinkAddr(at.0 + 8 * words.len() as u64 + THUNK_LEN_BYTES * (number - 1));
-    let [leave, leave_by_jump, wait, wait_for_io, go_on] = [1, 2, 3, 4, 5].map(thunk_of);
+    let [leave, leave_by_jump, wait, wait_for_io, go_on, ask, jump, catch] = [1, 2, 3, 4, 5, 6, 7, 8].map(thunk_of);
+    let [leave_keeping, leave_by_jump_keeping] = [ENTER_KEEPING + 1, ENTER_KEEPING + 2].map(thunk_of);
     let thunks = thunk_of(words.len() as u64);
     let enter_of = |number: usize| LinkAddr(thunks.0 + THUNK_LEN_BYTES * number as u64);
     let mut changes = vec![Change { at, old: None, new: words.into_iter().flat_map(u64::to_le_bytes).collect() }];
@@ -149,37 +193,57 @@ pub fn probed(module: &Module, at: LinkAddr, chosen: &[LinkAddr], probe: &Probe<
     for number in 1..words.len() as u64 {
         put(thunk_of(number), thunk(thunk_of(number), None, word(number)));
     }
-    for (number, entry) in chosen.iter().enumerate() {
-        let run = entry.0.wrapping_add(bias);
-        put(enter_of(number), thunk(enter_of(number), Some(run), word(0)));
-    }
     let copies_at = LinkAddr(enter_of(chosen.len()).0.next_multiple_of(16));
     let mut homes: Vec<Range<LinkAddr>> = Vec::new();
-    let call = if called.keep_flags { Operation::CallKeepingFlags } else { Operation::Call };
+    // Of those that are called by routines that keep flags, the numbers.
+    let mut keeping_flags: Vec<usize> = Vec::new();
     let mut all: Vec<LinkAddr> = chosen.to_vec();
-    all.extend(waits.functions.iter().map(|function| function.entry));
-    let copies = copy_chosen(module, copies_at, &all, |flow: &ModuleFlow<'_>, graph: &ProcedureGraph| {
+    all.extend(hidden.functions.iter().map(|function| function.entry));
+    let copies = copy_chosen(module, copies_at, &all, |flow: &ModuleFlow<'_>, graph, refused| {
+        if refused.is_some_and(|refused| refused.reason != Reason::NoFreeRegister || called.keeping_flags.is_none()) {
+            return None;
+        }
+        let keeps_flags = called.keep_flags || refused.is_some();
+        let call = if keeps_flags { Operation::CallKeepingFlags } else { Operation::Call };
+        let exits_of = if refused.is_some() { [leave_keeping, leave_by_jump_keeping] } else { [leave, leave_by_jump] };
         let mut plan = Plan::new(None);
         plan.let_copy_call(bias);
-        let (number, waits) = (chosen.binary_search(&graph.entry), waits.of(graph.entry));
-        let found = if waits.is_some() || called.at_exit.is_some() { exits(flow, graph).found } else { Vec::new() };
+        let (number, purpose) = (chosen.binary_search(&graph.entry), hidden.of(graph.entry));
+        let found = if purpose.is_some() || called.at_exit.is_some() { exits(flow, graph).found } else { Vec::new() };
         if let Ok(number) = number {
-            homes.extend(graph.blocks.iter().map(|block| block.code.clone()));
+            match refused {
+                None => homes.extend(graph.blocks.iter().map(|block| block.code.clone())),
+                Some(_) => keeping_flags.push(number),
+            }
             plan.insert(Place::Entry, call(enter_of(number)));
         }
-        if let Some(waits) = waits {
-            let begin = if waits == Wait::ForIo { wait_for_io } else { wait };
+        let (at_entry, at_exit) = match purpose {
+            Some(Purpose::WaitsForOthers) => (Some(wait), Some(go_on)),
+            Some(Purpose::WaitsForIo) => (Some(wait_for_io), Some(go_on)),
+            Some(Purpose::Asks) => (None, Some(ask)),
+            Some(Purpose::Jumps) => (Some(jump), None),
+            Some(Purpose::Catches) => (Some(catch), None),
+            None => (None, None),
+        };
+        if let Some(begin) = at_entry {
             plan.insert(Place::Entry, Operation::CallKeepingFlags(begin));
-            found.iter().for_each(|exit| plan.insert(exit.place, Operation::CallKeepingFlags(go_on)));
+        }
+        if let Some(end) = at_exit {
+            found.iter().for_each(|exit| plan.insert(exit.place, Operation::CallKeepingFlags(end)));
         }
         if number.is_ok() && called.at_exit.is_some() {
             for exit in found {
-                let thunk = if exit.kind == ExitKind::Return { leave } else { leave_by_jump };
-                plan.insert(exit.place, call(thunk));
+                let [at_return, at_jump] = exits_of;
+                plan.insert(exit.place, call(if exit.kind == ExitKind::Return { at_return } else { at_jump }));
             }
         }
-        plan
+        Some(plan)
     });
+    for (number, entry) in chosen.iter().enumerate() {
+        let run = entry.0.wrapping_add(bias);
+        let enter = if keeping_flags.contains(&number) { ENTER_KEEPING } else { 0 };
+        put(enter_of(number), thunk(enter_of(number), Some(run), word(enter)));
+    }
     let function = |made: &Made| {
         let copy = Change { at: made.copy.at, old: None, new: made.copy.code.clone() };
         let patches = made.copy.patches.iter();
@@ -210,7 +274,7 @@ pub enum Prospect {
 /// with new memory right behind the module. In a process it may lie farther away. Of what is called, the addresses do not
 /// matter: where jumps are needed and where there is room for them is the same.
 pub fn prospects(module: &Module, chosen: &[LinkAddr], called: Called) -> Vec<Prospect> {
-    let planned = probed(module, behind(module.image()), chosen, &Probe { bias: 0, called, waits: Waits::default() });
+    let planned = probed(module, behind(module.image()), chosen, &Probe { bias: 0, called, hidden: Hidden::default() });
     chosen.iter().map(|entry| planned.prospect(*entry)).collect()
 }
 

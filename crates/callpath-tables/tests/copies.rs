@@ -81,7 +81,7 @@ fn chosen_procedures_are_those_of_all() {
     let stub = callpath_image::plt::sections(module.image())[0].code.start;
     let nothing = LinkAddr(0x10);
     let chosen = [plain, main, plain, hot, cold, inside, stub, nothing];
-    let copies = copy_chosen(&module, AT, &chosen, |_, _| plan());
+    let copies = copy_chosen(&module, AT, &chosen, |_, _, refused| refused.is_none().then(plan));
     let mut entries = [plain, main, hot];
     entries.sort_unstable();
     assert!(copies.made.iter().map(|made| made.copy.entry).eq(entries));
@@ -97,6 +97,6 @@ fn chosen_procedures_are_those_of_all() {
     // At the same address the copy is the same.
     let all = copy_all(&module, AT, |_, _| plan());
     let in_all = all.made.iter().find(|made| made.copy.entry == main).unwrap();
-    let alone = copy_chosen(&module, in_all.copy.at, &[main], |_, _| plan());
+    let alone = copy_chosen(&module, in_all.copy.at, &[main], |_, _, refused| refused.is_none().then(plan));
     assert_eq!(alone.made[0].copy, in_all.copy);
 }

@@ -53,9 +53,23 @@ pub struct Launched {
     pid: Pid,
 }
 
+/// What is known of a program's end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Certainty {
+    /// How it ended.
+    #[default]
+    Known,
+    /// That it ended: only its parent is told how.
+    Unknown,
+    /// It goes on.
+    GoesOn,
+}
+
 /// How a program ended, and what it and its children that it waited for had used.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ended {
+    /// What is known of that.
+    pub certainty: Certainty,
     /// As a shell says it: the exit status, or 128 + signal.
     pub status: i32,
     /// The signal that killed it, if one did.
@@ -322,6 +336,7 @@ impl Launched {
         let exit = std::process::ExitStatus::from_raw(status);
         let signal = exit.signal();
         Ok(Some(Ended {
+            certainty: Certainty::Known,
             status: exit.code().unwrap_or_else(|| 128 + signal.unwrap_or(0)),
             signal,
             user: time(usage.ru_utime),

@@ -31,7 +31,7 @@ pub use clock_event::{ClockEvent, EventKind};
 pub use edits::{Edits, NewMemory, Write};
 pub use error::TargetError;
 pub use halt::{Halted, LoadedObject};
-pub use launch::{Ended, Launch, Launched, find_program, raise_own_limits, survive_long_files};
+pub use launch::{Certainty, Ended, Launch, Launched, find_program, raise_own_limits, survive_long_files};
 pub use maps::{FileId, MapEntry, Maps};
 pub use memory::{SharedMemory, own_vdso, read_memory};
 pub use needed::{Needed, needed_libraries};

@@ -15,6 +15,7 @@ pub fn write(diff: &Diff, out: &mut dyn Write) -> io::Result<()> {
         Test::Welch => "welch",
         Test::Paired => "paired",
         Test::Sampling => "sampling",
+        Test::Counted => "counted",
     };
     let expectation = match diff.expectation {
         Expectation::Same => "same".to_owned(),

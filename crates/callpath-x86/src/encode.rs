@@ -131,6 +131,13 @@ pub(crate) fn set_register(register: Register, constant: u64) -> Vec<u8> {
     bytes
 }
 
+/// `mov register, constant`, extended with its sign.
+pub(crate) fn set_register_short(register: Register, constant: i32) -> Vec<u8> {
+    let mut bytes = vec![REX_W | register >> 3 & 1, 0xc7, 0xc0 | register & 7];
+    bytes.extend(constant.to_le_bytes());
+    bytes
+}
+
 /// `pcmpeqd xmm, xmm`: sets all bits of one of the first sixteen.
 pub(crate) fn fill_vector(number: u8) -> Vec<u8> {
     let high = number >> 3 & 1;
@@ -182,6 +189,12 @@ mod tests {
             (add_without_flags(2, -8).to_vec(), "lea rdx, [rdx-8]"),
             (add_without_flags(12, 5).to_vec(), "lea r12, [r12+5]"),
             (set_register(8, 0x1122_3344_5566_7788), "mov r8, 0x1122334455667788"),
+            (set_register_short(11, -2), "mov r11, 0xfffffffffffffffe"),
+            (load(11, Word::OfFrame(4, 0x18)).bytes, "mov r11, [rsp+0x18]"),
+            (add_to_word(Word::OfFrame(5, -8), 3).bytes, "add qword ptr [rbp-8], 3"),
+            (count_in_table(1, Some(12), 0x40), "add qword ptr [rcx+r12*8+0x40], 1"),
+            (count_in_table(11, None, 0), "add qword ptr [r11], 1"),
+            (address_in_table(2, 9, Some(8), -8), "lea rdx, [r9+r8*8-8]"),
             (fill_vector(3), "pcmpeqd xmm3, xmm3"),
             (fill_vector(12), "pcmpeqd xmm12, xmm12"),
             (change_flags(0x7fff_0001), "cmp rsp, 0x7fff0001"),

@@ -1,4 +1,5 @@
 /* hits ROUNDS DEPTH: calls a function from a stack of so many frames, and says how long a call takes, nanoseconds.
+ * hits ROUNDS DEPTH ask: the same of a function that returns the context's number.
  * hits 0 SECONDS: eight threads that call it as often as they can for so long. */
 #include <pthread.h>
 #include <stdio.h>
@@ -20,6 +21,21 @@ static double now_ns(void)
     return now.tv_sec * 1e9 + now.tv_nsec;
 }
 
+__attribute__((weak)) unsigned long callpath_context(void)
+{
+    return 0;
+}
+
+__attribute__((noinline)) double asking(unsigned long count)
+{
+    double begin = now_ns();
+    for (unsigned long round = 0; round < count; round++)
+        sink = callpath_context();
+    return (now_ns() - begin) / count;
+}
+
+static int asks;
+
 __attribute__((noinline)) static double rounds(unsigned long count)
 {
     double begin = now_ns();
@@ -31,7 +47,7 @@ __attribute__((noinline)) static double rounds(unsigned long count)
 __attribute__((noinline)) static double at_depth(unsigned long count, long depth)
 {
     if (depth <= 0)
-        return rounds(count);
+        return asks ? asking(count) : rounds(count);
     double per_call = at_depth(count, depth - 1);
     sink = depth;
     return per_call;
@@ -49,6 +65,7 @@ int main(int argc, char **argv)
     if (argc < 3)
         return 2;
     unsigned long count = strtoul(argv[1], NULL, 10);
+    asks = argc > 3;
     if (count) {
         printf("%.3f\n", at_depth(count, atol(argv[2])));
         return 0;

@@ -21,20 +21,29 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let program = place.join("hits");
     super::compile(&build::root().join("xtask/src/bench/hits.c"), &program)?;
     println!("a hit over the bare call, ns (median of {runs} pairs, least to most)\n");
-    println!("| frames on the stack | calls | calls and wall-time |\n|---|---|---|");
+    println!(
+        "| frames on the stack | calls | calls and wall-time | calls with context | asking for it |\n|---|---|---|---|---|"
+    );
     for depth in ["0", "20", "50"] {
-        let mut costs = [Vec::new(), Vec::new()];
+        let mut costs = [Vec::new(), Vec::new(), Vec::new(), Vec::new()];
+        const CONTEXT: &[&str] = &["-m", "context"];
+        let cases = [
+            ("leaf", &[][..], false),
+            ("leaf", &["-m", "wall-time"], false),
+            ("leaf", CONTEXT, false),
+            ("asking", CONTEXT, true),
+        ];
         for _ in 0..runs {
-            for (metrics, costs) in [&[][..], &["-m", "wall-time"][..]].into_iter().zip(&mut costs) {
-                let bare = per_call(Command::new(&program), depth)?;
+            for ((function, metrics, asks), costs) in cases.into_iter().zip(&mut costs) {
+                let bare = per_call(Command::new(&program), depth, asks)?;
                 let mut probed = Command::new(&callpath);
-                probed.args(["probe", "--quiet", "-f", "leaf"]).args(metrics).arg("-o");
+                probed.args(["probe", "--quiet", "-f", function]).args(metrics).arg("-o");
                 probed.arg(fresh(&place)?).arg("--").arg(&program);
-                costs.push(per_call(probed, depth)? - bare);
+                costs.push(per_call(probed, depth, asks)? - bare);
             }
         }
-        let [calls, timed] = costs.map(spread);
-        println!("| {depth} | {calls} | {timed} |");
+        let [calls, timed, numbered, asked] = costs.map(spread);
+        println!("| {depth} | {calls} | {timed} | {numbered} | {asked} |");
     }
     stops(&callpath, &program, (&place, attaches))?;
     std::fs::remove_dir_all(&place)?;
@@ -48,9 +57,10 @@ fn fresh(place: &Path) -> anyhow::Result<std::path::PathBuf> {
     Ok(directory)
 }
 
-/// What the program says of a call, ns.
-fn per_call(mut command: Command, depth: &str) -> anyhow::Result<f64> {
-    let output = command.args([ROUNDS, depth]).stderr(Stdio::inherit()).output().context("failed to run it")?;
+/// What the program says of a call, ns; of `asking`, of one by which it asks for its context.
+fn per_call(mut command: Command, depth: &str, asks: bool) -> anyhow::Result<f64> {
+    command.args([ROUNDS, depth]).args(asks.then_some("ask"));
+    let output = command.stderr(Stdio::inherit()).output().context("failed to run it")?;
     ensure!(output.status.success(), "{command:?} ended with {}", output.status);
     let text = String::from_utf8_lossy(&output.stdout);
     text.trim().parse().with_context(|| format!("{text:?} is no time"))

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use callpath_db::{CpuTime, JobInfo, Profile, RankInfo, RunInfo, ScopeKind, listed};
 use callpath_format::frame::Gap;
-use callpath_measurement::{Job, Measurement, RankSession, Ranks, SessionFile};
+use callpath_measurement::{EndKind, Job, Measurement, RankSession, Ranks, SessionEnd, SessionFile};
 
 use super::code::{Code, ModuleCode};
 use crate::names::{ModuleNames, missing_names_hints};
@@ -35,7 +35,8 @@ pub(super) fn describe(profile: &mut Profile, measurement: &Measurement) {
         None => info.exit = exit(session),
         Some(ranks) => describe_ranks(info, ranks),
     }
-    info.cpu_time_by_kernel = session.ended.map(|end| CpuTime { user_ns: end.user_ns, system_ns: end.kernel_ns });
+    let known = session.ended.filter(|end| end.kind == EndKind::Known);
+    info.cpu_time_by_kernel = known.map(|end| CpuTime { user_ns: end.user_ns, system_ns: end.kernel_ns });
     info.recorder_cpu_ns = Some(session.recorder_cpu_ns);
     info.directory = measurement.directory.display().to_string();
     info.notes = session.notes.clone();
@@ -48,7 +49,12 @@ pub(super) fn describe(profile: &mut Profile, measurement: &Measurement) {
 
 /// How it ended; `None`: it still runs.
 fn exit(session: &SessionFile) -> Option<String> {
-    session.ended.map(|end| describe_status(end.status)).or_else(|| recorder_is_gone(session))
+    let describe = |end: SessionEnd| match end.kind {
+        EndKind::Known => describe_status(end.status),
+        EndKind::Unknown => "ended in a way that is not known".to_owned(),
+        EndKind::GoesOn => "goes on".to_owned(),
+    };
+    session.ended.map(describe).or_else(|| recorder_is_gone(session))
 }
 
 /// Which ranks there are, how they ended, and which are missing.

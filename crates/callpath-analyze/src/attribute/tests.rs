@@ -189,7 +189,7 @@ fn ranks(metrics: &[&[MetricId]], exits: &[Option<i32>]) -> Profile {
         let session = SessionFile {
             metrics: metrics.iter().copied().chain([MetricId::SAMPLES]).map(Metric::of).collect(),
             started_unix_ns: 1_000_000 + u64::from(rank),
-            ended: exit.map(|status| SessionEnd { status, user_ns: 1, kernel_ns: 0 }),
+            ended: exit.map(|status| SessionEnd { status, user_ns: 1, ..SessionEnd::default() }),
             // Not silent for long.
             duration_ns: u64::MAX / 2,
             ..SessionFile::default()

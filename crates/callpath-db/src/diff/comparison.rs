@@ -5,6 +5,7 @@ use super::identity::Identity;
 use super::matching::Joined;
 use super::statistics::{Runs, Test, discoveries, estimate};
 use super::units::Units;
+use crate::{Metric, MetricSource};
 
 /// What has fewer samples in all runs of both sides together is not tested: it cannot be found, and would hide others.
 const LEAST_SAMPLES: f64 = 5.0;
@@ -18,10 +19,12 @@ pub(super) struct Comparison<'a> {
     pub(super) factors: Vec<f64>,
     /// By run, what a sample costs, multiplied by that.
     pub(super) sample_costs: Vec<f64>,
+    /// The same, but 0 where everything was counted: there is no error of sampling.
+    pub(super) errors: Vec<f64>,
 }
 
 impl<'a> Comparison<'a> {
-    pub(super) fn new(joined: Joined, test: Test, options: &'a DiffOptions) -> Self {
+    pub(super) fn new(joined: Joined, (test, metric): (Test, &Metric), options: &'a DiffOptions) -> Self {
         let has_processes = joined.units.iter().any(|units| units.processes > 1);
         let count = |units: &Units| if has_processes { units.processes } else { units.threads };
         let per_unit = |units: &Units| 1.0 / count(units).max(1) as f64;
@@ -31,13 +34,16 @@ impl<'a> Comparison<'a> {
             Expectation::Strong(_) | Expectation::Weak => per_unit(units),
         };
         let factors: Vec<f64> = joined.units.iter().enumerate().map(factor).collect();
-        let sample_costs = joined.sample_costs.iter().zip(&factors).map(|(cost, factor)| cost * factor).collect();
-        Comparison { joined, test, options, factors, sample_costs }
+        let sample_costs: Vec<f64> =
+            joined.sample_costs.iter().zip(&factors).map(|(cost, factor)| cost * factor).collect();
+        let errors =
+            if metric.source == MetricSource::Probes { vec![0.0; sample_costs.len()] } else { sample_costs.clone() };
+        Comparison { joined, test, options, factors, sample_costs, errors }
     }
 
     /// The change of something by its cost in each run.
     pub(super) fn change(&self, costs: &[f64]) -> Change {
-        let (a, b) = self.sides(costs, &self.sample_costs);
+        let (a, b) = self.sides(costs, &self.errors);
         let found = estimate(self.test, a, b);
         let (half_width, probability) = (found.half_width(), found.two_sided());
         Change { a: a.mean(), b: b.mean(), half_width, probability, is_found: false }
@@ -49,7 +55,7 @@ impl<'a> Comparison<'a> {
             let is_a = |run: usize| run < self.joined.runs_of_a;
             costs.iter().enumerate().map(|(run, cost)| if is_a(run) { cost * (1.0 + share) } else { *cost }).collect()
         };
-        let (costs, sample_costs) = (raised(costs), raised(&self.sample_costs));
+        let (costs, sample_costs) = (raised(costs), raised(&self.errors));
         let (a, b) = self.sides(&costs, &sample_costs);
         estimate(self.test, a, b).above()
     }
@@ -64,7 +70,7 @@ impl<'a> Comparison<'a> {
     pub(super) fn is_tested(&self, costs: &[f64]) -> bool {
         let samples =
             costs.iter().zip(&self.sample_costs).map(|(cost, of_one)| if *of_one > 0.0 { cost / of_one } else { 0.0 });
-        samples.sum::<f64>() >= LEAST_SAMPLES
+        samples.sum::<f64>() >= LEAST_SAMPLES || self.errors.iter().all(|error| *error == 0.0)
     }
 
     /// Marks the changes that are more than noise; `None` in place of a cost that is not tested.

@@ -28,7 +28,7 @@ use rows::Costs;
 pub use statistics::{CONFIDENCE, Test};
 use statistics::{discoveries, estimate};
 
-use crate::{Metric, Profile, ViewKind};
+use crate::{Metric, MetricSource, Profile, ViewKind};
 
 /// Procedures below this share of the total are no regressions.
 const LEAST_REGRESSING_SHARE: f64 = 0.01;
@@ -60,11 +60,12 @@ impl Diff {
         }
         let test = match (options.paired, runs) {
             (true, [a, b]) if a != b => return Err(DiffError::NoPairs { a, b }),
+            (_, [1, _] | [_, 1]) if metric.source == MetricSource::Probes => Test::Counted,
             (_, [1, _] | [_, 1]) => Test::Sampling,
             (true, _) => Test::Paired,
             (false, _) => Test::Welch,
         };
-        Ok(Comparison::new(joined, test, options).answer(metric))
+        Ok(Comparison::new(joined, (test, &metric), options).answer(metric))
     }
 }
 

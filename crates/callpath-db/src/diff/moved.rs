@@ -61,7 +61,7 @@ pub(super) fn moves(
             continue;
         }
         let costs: Vec<f64> = (0..own[procedure].len()).map(|run| group.iter().map(|&of| own[of][run]).sum()).collect();
-        let (a, b) = comparison.sides(&costs, &comparison.sample_costs);
+        let (a, b) = comparison.sides(&costs, &comparison.errors);
         let (difference, half_width) = (b.mean() - a.mean(), estimate(comparison.test, a, b).half_width());
         if difference.abs() <= half_width && half_width <= LARGEST_HALF_WIDTH * size.abs() {
             group.iter().for_each(|&member| is_taken[member] = true);

@@ -13,6 +13,8 @@ pub enum Test {
     Paired,
     /// One run on a side: the noise of sampling, each sample a Poisson event.
     Sampling,
+    /// One run on a side, of which everything was counted: what it says of that run is true.
+    Counted,
 }
 
 /// What one thing cost in each run of one side.
@@ -20,7 +22,7 @@ pub enum Test {
 pub(super) struct Runs<'a> {
     /// By run.
     pub(super) costs: &'a [f64],
-    /// Cost of one sample, by run.
+    /// Cost of one sample, by run; 0: everything was counted.
     pub(super) sample_costs: &'a [f64],
 }
 

@@ -124,6 +124,27 @@ fn one_run_a_side_is_judged_by_its_samples() {
 }
 
 /// Speed of the machine that changes from round to round hides a change from Welch's test, and not from pairs.
+/// Counts of one run on a side have no error: a call more is a change, as many are none.
+#[test]
+fn what_was_counted_has_no_error_of_sampling() {
+    let counted = |calls: [u64; 3]| {
+        let mut profile = Profile::new(vec![Metric::of(MetricId::CALLS), Metric::of(MetricId::SAMPLES)]);
+        for (name, calls) in ["often", "seldom", "once"].into_iter().zip(calls) {
+            let node = enter(&mut profile, &["main", name]);
+            profile.tree.add(node, &[calls, calls]);
+        }
+        profile
+    };
+    let diff = compared(&[counted([1_000_000, 40, 1])], &[counted([1_000_001, 40, 3])]);
+    assert_eq!(diff.test, Test::Counted);
+    let mut names = found(&diff);
+    names.sort_unstable();
+    assert_eq!(names, ["often", "once"]);
+    assert!(diff.procedures.iter().all(|procedure| procedure.own.half_width == 0.0));
+    let same = compared(&[counted([1_000_000, 40, 1])], &[counted([1_000_000, 40, 1])]);
+    assert!(found(&same).is_empty() && !same.total.is_found);
+}
+
 #[test]
 fn pairs_see_through_a_machine_that_drifts() {
     let mut runner = Runner { drift: 0.0, ..Runner::new(5) };

@@ -74,7 +74,7 @@ impl Gauge {
 
     /// Whether routines of few instructions measure it, which do nothing else.
     pub fn is_quick(self) -> bool {
-        matches!(self.meter, Settings::CALLS | Settings::PROBED_TICKS)
+        matches!(self.meter, Settings::CALLS | Settings::PROBED_TICKS | Settings::PROBED_CONTEXT)
     }
 
     /// The bin of a value: `floor(log2(value))`, 0 for 0, and the last one for all that lies beyond.

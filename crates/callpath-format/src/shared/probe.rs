@@ -34,7 +34,8 @@ pub struct Admission {
     pub routines: Routines,
 }
 
-/// The addresses of the routines that copies call. Each keeps all registers but the arithmetic flags.
+/// The addresses of the routines that copies call. Each keeps all registers but the arithmetic flags, and [`Routines::ask`]
+/// rax.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Routines {
@@ -58,10 +59,20 @@ pub struct Routines {
     pub wait_for_io: u64,
     /// Called where such a function is left.
     pub go_on: u64,
+    /// [`Routines::enter`] without a clock.
+    pub note: u64,
+    /// [`Routines::leave`] of one that [`Routines::note`] has noted.
+    pub forget: u64,
+    /// Called where the function is left by which the program asks for its context: rax is that context's number then.
+    pub ask: u64,
+    /// Called at the entry of `longjmp`: ends the activations that it leaves.
+    pub jump: u64,
+    /// The same where an exception is caught, of those that it has left.
+    pub catch: u64,
 }
 
 impl Routines {
-    const COUNT: usize = 10;
+    const COUNT: usize = 15;
 
     fn to_words(self) -> [u64; Routines::COUNT] {
         [
@@ -75,18 +86,40 @@ impl Routines {
             self.wait,
             self.wait_for_io,
             self.go_on,
+            self.note,
+            self.forget,
+            self.ask,
+            self.jump,
+            self.catch,
         ]
     }
 
     fn from_words(words: [u64; Routines::COUNT]) -> Routines {
-        let [count, enter, leave, measure, begin, end, end_by_jump, wait, wait_for_io, go_on] = words;
-        Routines { count, enter, leave, measure, begin, end, end_by_jump, wait, wait_for_io, go_on }
+        let [count, enter, leave, measure, begin, end, end_by_jump, rest @ ..] = words;
+        let [wait, wait_for_io, go_on, note, forget, ask, jump, catch] = rest;
+        Routines {
+            count,
+            enter,
+            leave,
+            measure,
+            begin,
+            end,
+            end_by_jump,
+            wait,
+            wait_for_io,
+            go_on,
+            note,
+            forget,
+            ask,
+            jump,
+            catch,
+        }
     }
 }
 
 impl Admission {
     /// Includes the version: change it with any layout in this file.
-    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE3");
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE4");
     /// Its length, bytes.
     pub const LEN_BYTES: usize = size_of::<Admission>();
 
@@ -191,7 +224,7 @@ pub struct Activation {
     pub rsp: u64,
     /// The address of its context's values that are of probes; 0: it counts nowhere.
     pub values: u64,
-    /// When it began, ticks.
+    /// When it began, ticks; 0: no clock was read.
     pub began: u64,
     /// What probed procedures that it called took, ticks.
     pub callees: u64,

@@ -108,6 +108,8 @@ impl Settings {
     pub const PROBED_WAIT: u32 = 18;
     /// The same for input and output.
     pub const PROBED_IO: u32 = 19;
+    /// The number by which the program asks for the context that it is in; 0: nothing was entered there.
+    pub const PROBED_CONTEXT: u32 = 20;
     /// No return address is marked.
     pub const NEVER: u32 = 0;
     /// Return addresses of deep stacks are marked, which saves time.
@@ -170,7 +172,7 @@ impl Settings {
 
     /// Whether probes measure it.
     pub fn is_of_probes(meter: u32) -> bool {
-        (Settings::CALLS..=Settings::PROBED_IO).contains(&meter)
+        (Settings::CALLS..=Settings::PROBED_CONTEXT).contains(&meter)
     }
 
     /// How many of a path's innermost frames are kept, if not all.
@@ -179,12 +181,12 @@ impl Settings {
     }
 }
 
-/// What only probes measure: the meters from CALLS to PROBED_IO.
-const OF_PROBES: u32 = (bit(Settings::PROBED_IO) << 1) - bit(Settings::CALLS);
+/// What only probes measure: the meters from CALLS to PROBED_CONTEXT.
+const OF_PROBES: u32 = (bit(Settings::PROBED_CONTEXT) << 1) - bit(Settings::CALLS);
 
 /// The bit of a meter in [`Settings::meters`]; 0 for a number that is no meter's.
 const fn bit(meter: u32) -> u32 {
-    if meter <= Settings::PROBED_IO { 1 << meter } else { 0 }
+    if meter <= Settings::PROBED_CONTEXT { 1 << meter } else { 0 }
 }
 
 /// The largest number of chunks of an arena, which the stack of free chunks has room for.
@@ -286,7 +288,7 @@ impl Session {
     }
 
     /// Includes the version: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS18";
+    pub const MAGIC: [u8; 8] = *b"CPSESS19";
     /// `si_code` of a SIGTRAP by which the recorder asks a thread that waits for a sample; with it comes the nonce.
     pub const ASKED: i32 = -0x4350;
     /// The recorder answers the doorbell.

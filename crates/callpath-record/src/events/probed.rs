@@ -32,6 +32,7 @@ pub(crate) fn rule_of(meter: u32) -> Rule {
     let id = match meter {
         Settings::PROBED_SHORTEST => MetricId::SHORTEST,
         Settings::PROBED_LONGEST => MetricId::LONGEST,
+        Settings::PROBED_CONTEXT => MetricId::CONTEXT,
         _ => MetricId::CALLS,
     };
     Metric::of(id).rule()
@@ -49,7 +50,7 @@ pub struct ProbeMetric {
 }
 
 /// The names that are no argument, result or expression.
-const NAMES: [(&str, u32, MetricId); 8] = [
+const NAMES: [(&str, u32, MetricId); 9] = [
     ("calls", Settings::CALLS, MetricId::CALLS),
     ("wall-time", Settings::PROBED_TICKS, MetricId::TIMED),
     ("wall-time:min", Settings::PROBED_SHORTEST, MetricId::SHORTEST),
@@ -58,6 +59,7 @@ const NAMES: [(&str, u32, MetricId); 8] = [
     ("cpu-time", Settings::PROBED_CPU, MetricId::TIMED_CPU),
     ("wait-time", Settings::PROBED_WAIT, MetricId::WAITED),
     ("io-time", Settings::PROBED_IO, MetricId::WAITED_FOR_IO),
+    ("context", Settings::PROBED_CONTEXT, MetricId::CONTEXT),
 ];
 
 /// Why a text names nothing that probes measure.

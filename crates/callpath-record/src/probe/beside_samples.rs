@@ -77,7 +77,7 @@ impl Drop for ProbedProgram<'_> {
     fn drop(&mut self) {
         let probes = &mut self.probes;
         *self.results = Results {
-            probed: probes.probed,
+            probed: probes.probed(),
             refused: std::mem::take(&mut probes.refused),
             stops: std::mem::take(&mut probes.stops),
             left_in: std::mem::take(&mut probes.left_in),

@@ -193,9 +193,9 @@ impl Probes<'_> {
                     (count, _) => Ok(format!("{}\n", functions(count, "added"))),
                 })
             }
-            ("remove", patterns) => {
-                self.remove(patterns, recorder).map(|count| format!("{}\n", functions(count, "removed")))
-            }
+            ("remove", patterns) => self
+                .remove(patterns, recorder, (pid, injected))
+                .map(|count| format!("{}\n", functions(count, "removed"))),
             ("metrics", metrics) => self.set_metrics(metrics, recorder, (pid, injected)),
             _ => Err(format!("callpath does not know the request `{command}`, or not with these words")),
         };
@@ -221,7 +221,12 @@ impl Probes<'_> {
         listed
     }
 
-    fn remove(&mut self, patterns: &[String], recorder: &mut Recorder<'_>) -> Result<usize, String> {
+    fn remove(
+        &mut self,
+        patterns: &[String],
+        recorder: &mut Recorder<'_>,
+        (pid, injected): (Pid, Injected),
+    ) -> Result<usize, String> {
         let mut meant = Vec::new();
         for module in &self.modules {
             for function in module.functions.iter().filter(|function| function.is_in && function.is_shown) {
@@ -235,6 +240,8 @@ impl Probes<'_> {
         }
         let failed_before = self.left_in.len();
         let count = self.take_out(recorder, |loaded, entry| meant.iter().any(|(of, at)| of == loaded && *at == entry));
+        self.find_hidden(pid);
+        self.put_in(recorder, pid, injected).map_err(|error| format!("failed to {error}"))?;
         match self.left_in.get(failed_before) {
             Some(failure) => Err(format!("failed to {failure}")),
             None => Ok(count),

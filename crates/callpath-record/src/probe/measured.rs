@@ -3,7 +3,7 @@
 use callpath_format::shared::Settings;
 use callpath_format::shared::gauge::Gauge;
 use callpath_format::shared::probe::Routines;
-use callpath_tables::probes::{AtExit, Called, Wait};
+use callpath_tables::probes::{AtExit, Called, KeepingFlags, Purpose};
 
 use crate::settings::RecordOptions;
 
@@ -49,36 +49,43 @@ impl Measured {
         self.gauges.iter().zip(0..).filter(|((.., is_on), _)| !is_on).fold(0, |bits, (_, number)| bits | 1 << number)
     }
 
-    /// Whether it is measured what a function waits for: a hidden probe does it.
-    pub(super) fn is_of(&self, wait: Wait) -> bool {
-        let meter = match wait {
-            Wait::ForOthers => Settings::PROBED_WAIT,
-            Wait::ForIo => Settings::PROBED_IO,
+    /// Whether hidden probes of this purpose are needed.
+    pub(super) fn needs(&self, purpose: Purpose) -> bool {
+        let meter = match purpose {
+            Purpose::WaitsForOthers => Settings::PROBED_WAIT,
+            Purpose::WaitsForIo => Settings::PROBED_IO,
+            Purpose::Asks | Purpose::Jumps | Purpose::Catches => Settings::PROBED_CONTEXT,
         };
         self.gauges.iter().any(|(_, gauge, is_on)| *is_on && gauge.meter == meter)
     }
 
     /// Whether it is measured by other probes than `other` is.
     pub(super) fn differs_from(&self, other: &Measured, routines: &Routines) -> bool {
-        let waits = |of: &Measured| [Wait::ForOthers, Wait::ForIo].map(|wait| of.is_of(wait));
-        self.called(routines) != other.called(routines) || waits(self) != waits(other)
+        let hidden = |of: &Measured| Purpose::ALL.map(|purpose| of.needs(purpose));
+        self.called(routines) != other.called(routines) || hidden(self) != hidden(other)
     }
 
     /// What copies call for it.
     pub(super) fn called(&self, routines: &Routines) -> Called {
         let is_any = |is_so: fn(Gauge) -> bool| self.gauges.iter().any(|(_, gauge, is_on)| *is_on && is_so(*gauge));
         let (with_exits, is_general) = (is_any(Gauge::needs_exit), is_any(|gauge| !gauge.is_quick()));
-        let exit = |at_return, at_jump| Some(AtExit { at_return, at_jump });
+        let keeping_flags = KeepingFlags {
+            at_entry: routines.begin,
+            at_exit: AtExit { at_return: routines.end, at_jump: routines.end_by_jump },
+        };
+        let is_timed = is_any(|gauge| gauge.meter == Settings::PROBED_TICKS);
         match (is_general, with_exits) {
-            (false, false) => Called { at_entry: routines.count, at_exit: None, keep_flags: false },
+            (false, false) => Called::at_entries(routines.count, false),
             (false, true) => {
-                let at_exit = exit(routines.leave, routines.leave);
-                Called { at_entry: routines.enter, at_exit, keep_flags: false }
+                let (at_entry, leave) =
+                    if is_timed { (routines.enter, routines.leave) } else { (routines.note, routines.forget) };
+                let at_exit = Some(AtExit { at_return: leave, at_jump: leave });
+                Called { at_entry, at_exit, keep_flags: false, keeping_flags: Some(keeping_flags) }
             }
-            (true, false) => Called { at_entry: routines.measure, at_exit: None, keep_flags: true },
+            (true, false) => Called::at_entries(routines.measure, true),
             (true, true) => {
-                let at_exit = exit(routines.end, routines.end_by_jump);
-                Called { at_entry: routines.begin, at_exit, keep_flags: true }
+                let KeepingFlags { at_entry, at_exit } = keeping_flags;
+                Called { at_entry, at_exit: Some(at_exit), keep_flags: true, keeping_flags: None }
             }
         }
     }

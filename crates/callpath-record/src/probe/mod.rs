@@ -5,6 +5,7 @@
 //! injected, and when the copies that call them are put in. What is written has been planned before. Between the two,
 //! and from then on, it is served as any process that is recorded.
 
+mod asks;
 mod beside_samples;
 mod chooser;
 mod control;
@@ -130,7 +131,8 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     let control = Control::open(&recorder.shared.directory).map_err(|why| recorder.note(&why)).ok();
     let mut watched = Watched { handle, probes, injected, control, is_child, until, looked: Instant::now() };
     let recorded = recorder.run(&mut watched)?;
-    let Probes { probed, refused, stops, left_in, .. } = watched.probes;
+    let probed = watched.probes.probed();
+    let Probes { refused, stops, left_in, .. } = watched.probes;
     let recorded = Recorded { of_job, ..recorded };
     Ok(ProbedProcess { recorded, probed, refused, stops, left_in })
 }

@@ -1,6 +1,8 @@
 //! The copies of probed procedures in a process: put in, followed while libraries come and go, taken out.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +11,12 @@ use callpath_format::shared::probe::Routines;
 use callpath_image::elf::Image;
 use callpath_schema::RefusedProbe;
 use callpath_tables::module::Module;
-use callpath_tables::probes::{Change, Probe, ProbedModule, Wait, WaitingFunction, Waits, probed, room};
+use callpath_tables::probes::{Change, Hidden, HiddenProbe, Probe, ProbedModule, Purpose, probed, room};
 use callpath_target::{Edits, Maps, NewMemory, Pid, TargetError, Write, read_memory};
 
 use crate::error::RecordError;
 use crate::moved::MovedCode;
+use crate::probe::asks::{MISSING, asking_functions};
 use crate::probe::chooser::Chooser;
 use crate::probe::halt::halt;
 use crate::probe::inject::Injected;
@@ -37,7 +40,7 @@ pub(super) struct InFunction {
     jumps: Vec<Write>,
     /// They are written.
     pub(super) is_in: bool,
-    /// Somebody has chosen it; else it is hidden, and measures what is waited.
+    /// Somebody has chosen it; else it has a hidden probe only.
     pub(super) is_shown: bool,
 }
 
@@ -54,8 +57,8 @@ struct Found {
     bias: u64,
     /// Ascending.
     chosen: Vec<LinkAddr>,
-    /// Functions that wait, if that is measured; ascending.
-    waits: Vec<WaitingFunction>,
+    /// Functions that get hidden probes, ascending.
+    hidden: Vec<HiddenProbe>,
 }
 
 /// What is to be changed in a module.
@@ -78,11 +81,14 @@ pub(crate) struct Probes<'o> {
     pub(super) modules: Vec<InModule>,
     /// Modules of which nothing is probed.
     others: Vec<Loaded>,
-    pub(super) probed: usize,
+    /// What was ever probed: module and entry.
+    probed: BTreeSet<(PathBuf, LinkAddr)>,
     pub(super) refused: Vec<RefusedProbe>,
     pub(super) stops: Vec<Duration>,
-    /// Functions that wait and could not be probed, of the last module, each with its reason.
+    /// Functions that could not get hidden probes, of the last module, each with its reason.
     blind: Vec<String>,
+    /// Some function asks for contexts.
+    is_asked: bool,
     /// Why probes could not be taken out.
     pub(super) left_in: Vec<String>,
 }
@@ -95,10 +101,11 @@ impl<'o> Probes<'o> {
             found: Vec::new(),
             modules: Vec::new(),
             others: Vec::new(),
-            probed: 0,
+            probed: BTreeSet::new(),
             refused: Vec::new(),
             stops: Vec::new(),
             blind: Vec::new(),
+            is_asked: false,
             left_in: Vec::new(),
         }
     }
@@ -135,11 +142,11 @@ impl<'o> Probes<'o> {
         let known = self.functions_in(&loaded, |function| function.is_shown);
         chosen.retain(|entry| !known.contains(entry));
         let there = self.functions_in(&loaded, |_| true);
-        let mut waits = self.waits(&image, &loaded);
-        waits.retain(|function| !there.contains(&function.entry) || chosen.contains(&function.entry));
-        match chosen.is_empty() && waits.is_empty() {
+        let mut hidden = self.hidden(&image, &loaded);
+        hidden.retain(|function| !there.contains(&function.entry) || chosen.contains(&function.entry));
+        match chosen.is_empty() && hidden.is_empty() {
             true => self.others.push(loaded),
-            false => self.found.push(Found { loaded, image, bias, chosen, waits }),
+            false => self.found.push(Found { loaded, image, bias, chosen, hidden }),
         }
     }
 
@@ -151,13 +158,45 @@ impl<'o> Probes<'o> {
     }
 
     /// The functions of a module that get hidden probes.
-    fn waits(&self, image: &Arc<Image>, loaded: &Loaded) -> Vec<WaitingFunction> {
-        if ![Wait::ForOthers, Wait::ForIo].iter().any(|wait| self.measured.is_of(*wait)) {
-            return Vec::new();
+    fn hidden(&mut self, image: &Arc<Image>, loaded: &Loaded) -> Vec<HiddenProbe> {
+        let needs = |purpose| self.measured.needs(purpose);
+        let mut hidden = Vec::new();
+        if needs(Purpose::WaitsForOthers) || needs(Purpose::WaitsForIo) {
+            hidden.extend(waiting_functions(image, loaded.name()));
+            hidden.retain(|function| needs(function.purpose));
         }
-        let mut waits = waiting_functions(image, loaded.name());
-        waits.retain(|function| self.measured.is_of(function.wait));
-        waits
+        if needs(Purpose::Asks) {
+            let asking = asking_functions(image);
+            self.is_asked |= asking.iter().any(|function| function.purpose == Purpose::Asks);
+            hidden.extend(asking);
+        }
+        hidden.sort_unstable();
+        hidden
+    }
+
+    /// How many functions were ever probed.
+    pub(super) fn probed(&self) -> usize {
+        self.probed.len()
+    }
+
+    /// Has hidden probes found that are missing: a function had one together with a probe that was taken out.
+    pub(super) fn find_hidden(&mut self, pid: Pid) {
+        let mut all: Vec<Loaded> = Vec::new();
+        for module in &self.modules {
+            if !all.contains(&module.loaded) {
+                all.push(module.loaded.clone());
+            }
+        }
+        for loaded in all {
+            let Some((image, bias)) = loaded.image(pid) else { continue };
+            let image = Arc::new(image);
+            let mut hidden = self.hidden(&image, &loaded);
+            let there = self.functions_in(&loaded, |_| true);
+            hidden.retain(|function| !there.contains(&function.entry));
+            if !hidden.is_empty() {
+                self.found.push(Found { loaded, image, bias, chosen: Vec::new(), hidden });
+            }
+        }
     }
 
     /// Whether what was found is worth to go on.
@@ -178,6 +217,9 @@ impl<'o> Probes<'o> {
         pid: Pid,
         injected: Injected,
     ) -> Result<usize, RecordError> {
+        if self.modules.is_empty() && self.measured.needs(Purpose::Asks) && !self.is_asked {
+            recorder.note(MISSING);
+        }
         let mut count = 0;
         let mut failed = Vec::new();
         for found in std::mem::take(&mut self.found) {
@@ -190,7 +232,6 @@ impl<'o> Probes<'o> {
                 }
             }
         }
-        self.probed += count;
         recorder.probes().refused.clone_from(&self.refused);
         if count == 0 && !failed.is_empty() {
             return Err(failed.swap_remove(0));
@@ -213,7 +254,7 @@ impl<'o> Probes<'o> {
             let planned = self.plan(found, pid, injected)?;
             recorder.serve();
             let blind = std::mem::take(&mut self.blind);
-            blind.iter().for_each(|why| recorder.note(&format!("what this function waits is not measured: {why}")));
+            blind.iter().for_each(|why| recorder.note(why));
             let Some(Planned { memory, code, functions, moved, homes }) = planned else { return Ok(0) };
             let jumps = functions.iter().flat_map(|function| function.jumps.iter().cloned());
             let edits = Edits { memory: vec![memory], writes: code.into_iter().chain(jumps).collect() };
@@ -229,23 +270,28 @@ impl<'o> Probes<'o> {
         let inside = inside(recorder, pid, &threads, (&homes, found.bias));
         let account = recorder.probes();
         account.inside_when_set = account.inside_when_set.saturating_add(inside);
-        let count = functions.iter().filter(|function| function.is_shown).count();
+        let shown = functions.iter().filter(|function| function.is_shown);
+        let count = shown.clone().count();
+        self.probed.extend(shown.map(|function| (found.loaded.name().to_owned(), function.entry)));
         self.modules.push(InModule { loaded: found.loaded.clone(), functions });
         Ok(count)
     }
 
     /// What is to be changed for a module's probes.
     fn plan(&mut self, found: &Found, pid: Pid, injected: Injected) -> Result<Option<Planned>, RecordError> {
-        let Found { loaded, image, bias, chosen, waits } = found;
+        let Found { loaded, image, bias, chosen, hidden } = found;
         let module = Module::new(Arc::clone(image));
         let code_bytes: u64 = module.file().code().iter().map(|code| code.end.0.saturating_sub(code.start.0)).sum();
-        let room = room(code_bytes, (chosen.len() + waits.len()) as u64);
+        let room = room(code_bytes, (chosen.len() + hidden.len()) as u64);
         let Some(place) = Maps::read(pid)?.free_near(loaded.start..loaded.end, room) else {
             return Err(RecordError::NoRoom { module: loaded.name().to_owned() });
         };
-        let Routines { wait, wait_for_io, go_on, .. } = injected.routines;
-        let waits = Waits { for_others: wait, for_io: wait_for_io, go_on, functions: waits };
-        let probe = Probe { bias: *bias, called: self.measured.called(&injected.routines), waits };
+        let Routines { wait, wait_for_io, go_on, ask, jump, catch, .. } = injected.routines;
+        let probe = Probe {
+            bias: *bias,
+            called: self.measured.called(&injected.routines),
+            hidden: Hidden { for_others: wait, for_io: wait_for_io, go_on, ask, jump, catch, functions: hidden },
+        };
         let planned = probed(&module, RunAddr(place).to_link(*bias), chosen, &probe);
         for entry in chosen {
             let Some(reason) = planned.prospect(*entry).why_not() else { continue };
@@ -254,11 +300,21 @@ impl<'o> Probes<'o> {
                 self.refused.push(refused);
             }
         }
-        self.blind = waits
-            .functions
+        self.blind = hidden
             .iter()
-            .filter_map(|function| Some((function.entry, planned.prospect(function.entry).why_not()?)))
-            .map(|(entry, why)| format!("{}: {why}", self.chooser.name(loaded.name(), entry)))
+            .filter_map(|function| Some((function, planned.prospect(function.entry).why_not()?)))
+            .map(|(function, why)| {
+                let name = self.chooser.name(loaded.name(), function.entry);
+                match function.purpose {
+                    Purpose::WaitsForOthers | Purpose::WaitsForIo => {
+                        format!("what this function waits is not measured: {name}: {why}")
+                    }
+                    Purpose::Asks => format!("this function returns no context: {name}: {why}"),
+                    Purpose::Jumps | Purpose::Catches => {
+                        format!("contexts that this function leaves seem to go on for a while: {name}: {why}")
+                    }
+                }
+            })
             .collect();
         let ProbedModule { changes, functions, end, moved, homes, .. } = planned;
         if functions.is_empty() {
@@ -319,7 +375,6 @@ impl<'o> Probes<'o> {
                 (module.loaded.clone(), shown.map(|function| function.entry).collect())
             })
             .collect();
-        let probed_before = self.probed;
         self.take_out(recorder, |_, _| true);
         // Each module once, with all that was chosen in it; what waits may be in one of which nothing is.
         let mut modules: Vec<(Loaded, Vec<LinkAddr>)> = Vec::new();
@@ -333,16 +388,15 @@ impl<'o> Probes<'o> {
         for (loaded, mut chosen) in modules {
             let image = (!loaded.is_left_alone()).then(|| loaded.image(pid)).flatten();
             let image = image.map(|(image, bias)| (Arc::new(image), bias));
-            let waits = image.as_ref().map_or(Vec::new(), |(image, _)| self.waits(image, &loaded));
+            let hidden = image.as_ref().map(|(image, _)| self.hidden(image, &loaded)).unwrap_or_default();
             chosen.sort_unstable();
             chosen.dedup();
-            match image.filter(|_| !chosen.is_empty() || !waits.is_empty()) {
-                Some((image, bias)) => self.found.push(Found { loaded, image, bias, chosen, waits }),
+            match image.filter(|_| !chosen.is_empty() || !hidden.is_empty()) {
+                Some((image, bias)) => self.found.push(Found { loaded, image, bias, chosen, hidden }),
                 None => self.others.push(loaded),
             }
         }
         self.put_in(recorder, pid, injected)?;
-        self.probed = probed_before;
         Ok(())
     }
 

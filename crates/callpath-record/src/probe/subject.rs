@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use callpath_target::{Ended, Pid, ProcessHandle};
+use callpath_target::{Certainty, Ended, Pid, ProcessHandle};
 
 use crate::error::RecordError;
 use crate::probe::control::{Control, Demand};
@@ -37,7 +37,7 @@ impl Subject for Watched<'_> {
         let is_over = demand == Some(Demand::Stop) || self.until.is_some_and(|until| Instant::now() >= until);
         if is_over || signals::shall_stop() {
             self.probes.take_out(recorder, |_, _| true);
-            return Some(Ok(Ended { status: 0, signal: None, user: Duration::ZERO, kernel: Duration::ZERO }));
+            return Some(Ok(Ended { certainty: Certainty::GoesOn, ..Ended::default() }));
         }
         if self.looked.elapsed() >= LOOK_EVERY {
             self.probes.follow(recorder, self.handle.pid(), self.injected);
@@ -53,7 +53,7 @@ impl Watched<'_> {
         if self.is_child {
             return wait_for(self.handle.pid());
         }
-        let unknown = Ended { status: 0, signal: None, user: Duration::ZERO, kernel: Duration::ZERO };
+        let unknown = Ended { certainty: Certainty::Unknown, ..Ended::default() };
         (!self.handle.lives()).then_some(unknown)
     }
 }
@@ -72,5 +72,11 @@ fn wait_for(child: Pid) -> Option<Ended> {
     let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
     let signal = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
     let status = signal.map_or_else(|| libc::WEXITSTATUS(status), |signal| 128 + signal);
-    Some(Ended { status, signal, user: time(usage.ru_utime), kernel: time(usage.ru_stime) })
+    Some(Ended {
+        certainty: Certainty::Known,
+        status,
+        signal,
+        user: time(usage.ru_utime),
+        kernel: time(usage.ru_stime),
+    })
 }

@@ -9,7 +9,7 @@ use callpath_image::code_symbols::CodeSymbols;
 use callpath_image::elf::Image;
 use callpath_tables::copies::jumped_to;
 use callpath_tables::module::Module;
-use callpath_tables::probes::{Wait, WaitingFunction};
+use callpath_tables::probes::{HiddenProbe, Purpose};
 
 /// They wait for other threads and processes, for signals, or for some time to pass.
 const FOR_OTHERS: [&str; 42] = [
@@ -113,21 +113,21 @@ const FOR_IO: [&str; 50] = [
 
 /// Of a module what hidden probes are put into, by ascending entry: of the C library those functions, and what they end in
 /// by a jump.
-pub(super) fn waiting_functions(image: &Arc<Image>, path: &Path) -> Vec<WaitingFunction> {
+pub(super) fn waiting_functions(image: &Arc<Image>, path: &Path) -> Vec<HiddenProbe> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if !["libc.so", "libc-2", "libpthread.so", "libpthread-2"].iter().any(|begin| name.starts_with(begin)) {
         return Vec::new();
     }
     let symbols = CodeSymbols::of(image, None);
     let named = symbols.all().iter().filter(|symbol| symbol.is_exported && !symbol.chooses);
-    let mut found: Vec<WaitingFunction> = named
+    let mut found: Vec<HiddenProbe> = named
         .filter_map(|symbol| {
-            let wait = match &*symbol.name {
-                name if FOR_OTHERS.contains(&name) => Wait::ForOthers,
-                name if FOR_IO.contains(&name) => Wait::ForIo,
+            let purpose = match &*symbol.name {
+                name if FOR_OTHERS.contains(&name) => Purpose::WaitsForOthers,
+                name if FOR_IO.contains(&name) => Purpose::WaitsForIo,
                 _ => return None,
             };
-            Some(WaitingFunction { entry: symbol.start, wait })
+            Some(HiddenProbe { entry: symbol.start, purpose })
         })
         .collect();
     found.sort_unstable();
@@ -135,8 +135,9 @@ pub(super) fn waiting_functions(image: &Arc<Image>, path: &Path) -> Vec<WaitingF
     // What waits may be in a part of its own, which returns to the caller.
     let entries: Vec<LinkAddr> = found.iter().map(|function| function.entry).collect();
     for (from, entry) in jumped_to(&Module::new(Arc::clone(image)), &entries) {
-        let wait = found.iter().find(|function| function.entry == from).map_or(Wait::ForOthers, |from| from.wait);
-        found.push(WaitingFunction { entry, wait });
+        let before = found.iter().find(|function| function.entry == from);
+        let purpose = before.map_or(Purpose::WaitsForOthers, |before| before.purpose);
+        found.push(HiddenProbe { entry, purpose });
     }
     found.sort_unstable();
     found

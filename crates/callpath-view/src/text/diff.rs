@@ -75,18 +75,28 @@ impl Page<'_> {
             line += &format!("; {a} and {b} is in inlined calls that one side lacks, and is compared at their callers");
         }
         let [a, b] = matched.by_chance.map(percent);
-        writeln!(out, "{line}. Of equal programs, sampling alone would leave {a} and {b} unmatched")?;
+        match test {
+            Test::Counted => writeln!(out, "{line}")?,
+            _ => writeln!(out, "{line}. Of equal programs, sampling alone would leave {a} and {b} unmatched")?,
+        }
         let how = match test {
             Test::Welch => "Welch's t test between runs",
             Test::Paired => "Student's t test on the differences of paired runs",
+            Test::Counted => {
+                "one run on a side, in which everything was counted: no error of sampling; several runs (--a, --b, compare) tell \
+                 how they vary"
+            }
             Test::Sampling => {
                 "one run on a side: the noise of sampling, not that between runs; several (--a, --b, compare) tell more"
             }
         };
         let rate = self.diff.false_discovery_rate * 100.0;
-        let about = format!(
-            "Intervals: 95%. Test: {how}. Of what is reported, {rate}% is false on average (Benjamini-Hochberg)."
-        );
+        let about = match test {
+            Test::Counted => format!("Differences: {how}."),
+            _ => format!(
+                "Intervals: 95%. Test: {how}. Of what is reported, {rate}% is false on average (Benjamini-Hochberg)."
+            ),
+        };
         writeln!(out, "{}", self.ink(Ink::Dim, &about))
     }
 
@@ -222,6 +232,7 @@ impl Page<'_> {
         let relative = if change.b == 0.0 && change.a > 0.0 { "gone".into() } else { relative };
         let interval = change
             .relative_interval()
+            .filter(|(low, high)| low < high)
             .map_or(String::new(), |(low, high)| format!("{:+.1} to {:+.1}", low * 100.0, high * 100.0));
         let costs = format!("{} -> {}", self.cost(change.a), self.cost(change.b));
         let text = format!("{noise}{:>10} {relative:>8} {interval:>17} {costs:>23}", self.signed(change.difference()));
@@ -247,14 +258,20 @@ impl Page<'_> {
     }
 }
 
-/// A change in one line: `1.21 s -> 1.22 s: +16.0 ms +- 6.02 ms, +1.3% (+0.8% to +1.8%)`.
+/// A change in one line: `1.21 s -> 1.22 s: +16.0 ms +- 6.02 ms, +1.3% (+0.8% to +1.8%)`; where everything was counted,
+/// `10 -> 12: +2, +20.0%`.
 pub(crate) fn change_in_words(change: &Change, unit: &str) -> String {
+    let [a, b, half] = [change.a, change.b, change.half_width].map(|cost| amount(cost, unit));
+    let difference = signed(change.difference(), unit);
+    if change.half_width == 0.0 {
+        let relative = change.relative().map_or(String::new(), |relative| format!(", {:+.1}%", relative * 100.0));
+        return format!("{a} -> {b}: {difference}{relative}");
+    }
     let relative =
         change.relative().zip(change.relative_interval()).map_or(String::new(), |(relative, (low, high))| {
             format!(", {:+.1}% ({:+.1}% to {:+.1}%)", relative * 100.0, low * 100.0, high * 100.0)
         });
-    let [a, b, half] = [change.a, change.b, change.half_width].map(|cost| amount(cost, unit));
-    format!("{a} -> {b}: {} +- {half}{relative}", signed(change.difference(), unit))
+    format!("{a} -> {b}: {difference} +- {half}{relative}")
 }
 
 fn amount(cost: f64, unit: &str) -> String {

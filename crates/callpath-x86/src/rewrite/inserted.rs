@@ -12,7 +12,7 @@ use crate::encode::{self, Encoded, Register, Word};
 use crate::liveness::LiveSet;
 
 /// Registers that inserted code may use, likeliest to be free first: no recipe finds a caller by them.
-const SCRATCH: [Register; 8] = [0, 1, 2, 6, 7, 8, 9, 11];
+pub(super) const SCRATCH: [Register; 8] = [0, 1, 2, 6, 7, 8, 9, 11];
 const RAX: u8 = 0;
 const RSP: u8 = 4;
 /// The bytes below rsp that a procedure may use without lowering it (psABI, section 3.2.2).
@@ -36,6 +36,14 @@ pub(super) struct Spot {
 pub(super) fn write(out: &mut Assembler, plan: &Plan, operations: &[Operation], spot: Spot) -> Result<(), Refusal> {
     for operation in operations {
         match *operation {
+            Operation::Add(Cell::OfActivation(0), constant) if plan.register().is_some() => {
+                let register = plan.register().unwrap_or(RSP);
+                out.bytes(&encode::add_without_flags(register, constant));
+            }
+            Operation::Set(Cell::OfActivation(0), constant) if plan.register().is_some() => {
+                let register = plan.register().unwrap_or(RSP);
+                out.bytes(&encode::set_register_short(register, constant));
+            }
             Operation::Add(cell, constant) if !spot.live.has_flags() => {
                 spot.put(out, cell, |word| encode::add_to_word(word, constant))?;
             }
@@ -106,17 +114,20 @@ fn count(
     let too_far = Refusal { at: spot.at, reason: Reason::TooFar };
     let displacement = offset.checked_mul(WORD_BYTES).ok_or(too_far)?;
     let keeps_flags = spot.live.has_flags();
+    let kept = plan.register().filter(|_| index == Some(Cell::OfActivation(0)));
     let base = Scratch::take(out, plan, spot, if keeps_flags { &[RAX] } else { &SCRATCH })?;
-    let number = match index {
-        Some(_) => {
+    let number = match (index, kept) {
+        // It is not read any more.
+        (Some(_), Some(register)) => Some(Scratch { register, waits: None }),
+        (Some(_), None) => {
             let free: Vec<Register> = SCRATCH.into_iter().filter(|&register| register != base.register).collect();
             Some(Scratch::take(out, plan, spot, &free)?)
         }
-        None => None,
+        (None, _) => None,
     };
     spot.put(out, table, |word| encode::load(base.register, word))?;
     let register = number.as_ref().map(|number| number.register);
-    if let (Some(cell), Some(register)) = (index, register) {
+    if let (Some(cell), Some(register), None) = (index, register, kept) {
         spot.put(out, cell, |word| encode::load(register, word))?;
     }
     if keeps_flags {
@@ -146,7 +157,7 @@ impl Spot {
     fn put(self, out: &mut Assembler, cell: Cell, instruction: impl FnOnce(Word) -> Encoded) -> Result<(), Refusal> {
         match cell {
             Cell::OfThread(distance) => out.bytes(&instruction(Word::OfThread(distance)).bytes),
-            Cell::OfFrame(offset) => {
+            Cell::OfActivation(offset) => {
                 let frame = self.frame.ok_or(Refusal { at: self.at, reason: Reason::FrameUnknown })?;
                 out.bytes(&instruction(Word::OfFrame(frame.register, frame.distance_of(offset))).bytes);
             }
@@ -171,7 +182,10 @@ impl Scratch {
     /// second.
     fn take(out: &mut Assembler, plan: &Plan, spot: Spot, of: &[Register]) -> Result<Scratch, Refusal> {
         let none = Refusal { at: spot.at, reason: Reason::NoFreeRegister };
-        let free = of.iter().find(|&&register| spot.live.general() >> register & 1 == 0);
+        let is_free = |register: Register| {
+            spot.live.general() >> register & 1 == 0 && Some(register) != plan.register()
+        };
+        let free = of.iter().find(|&&register| is_free(register));
         if let Some(&register) = free {
             return Ok(Scratch { register, waits: None });
         }

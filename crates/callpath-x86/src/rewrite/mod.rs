@@ -33,6 +33,7 @@ mod inserted;
 mod padding;
 mod patch;
 mod plan;
+mod read_code;
 mod refusal;
 mod thunk;
 
@@ -64,6 +65,8 @@ pub struct Rewriter<'m, 'a> {
     by_entry: FxHashMap<LinkAddr, usize>,
     entrances: Entrances,
     fixed: Fixed,
+    /// By procedure: an instruction that reads its code.
+    readers: Vec<Option<LinkAddr>>,
 }
 
 /// Code that cannot be copied, by what others know of it. Lists are sorted.
@@ -107,7 +110,7 @@ pub struct Rewritten {
     /// stands there: while a routine is called ([`Operation::Call`]), and before the jump of a call in `from_copy`.
     pub lowered: Vec<(u32, u32)>,
     /// By ascending offset: from there on the frame is larger by so many bytes than that of the instruction at home
-    /// ([`Plan::enlarge`]): rsp, and all that is saved below the return address, lie lower. 0: at the entry and at exits, where
+    /// ([`Plan::give_words`]): rsp, and all that is saved below the return address, lie lower. 0: at the entry and at exits, where
     /// there is no frame but the return address.
     pub enlarged: Vec<(u32, u32)>,
     /// By how much it is where control comes from home other than to the entry.
@@ -218,7 +221,8 @@ impl<'m, 'a> Rewriter<'m, 'a> {
     pub fn without_liveness(flow: &'m ModuleFlow<'a>, graphs: &'m [ProcedureGraph]) -> Self {
         let entrances = Entrances::new(flow, graphs);
         let by_entry = graphs.iter().enumerate().map(|(number, graph)| (graph.entry, number)).collect();
-        Rewriter { flow, graphs, liveness: None, by_entry, entrances, fixed: Fixed::default() }
+        let readers = read_code::readers(flow, graphs);
+        Rewriter { flow, graphs, liveness: None, by_entry, entrances, fixed: Fixed::default(), readers }
     }
 
     /// Refuses code for reasons that are not in its instructions.
@@ -242,6 +246,9 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         if let Some(shared) = self.entrances.shared_code(procedure) {
             return Err(Refusal { at: shared, reason: Reason::SharedCode });
         }
+        if let Some(reader) = self.readers.get(procedure).copied().flatten() {
+            return Err(Refusal { at: reader, reason: Reason::ReadAsData });
+        }
         let body = Body::read(self.flow, graph)?;
         let refusal = self.fixed.within(&body).or_else(|| body.vfork(&self.fixed.vforks));
         refusal.map_or(Ok(body), Err)
@@ -253,19 +260,49 @@ impl<'m, 'a> Rewriter<'m, 'a> {
     /// Why it cannot be copied.
     pub fn copy(&self, procedure: usize, at: LinkAddr, plan: &Plan) -> Result<Rewritten, Refusal> {
         let body = self.body(procedure)?;
+        let mut refused = Refusal { at: body.entry(), reason: Reason::RunsAtHome };
+        for plan in plan.choices(self.free_register(procedure, &body)) {
+            match self.copy_by(procedure, &body, (at, &plan)) {
+                Ok(copy) => return Ok(copy),
+                Err(refusal) => refused = refusal,
+            }
+        }
+        Err(refused)
+    }
+
+    /// A register that a procedure without calls does not use, and whose value nobody reads behind it.
+    fn free_register(&self, procedure: usize, body: &Body<'_, '_>) -> Option<u8> {
+        let liveness = self.liveness.filter(|_| body.graph.calls.is_empty())?;
+        let mut used = 0u16;
+        for step in &body.steps {
+            used |= step.instruction.reads().general_bits() | step.instruction.writes().general_bits();
+        }
+        for block in 0..body.graph.blocks.len() as u32 {
+            let live = liveness.in_block(self.flow, procedure, block);
+            used = live.into_iter().fold(used, |used, (_, live)| used | live.general());
+        }
+        inserted::SCRATCH.into_iter().rev().find(|&register| used >> register & 1 == 0)
+    }
+
+    fn copy_by(
+        &self,
+        procedure: usize,
+        body: &Body<'_, '_>,
+        (at, plan): (LinkAddr, &Plan),
+    ) -> Result<Rewritten, Refusal> {
         if let Some(at) = plan.places().find_map(|place| body.lacks(place)) {
             return Err(Refusal { at, reason: Reason::NoSuchPlace });
         }
-        let layout = home::Layout::new(self.flow, &self.entrances, &body, plan)?;
+        let layout = home::Layout::new(self.flow, &self.entrances, body, plan)?;
         let frame = match plan.enlarged_by() {
             0 => frame::Frame::default(),
-            _ => frame::Frame::of(&body)?,
+            _ => frame::Frame::of(body)?,
         };
         let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, body.graph, plan) };
         let (from_copy, in_copy) = (layout.calls_from_copy(), layout.calls_in_copy());
-        let source = copy::Source { body: &body, plan, frame: &frame, live: &live, from_copy, in_copy };
+        let source = copy::Source { body, plan, frame: &frame, live: &live, from_copy, in_copy };
         let copy = copy::Copy::new(&source, at)?;
-        layout.finish(&body, copy)
+        layout.finish(body, copy)
     }
 
     /// What is live before each instruction of a procedure, in whichever of its blocks, and at the entries of those that

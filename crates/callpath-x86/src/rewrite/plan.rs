@@ -30,8 +30,8 @@ pub enum Cell {
     /// One for all threads, at this address, which may lie outside of the module but within 2 GB. What two threads add
     /// at the same time may be lost.
     Shared(LinkAddr),
-    /// Of the activation, at this offset in what its frame is enlarged by ([`Plan::enlarge`]): a multiple of 8.
-    OfFrame(u32),
+    /// Of the activation ([`Plan::give_words`]), at this offset: 0 or 8.
+    OfActivation(u32),
 }
 
 /// What inserted code does.
@@ -59,6 +59,32 @@ pub enum Operation {
     OverwriteDead,
 }
 
+/// Where the words of an activation are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Words {
+    /// There are none.
+    #[default]
+    None,
+    /// That is still to be chosen.
+    ToGive { may_enlarge: bool },
+    /// The first is this register, and there is no other.
+    InRegister(u8),
+    /// In the frame, which is larger.
+    InFrame,
+}
+
+impl Operation {
+    /// The cells that it works on.
+    fn cells(&self) -> impl Iterator<Item = Cell> {
+        let [first, second] = match *self {
+            Operation::Add(cell, _) | Operation::Set(cell, _) => [Some(cell), None],
+            Operation::Count { table, index, .. } => [Some(table), index],
+            _ => [None, None],
+        };
+        first.into_iter().chain(second)
+    }
+}
+
 /// What a frame is enlarged by, bytes: a multiple of the stack's alignment.
 pub const FRAME_BYTES: u32 = 32;
 
@@ -78,7 +104,7 @@ pub enum Rax {
 pub struct Plan {
     insertions: BTreeMap<Place, Vec<Operation>>,
     spill: Option<Cell>,
-    enlarged_by: u32,
+    words: Words,
     bias: Option<u64>,
     in_copy: BTreeSet<LinkAddr>,
 }
@@ -86,18 +112,48 @@ pub struct Plan {
 impl Plan {
     /// Nothing yet. `spill`: a cell of the thread for the value of a register that has to be used while it is live.
     pub fn new(spill: Option<Cell>) -> Plan {
-        Plan { insertions: BTreeMap::new(), spill, enlarged_by: 0, bias: None, in_copy: BTreeSet::new() }
+        Plan { insertions: BTreeMap::new(), spill, words: Words::None, bias: None, in_copy: BTreeSet::new() }
     }
 
-    /// Gives each activation two words of its own ([`Cell::OfFrame`], at 0 and 8), and two more for values that wait: its frame
-    /// is enlarged. All calls have to be made in the copy ([`Plan::call_in_copy`]), and unwinders to know its frames.
-    pub fn enlarge(&mut self) {
-        self.enlarged_by = FRAME_BYTES;
+    /// Gives each activation two words of its own ([`Cell::OfActivation`]), if what is inserted uses them. The first one is a
+    /// register where there are no calls and one is free all along; else the frame is enlarged by words, if `may_enlarge`. All
+    /// calls have to be made in the copy then ([`Plan::call_in_copy`]), and unwinders to know its frames.
+    pub fn give_words(&mut self, may_enlarge: bool) {
+        self.words = Words::ToGive { may_enlarge };
+    }
+
+    /// The plans of which the first one that can be carried out is meant: the words have their places there. `register`: one
+    /// that is free all along.
+    pub(super) fn choices(&self, register: Option<u8>) -> Vec<Plan> {
+        let Words::ToGive { may_enlarge } = self.words else { return vec![self.clone()] };
+        let with = |words: Words| Plan { words, ..self.clone() };
+        let uses = |offset: Option<u32>| {
+            let is_it = |cell: &Cell| matches!(cell, Cell::OfActivation(at) if offset.is_none_or(|offset| *at == offset));
+            self.insertions.values().flatten().flat_map(Operation::cells).any(|cell| is_it(&cell))
+        };
+        let mut choices = Vec::new();
+        if !uses(None) {
+            choices.push(with(Words::None));
+        } else if !uses(Some(8)) {
+            choices.extend(register.map(|register| with(Words::InRegister(register))));
+        }
+        if may_enlarge {
+            choices.push(with(Words::InFrame));
+        }
+        choices
     }
 
     /// By how many bytes the frame is enlarged.
     pub(super) fn enlarged_by(&self) -> u32 {
-        self.enlarged_by
+        if self.words == Words::InFrame { FRAME_BYTES } else { 0 }
+    }
+
+    /// The register that the first word of the activation is.
+    pub(super) fn register(&self) -> Option<u8> {
+        match self.words {
+            Words::InRegister(register) => Some(register),
+            _ => None,
+        }
     }
 
     /// Lets the copy make calls itself that leave no room at home for what has to be inserted: it pushes the return
@@ -125,9 +181,9 @@ impl Plan {
 
     /// Where the value of a register waits, and that of a second one.
     pub(super) fn spills(&self) -> [Option<Cell>; 2] {
-        match self.enlarged_by {
-            0 => [self.spill, None],
-            _ => [Some(Cell::OfFrame(FRAME_BYTES - 16)), Some(Cell::OfFrame(FRAME_BYTES - 8))],
+        match self.words {
+            Words::InFrame => [Some(Cell::OfActivation(FRAME_BYTES - 16)), Some(Cell::OfActivation(FRAME_BYTES - 8))],
+            _ => [self.spill, None],
         }
     }
 
@@ -143,7 +199,7 @@ impl Plan {
 
     /// Whether nothing is inserted.
     pub fn is_empty(&self) -> bool {
-        self.insertions.is_empty() && self.enlarged_by == 0
+        self.insertions.is_empty() && self.enlarged_by() == 0
     }
 
     /// The places, ascending.

@@ -22,6 +22,8 @@ pub enum Reason {
     UnresolvedJump,
     /// Another procedure has the same code.
     SharedCode,
+    /// The program reads its code as data: the refusal names the instruction that does.
+    ReadAsData,
     /// An instruction that cannot be moved: a jump of 16 bits, an address counted from the lower half of `rip`.
     Immovable,
     /// Code that signal handlers return to, which the kernel and unwinders know by its address and bytes.
@@ -66,6 +68,7 @@ impl Reason {
             Reason::NoCode => "no code",
             Reason::UnresolvedJump => "indirect jump could not be followed",
             Reason::SharedCode => "shares code with another procedure",
+            Reason::ReadAsData => "its code is read as data",
             Reason::Immovable => "instruction depends on its address",
             Reason::SignalReturn => "signal handlers return to it",
             Reason::Restartable => "part of a restartable sequence",

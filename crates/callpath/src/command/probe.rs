@@ -13,7 +13,7 @@ use callpath_db::{RefusedProbe, nearest};
 use callpath_record::{
     ProbeMetric, ProbeMetricError, ProbeOptions, ProbedProcess, RecordOptions, Recursion, Sentinel, probe, probe_events,
 };
-use callpath_tables::probes::{AtExit, Called};
+use callpath_tables::probes::{AtExit, Called, KeepingFlags};
 use callpath_target::{Pid, ProcessHandle};
 use callpath_view::text::shell_word;
 pub(super) use choice::Choice;
@@ -99,9 +99,10 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
     let events = probe_events(&arguments.metric).map_err(|error| failed(error.into()))?;
     if arguments.list {
         let has_exits = arguments.metric.iter().any(ProbeMetric::needs_exit);
-        let at_exit = has_exits.then_some(AtExit { at_return: 0, at_jump: 0 });
+        let at_exit = has_exits.then(AtExit::default);
         let keep_flags = !arguments.metric.iter().all(ProbeMetric::is_quick);
-        let called = Called { at_entry: 0, at_exit, keep_flags };
+        let keeping_flags = (has_exits && !keep_flags).then(KeepingFlags::default);
+        let called = Called { at_entry: 0, at_exit, keep_flags, keeping_flags };
         let options = ListOptions { pid, program: &program, called, json: arguments.json, screen: &arguments.screen };
         return list(choice, &options).map(|()| 0);
     }

@@ -21,14 +21,19 @@ pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
         return Ok(profile);
     }
     let measurement = read(directory)?;
-    let profile = match PackFile::read(&measurement.directory).map_err(|e| of_pack(&e))? {
-        Some(pack) => attribute_packed(&measurement, &pack).map_err(|e| of_pack(&e))?,
+    let profile = of_measurement(&measurement)?;
+    checked(&measurement, profile)
+}
+
+/// The profile of a measurement that was read.
+pub(crate) fn of_measurement(measurement: &Measurement) -> anyhow::Result<Profile> {
+    match PackFile::read(&measurement.directory).map_err(|e| of_pack(&e))? {
+        Some(pack) => attribute_packed(measurement, &pack).map_err(|e| of_pack(&e)),
         None => {
             let mut progress = Progress::new("reading modules");
-            attribute(&measurement, &analysis_options(), &mut |done, of| progress.step(done, of))
+            Ok(attribute(measurement, &analysis_options(), &mut |done, of| progress.step(done, of)))
         }
-    };
-    checked(&measurement, profile)
+    }
 }
 
 /// The same for a command that takes no exact counts, which is said: `done` completes "they are not".

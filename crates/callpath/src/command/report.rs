@@ -1,5 +1,6 @@
 //! `callpath report`: a measurement in, text or JSON out.
 
+mod contexts;
 mod exact;
 mod perf_options;
 mod statistics;
@@ -38,6 +39,11 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["view", "quality", "procedure", "per_thread", "per_process", "process", "thread",
         "focus", "ignore", "hide", "prune_from", "recursion", "metric", "order_by", "flatten", "pack"])]
     statistics: bool,
+    /// Show the call paths of these contexts: numbers that the program has logged (callpath probe -m context)
+    #[arg(long, value_name = "NUMBER,...", value_delimiter = ',', value_parser = contexts::number,
+        conflicts_with_all = ["view", "quality", "statistics", "procedure", "ranks", "per_thread", "per_process", "process",
+        "thread", "focus", "ignore", "hide", "prune_from", "recursion", "metric", "columns", "order_by", "flatten", "pack"])]
+    context: Vec<u64>,
     /// Print a view as JSON (context unless --view names another), complete unless limited
     #[arg(long)]
     json: bool,
@@ -181,6 +187,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     if arguments.hot.is_some() {
         return Err(anyhow::anyhow!("failed to find what is hot: --hot is for --view paths").into());
+    }
+    if !arguments.context.is_empty() {
+        contexts::show(arguments)?;
+        return Ok(0);
     }
     if let Some(file) = directory.filter(|file| may_be_lazy(arguments) && is_database(file)) {
         let database = Database::open(file).and_then(Mapped::new);

@@ -16,7 +16,7 @@ pub(crate) fn measurement(processes: u32, ended: bool) -> tempfile::TempDir {
         program: "/usr/bin/app".into(),
         command: vec!["app".into()],
         metrics: vec![Metric::of(MetricId::CPU_TIME), Metric::of(MetricId::SAMPLES)],
-        ended: ended.then_some(SessionEnd { status: 0, user_ns: 2_000_000, kernel_ns: 0 }),
+        ended: ended.then_some(SessionEnd { user_ns: 2_000_000, ..SessionEnd::default() }),
         // A recorder that is silent for long is taken for dead.
         started_unix_ns: std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,
         notes: vec!["A note.".into()],

@@ -155,6 +155,35 @@ fn functions_that_wait_are_added_and_removed() {
     ask(&directory, &["stop"]);
     let recorded = attached.ended();
     assert!(recorded.ended.status == 0 && !recorded.ended.stderr.contains("failed"), "{recorded:?}");
+    // One that was removed and added again is one.
+    assert!(recorded.ended.stderr.contains("3 functions were probed"), "{recorded:?}");
     let ended = running.ended();
     assert!(ended.stdout.ends_with("all is right\n"), "{ended:?}");
+}
+
+/// A function that has a hidden probe, too, keeps that when the other one is removed: others wait in it.
+#[test]
+fn what_is_removed_is_measured_on_where_others_wait_in_it() {
+    let mut running = Program::nasty("numbers.c").arguments(["asked"]).started();
+    running.line();
+    let attached = Attached::to(running.pid(), &["known_reads"], &["-m", "io-time"]);
+    let directory = attached.directory().to_owned();
+    let attached = attached.until(|| directory.join("control").exists());
+    let mut waited = || {
+        // The first line ends a call that had begun before.
+        (0..2).for_each(|_| assert_eq!(running.ask("go"), "0"));
+        ask(&directory, &["snapshot"]);
+        let report = run_report(&directory, &["--json"]);
+        Profile::of_json(&report.stdout).through(&["known_reads"], "io-time")
+    };
+    let at_first = waited();
+    assert!(at_first > 0);
+    assert_eq!(ask(&directory, &["add", "libc.so*!read"]), "1 function was added\n");
+    let added = waited();
+    assert_eq!(ask(&directory, &["remove", "read"]), "1 function was removed\n");
+    let removed = waited();
+    assert!(at_first < added && added < removed, "{at_first} {added} {removed}");
+    assert!(listed(&directory).contains(&("libc.so.6!read".to_owned(), "removed".to_owned())));
+    assert_eq!(attached.detached().ended.status, 0);
+    assert_eq!(running.ended().status, 0);
 }

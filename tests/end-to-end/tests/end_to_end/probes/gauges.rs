@@ -205,6 +205,18 @@ fn functions_that_wait_themselves() {
     assert!(profile.calls_of("read") >= 3 * 5 && profile.calls_of("usleep") > 3);
 }
 
+/// The same where time alone is measured, by routines that keep no flags elsewhere.
+#[test]
+fn functions_that_return_flags_have_a_time() {
+    for metric in ["wall-time", "context"] {
+        let recorded = Program::nasty("flags.c").options(&["-m", metric]).same_probed(&["compares", "asks"]);
+        assert!(recorded.ended.stdout.starts_with("10000 called, 0 wrong"), "{recorded:?}");
+        let profile = recorded.profile();
+        assert_eq!([profile.calls_of("compares"), profile.calls_of("asks")], [10_000; 2], "{recorded:?}");
+        assert!(metric != "wall-time" || profile.total("wall-time") > 0);
+    }
+}
+
 /// Where flags and the result are both read by the caller, nothing is free to save flags in: routines keep them.
 #[test]
 fn functions_that_return_flags() {

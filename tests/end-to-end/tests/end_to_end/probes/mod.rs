@@ -4,6 +4,7 @@
 mod attached;
 mod beside_samples;
 mod cases;
+mod contexts;
 mod exits;
 mod gauges;
 mod libraries;

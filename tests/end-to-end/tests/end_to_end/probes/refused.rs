@@ -199,3 +199,14 @@ fn a_process_in_another_pid_name_space() {
     outside.kill().expect("it lives");
     outside.wait().expect("it ends");
 }
+
+/// A function whose code the program sums up stays as it is; the one that sums it up is probed.
+#[test]
+fn a_function_whose_code_is_read() {
+    let recorded = Program::nasty("sums.c").options(&["-m", "wall-time"]).same_probed(&["summed", "called", "sum"]);
+    assert_eq!(recorded.ended.status, 0, "{recorded:?}");
+    assert!(recorded.ended.stderr.contains("not probed: sums!summed: its code is read as data at 0x"), "{recorded:?}");
+    let profile = recorded.profile();
+    let calls = ["summed", "called", "sum"].map(|function| profile.calls_of(function));
+    assert_eq!(calls, [0, 1000, 1001]);
+}

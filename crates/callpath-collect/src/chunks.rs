@@ -1,22 +1,22 @@
-//! Waiting for memory: the recorder adds chunks of it to the arena, and a call that finds none is not counted.
+//! Waiting for memory: the recorder adds chunks of it to the arena, and what finds none is not counted.
 
-use callpath_collect::syscall::futex_wait;
-use callpath_collect::{Process, clock, refused};
 use callpath_format::shared::Session;
 use callpath_format::shared::refused::Calls;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::process::Process;
+use crate::syscall::futex_wait;
+use crate::{clock, refused};
+
 /// What a thread's record or a deep path may take, chunks.
 const ENOUGH: u32 = 16;
-/// As long as a busy machine may keep the recorder from running.
-const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// How often the recorder had given memory when a wait for more was in vain, + 1.
 static IN_VAIN: AtomicU64 = AtomicU64::new(0);
 
-/// Waits until the recorder has added chunks, if few are left.
-pub fn await_chunks(process: &Process<'_>) {
+/// Waits until the recorder has added chunks, if few are left, at most so long.
+pub fn await_chunks(process: &Process<'_>, patience_ns: u64) {
     let session = process.session;
     let is_waiting = || {
         session.free_chunks() < ENOUGH
@@ -36,11 +36,11 @@ pub fn await_chunks(process: &Process<'_>) {
         if !is_waiting() {
             return;
         }
-        if waited >= PATIENCE_NS {
+        if waited >= patience_ns {
             // It is gone, or there is no more.
             IN_VAIN.store(u64::from(given) + 1, Relaxed);
             return;
         }
-        futex_wait(&session.given, given, PATIENCE_NS - waited);
+        futex_wait(&session.given, given, patience_ns - waited);
     }
 }
