@@ -40,7 +40,8 @@ pub fn tell(
         return Err(too_far);
     }
     let patches = copy.entered_by(routine_at).ok_or(too_far)?;
-    let mut changes = vec![Change { at, old: None, new: copy.code }, Change { at: routine_at, old: None, new: routine }];
+    let mut changes =
+        vec![Change { at, old: None, new: copy.code }, Change { at: routine_at, old: None, new: routine }];
     changes.extend(patches.into_iter().map(|patch| Change { at: patch.at, old: Some(patch.old), new: patch.new }));
     Ok((changes, end))
 }

@@ -13,19 +13,27 @@ pub(crate) fn place(place: &ExactPlace) -> String {
     format!("{}:{}", file_name(&place.file), place.line)
 }
 
+/// Of more blocks without a line behind each other than these, the first and the last are named.
+const NAMELESS: usize = 4;
+
 /// The lines that blocks begin with, in order, each behind itself once; the file where it changes: `main.c:12`, `14`, `util.h:3`.
-/// A block without a line is its address.
-pub(crate) fn lines_of_blocks<'b>(blocks: impl Iterator<Item = &'b ExactBlock>) -> Vec<String> {
+/// A block without a line is its address; of many the first and the last one's.
+fn lines_of_blocks<'b>(blocks: impl Iterator<Item = &'b ExactBlock>) -> Vec<String> {
+    let blocks: Vec<&ExactBlock> = blocks.collect();
     let mut words: Vec<String> = Vec::new();
     let mut last: Option<&ExactPlace> = None;
-    for block in blocks {
-        match (&block.place, last) {
-            (Some(here), Some(last)) if here == last => continue,
+    for alike in blocks.chunk_by(|one, next| one.place == next.place) {
+        let address = |block: &&ExactBlock| format!("{:#x}", block.code.start);
+        match (&alike[0].place, last) {
             (Some(here), Some(last)) if here.file == last.file => words.push(here.line.to_string()),
             (Some(here), _) => words.push(place(here)),
-            (None, _) => words.push(format!("{:#x}", block.code.start)),
+            (None, _) if alike.len() > NAMELESS => {
+                let between = format!("… {} blocks …", alike.len() - 2);
+                words.extend([address(&alike[0]), between, address(&alike[alike.len() - 1])]);
+            }
+            (None, _) => words.extend(alike.iter().map(address)),
         }
-        last = block.place.as_ref();
+        last = alike[0].place.as_ref();
     }
     words
 }
@@ -184,6 +192,22 @@ pub(crate) mod tests {
         let places = [("m.c", 3), ("m.c", 4), ("m.c", 5), ("m.c", 3), ("u.h", 9), ("m.c", 10), ("m.c", 11)];
         assert_eq!(of(&places), "m.c:3-5, 3, u.h:9, m.c:10-11");
         assert_eq!(of(&[]), "");
+    }
+
+    #[test]
+    fn blocks_without_lines_are_addresses() {
+        let block = |(number, line): (u64, Option<u32>)| ExactBlock {
+            code: number..number + 1,
+            place: line.and_then(|line| at("m.c", line)),
+            ..ExactBlock::default()
+        };
+        let of = |lines: &[Option<u32>]| {
+            let blocks: Vec<ExactBlock> = (16..).zip(lines.iter().copied()).map(block).collect();
+            lines_of_blocks(blocks.iter()).join(" ")
+        };
+        assert_eq!(of(&[Some(1), None, None, Some(1), Some(1), Some(2)]), "m.c:1 0x11 0x12 m.c:1 2");
+        assert_eq!(of(&[None; 4]), "0x10 0x11 0x12 0x13");
+        assert_eq!(of(&[None, None, None, None, None, Some(3)]), "0x10 … 3 blocks … 0x14 m.c:3");
     }
 
     #[test]

@@ -74,8 +74,8 @@ impl LanesHead {
                 }
                 let Some(owner) = self.owners.get(lane) else { break };
                 let before = owner.load(Acquire);
-                let is_ours = before == pid
-                    || before == 0 && owner.compare_exchange(0, pid, AcqRel, Relaxed).is_ok_and(|_| true);
+                let is_ours =
+                    before == pid || before == 0 && owner.compare_exchange(0, pid, AcqRel, Relaxed).is_ok_and(|_| true);
                 if !is_ours {
                     tried |= 1 << bit;
                     continue;

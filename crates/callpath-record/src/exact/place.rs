@@ -50,7 +50,8 @@ pub(super) fn put_in(recorder: &mut Recorder<'_>, pid: Pid, counting: &mut dyn C
     };
     let users = ReturnUsers::of(&modules);
     let lane_word = recorder.shared.allocator.session().lane_word.load(Acquire) as i64;
-    let mut placing = Placing { recorder, pid, lane_word, next_word: FIRST_WORD, known: Vec::new(), modules: Vec::new() };
+    let mut placing =
+        Placing { recorder, pid, lane_word, next_word: FIRST_WORD, known: Vec::new(), modules: Vec::new() };
     for (index, of_module) in analysed.iter().enumerate().filter(|(_, analysed)| !analysed.loaded.is_left_alone()) {
         let chosen = counting.choose(of_module.module.image(), &of_module.loaded.path);
         let calls = CallsInCopies::of(&of_module.module, &users, index);
@@ -89,7 +90,8 @@ impl Placing<'_, '_> {
         let lane_word = i32::try_from(self.lane_word).map_err(|_| no_room())?;
         let counting = paths::Counting { bias, lane_word, first_word: self.next_word };
         let planned = counted(module, RunAddr(place).to_link(bias), (calls, is_chosen), counting);
-        let CountedModule { changes, copies, moved, header, end, procedures, next_word } = planned.ok_or_else(no_room)?;
+        let CountedModule { changes, copies, moved, header, end, procedures, next_word } =
+            planned.ok_or_else(no_room)?;
         let refused = copies.refused.iter().map(|refused| (refused.entry, refused.refusal.to_string())).collect();
         self.modules.push(InModule { bias, procedures, refused });
         if copies.made.is_empty() {
@@ -105,12 +107,7 @@ impl Placing<'_, '_> {
         Ok(())
     }
 
-    fn write(
-        &mut self,
-        memory: std::ops::Range<RunAddr>,
-        changes: Vec<Change>,
-        bias: u64,
-    ) -> Result<(), RecordError> {
+    fn write(&mut self, memory: std::ops::Range<RunAddr>, changes: Vec<Change>, bias: u64) -> Result<(), RecordError> {
         let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(bias));
         let writes = changes.into_iter().map(|change| Write { at: run(change.at), old: change.old, new: change.new });
         let len_bytes = memory.end.0 - memory.start.0;
@@ -129,10 +126,8 @@ impl Placing<'_, '_> {
         let place = maps.free_near(loaded.start..loaded.end, unwinders::ROOM_BYTES).ok_or_else(no_room)?;
         let at = RunAddr(place).to_link(*bias);
         let told = unwinders::tell(module, (asked, at), *bias, &self.known);
-        let (changes, end) = told.map_err(|refusal| RecordError::NotCounted {
-            module: loaded.path.clone(),
-            reason: refusal.to_string(),
-        })?;
+        let (changes, end) = told
+            .map_err(|refusal| RecordError::NotCounted { module: loaded.path.clone(), reason: refusal.to_string() })?;
         self.write(RunAddr(place)..RunAddr(end.0.wrapping_add(*bias)), changes, *bias)
     }
 
@@ -156,7 +151,10 @@ impl Placing<'_, '_> {
         };
         let [shared, first] = [LanesHead::SHARED, LanesHead::FIRST].map(|lane| {
             let words = words_of(lane);
-            halted.write(RunAddr(words.0 - LaneHead::LEN_BYTES as u64), &[at.0.to_le_bytes(), u64::from(lane).to_le_bytes()].concat())?;
+            halted.write(
+                RunAddr(words.0 - LaneHead::LEN_BYTES as u64),
+                &[at.0.to_le_bytes(), u64::from(lane).to_le_bytes()].concat(),
+            )?;
             Ok::<RunAddr, RecordError>(words)
         });
         let registers = halted.registers(pid)?;
@@ -174,7 +172,8 @@ impl Placing<'_, '_> {
 impl Loaded {
     /// Whether it is our own object.
     fn is_ours(&self) -> bool {
-        let is_ours = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("callpath-"));
+        let is_ours =
+            |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("callpath-"));
         is_ours(&self.path)
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use callpath_schema::RefusedProbe;
 use callpath_target::Ended;
 
+use crate::beats::while_beating;
 use crate::error::RecordError;
 use crate::probe::chooser::Chooser;
 use crate::probe::control::{Control, Demand};
@@ -14,7 +15,6 @@ use crate::probe::patches::Probes;
 use crate::probe::subject::LOOK_EVERY;
 use crate::probe::{ProbedProcess, discard_directory};
 use crate::program::{Doorbell, kill};
-use crate::beats::while_beating;
 use crate::serve::{Program, Recorder, Subject, record_as};
 use crate::settings::RecordOptions;
 

@@ -129,10 +129,10 @@ pub fn paths(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
     let executed = text.shown().map(|procedure| procedure.paths.len() as u64).fold(0, u64::saturating_add);
     let possible = text.shown().map(|procedure| procedure.possible).fold(0, u64::saturating_add);
     let title = format!(
-        "Paths by instructions: {} of {} in {} executed",
+        "Paths by instructions: {} of {} paths of {} were executed",
         thousands(executed),
         value(possible, "count"),
-        count(text.procedures.len() as u64, "procedure was", "procedures were"),
+        count(text.procedures.len() as u64, "procedure", "procedures"),
     );
     writeln!(out, "{}", text.ink(Ink::Bold, &cut_end(&title, text.width)))?;
     let heading = format!("{:>12}  {:>6}  {:>10}  {:>6}  path", "instructions", "share", "executions", "share");
@@ -242,7 +242,11 @@ pub fn blocks(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
     let total = text.counts.cost();
     let executed = text.shown().map(|procedure| procedure.blocks.len() as u64).fold(0, u64::saturating_add);
     let procedures = count(text.procedures.len() as u64, "procedure", "procedures");
-    let title = format!("Blocks: {} of {procedures} were executed", thousands(executed));
+    let title = format!(
+        "{} of {procedures} {}",
+        count(executed, "block", "blocks"),
+        if executed == 1 { "was executed" } else { "were executed" }
+    );
     writeln!(out, "{}", text.ink(Ink::Bold, &cut_end(&title, text.width)))?;
     let (mut rows, mut left_out) = (0usize, 0usize);
     for procedure in text.shown() {
@@ -305,4 +309,102 @@ fn blocks_of(text: ExactText<'_>, procedure: &ExactProcedure, total: ExactCost, 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exact_label::tests::counts;
+
+    fn shown(min_share: f64, max_rows: usize, view: fn(ExactText<'_>, &mut dyn Write) -> io::Result<()>) -> String {
+        let counts = counts();
+        let text = ExactText {
+            counts: &counts,
+            procedures: &[0, 1],
+            hot_share: 0.01,
+            min_share,
+            max_rows,
+            width: 100,
+            color: false,
+        };
+        let mut out = Vec::new();
+        view(text, &mut out).expect("room");
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn the_costliest_paths_and_what_is_hot() {
+        let expected = "\
+Paths by instructions: 4 of 213 paths of 2 procedures were executed
+instructions   share  executions   share  path
+       7,840   96.0%         980   97.4%  work<int>  #5 head-back
+                                             main.c:14 -> util.h:3 [loop at main.c:14]
+         160    2.0%          10    1.0%  work<int>  #1 entry-back
+                                             main.c:12 -> 14 -> util.h:3 [into loop at main.c:14],
+                                             calls puts, something indirectly
+         165    2.0%          16    1.6%  2 more paths
+
+Hot: 1% of all instructions or more. Dense: at least 8.1 instructions each time, as many as the
+average path; sparse: hot because executed often
+
+                   paths  instructions  executions
+hot, dense             2          3.7%        1.9%
+hot, sparse            1         96.0%       97.4%
+cold                   1          0.3%        0.7%
+
+              procedures  paths each  instructions  executions
+hot, dense             1         3.0         99.7%       99.3%
+hot, sparse            0           -          0.0%        0.0%
+cold                   1         1.0          0.3%        0.7%
+
+A block on a hot path is on 2.0 executed paths on average.
+
+Notes
+  2 paths were begun and not ended: they have no number, and what was executed of them is not
+  counted. Exceptions, longjmp and the end of a thread cut paths short.
+  2 procedures were not counted: jumps (an indirect jump could not be followed); odd (an indirect
+  jump could not be followed).
+";
+        assert_eq!(shown(0.01, 2, paths), expected);
+    }
+
+    #[test]
+    fn blocks_with_their_edges() {
+        let expected = "\
+6 blocks of 2 procedures were executed
+
+work<int>  main.c:10  [app], 99.7% of all instructions, entered 10 times, 3 of 212 paths
+instructions   share  executions  block
+          40    0.5%          10  0x1000  main.c:12-13
+                                    -> 0x1010 10
+       3,996   48.9%         999  0x1010  main.c:14-15
+                                    -> 0x1020 19, 0x1030 980
+          76    0.9%          19  0x1020  main.c:14-15
+                                    -> 0x1030 19
+       3,996   48.9%         999  0x1030  main.c:3-4
+                                    -> back to 0x1010 990, 0x1040 9
+          36    0.4%           9  0x1040  main.c:20-21
+                                    -> out 9
+
+bare\\x1b[31m  [libx.so], 0.3% of all instructions, entered 7 times, 1 of 1 paths
+instructions   share  executions  block
+          21    0.3%           7  0x20
+                                    -> out 7
+
+Notes
+  2 paths were begun and not ended: they have no number, and what was executed of them is not
+  counted. Exceptions, longjmp and the end of a thread cut paths short.
+  2 procedures were not counted: jumps (an indirect jump could not be followed); odd (an indirect
+  jump could not be followed).
+";
+        assert_eq!(shown(0.0, 100, blocks), expected);
+    }
+
+    #[test]
+    fn what_costs_less_is_counted() {
+        let said = shown(0.5, 100, blocks);
+        assert!(said.contains("\n1 more procedure with fewer instructions\n") && !said.contains("bare"), "{said}");
+        let said = shown(1.0, 100, paths);
+        assert!(said.contains("4 more paths"), "{said}");
+    }
 }

@@ -162,7 +162,8 @@ impl ReportView {
 }
 
 fn percentage(typed: &str) -> Result<f64, &'static str> {
-    typed.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).ok_or("must be from 0 to 100")
+    let number = typed.strip_suffix('%').unwrap_or(typed);
+    number.parse().ok().filter(|percent| (0.0..=100.0).contains(percent)).ok_or("must be from 0 to 100")
 }
 
 fn levels(typed: &str) -> Result<usize, &'static str> {

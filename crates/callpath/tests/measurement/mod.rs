@@ -1,11 +1,12 @@
 //! A measurement that is written down, not recorded.
 
 use callpath_db::{Metric, MetricId};
-use callpath_format::address::RunAddr;
-use callpath_format::frame::FrameKey;
+use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_measurement::{
-    FULL_ROOT, PathTree, ProcessFile, SampleTally, SessionEnd, SessionFile, ThreadProfile, encode_process,
-    encode_session, process_file_name, write_file,
+    CountedPath, CountedProcedure, FULL_ROOT, ModuleRecord, PathCategory, PathCounts, PathTree, ProcessFile,
+    RefusedProcedure, SampleTally, SessionEnd, SessionFile, ThreadProfile, encode_process, encode_session,
+    process_file_name, write_file,
 };
 
 /// A measurement of processes with one sample each, in a directory of its own.
@@ -39,5 +40,34 @@ pub(crate) fn measurement(processes: u32, ended: bool) -> tempfile::TempDir {
         };
         write_file(directory.path(), &process_file_name(sequence, process.pid), &encode_process(&process)).unwrap();
     }
+    directory
+}
+
+/// A measurement of a process whose paths were counted, in a program that is gone.
+#[allow(dead_code)] // Not every test has one.
+pub(crate) fn with_paths() -> tempfile::TempDir {
+    let directory = measurement(1, true);
+    let modules = vec![ModuleRecord { path: "/gone/app".into(), identity: None }];
+    let process = ProcessFile { pid: 100, program: "/gone/app".into(), modules, ..ProcessFile::default() };
+    write_file(directory.path(), &process_file_name(0, 100), &encode_process(&process)).unwrap();
+    let (module, entry) = (ModuleIndex(0), LinkAddr(0x1000));
+    let path = |number, category, blocks: &[u64], executions| CountedPath {
+        number,
+        category,
+        blocks: blocks.iter().copied().map(LinkAddr).collect(),
+        executions,
+    };
+    let paths = vec![
+        path(0, PathCategory::EntryBack, &[0x1000, 0x1010], 10),
+        path(3, PathCategory::HeadExit, &[0x1010, 0x1020], 9),
+    ];
+    let counts = PathCounts {
+        pid: 100,
+        procedures: vec![CountedProcedure { module, entry, possible: 4, cuts: 0, paths }],
+        refused: vec![RefusedProcedure { module, entry: LinkAddr(0x2000), reason: "it changes its own code".into() }],
+        cut_short: 1,
+        lost: 0,
+    };
+    counts.write(directory.path(), 0).unwrap();
     directory
 }

@@ -18,6 +18,7 @@ mod doctor;
 mod emulators;
 mod endings;
 mod events;
+mod exact;
 mod filters;
 mod first_screen;
 mod gaps;

@@ -1,0 +1,186 @@
+//! Counts of paths of a compiled program: their lines are those that its source marks, their calls those that it makes.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use callpath_analyze::attribute::AttributeOptions;
+use callpath_analyze::exact::exact_counts;
+use callpath_db::exact::{ExactCounts, ExactProcedure};
+use callpath_format::address::LinkAddr;
+use callpath_format::frame::ModuleIndex;
+use callpath_image::elf::Image;
+use callpath_image::identity::ModuleIdentity;
+use callpath_measurement::{
+    CountedPath, CountedProcedure, Measurement, ModuleRecord, PathCategory, PathCounts, ProcessFile, RefusedProcedure,
+    SessionFile, encode_process, encode_session, process_file_name, write_file,
+};
+use callpath_schema::{Metric, MetricId};
+use callpath_tables::graphs::with_flow;
+use callpath_tables::module::Module;
+use callpath_x86::paths::{Category, Numbering, Ways, weights};
+
+const SOURCE: &str = r#"#include <stdio.h>
+static int helper(int x) { return x * 3; }
+static inline __attribute__((always_inline)) int twice(int x) {
+    return x * 2;                       // INLINED
+}
+__attribute__((noinline)) int work(int n) {
+    int sum = 0;
+    for (int i = 0; i < n; i++) {       // LOOP
+        if (i % 3 == 0)
+            sum += twice(i);            // INLINING
+        else
+            puts("other");              // CALL
+    }
+    return sum + helper(n);             // LAST
+}
+int main(int argc, char **argv) { return work(argc); }
+"#;
+
+/// The line with a mark.
+fn line(mark: &str) -> u32 {
+    let at = SOURCE.lines().position(|line| line.ends_with(&format!("// {mark}"))).expect("a mark");
+    at as u32 + 1
+}
+
+fn compiled(directory: &Path) -> PathBuf {
+    let (source, program) = (directory.join("prog.c"), directory.join("prog"));
+    std::fs::write(&source, SOURCE).expect("room");
+    let said = Command::new("gcc").args(["-O0", "-g", "-o"]).arg(&program).arg(&source).output().expect("gcc");
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    program
+}
+
+/// All paths of the procedure of this name, each executed as often as its number says, and once.
+fn all_paths(program: &Path, name: &str) -> CountedProcedure {
+    let module = Module::read(program).expect("a module");
+    let said = Command::new("nm").arg(program).output().expect("nm");
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    let symbol = text.lines().find(|line| line.split(' ').nth(2) == Some(name)).expect("a symbol");
+    let entry = LinkAddr(u64::from_str_radix(symbol.split(' ').next().expect("an address"), 16).expect("hexadecimal"));
+    with_flow(&module, |flow, _| {
+        let graph = flow.graph(flow.procedure_at(entry).expect("a procedure"));
+        let ways = Ways::new(flow, &graph);
+        let numbering = Numbering::new(&ways, &weights(&graph, &ways));
+        let path = |number| {
+            let path = numbering.decode(&ways, number).expect("a path");
+            let category = match path.category {
+                Category::EntryExit => PathCategory::EntryExit,
+                Category::EntryBack => PathCategory::EntryBack,
+                Category::HeadBack => PathCategory::HeadBack,
+                Category::HeadExit => PathCategory::HeadExit,
+            };
+            CountedPath { number, category, blocks: path.addresses(&ways), executions: number + 1 }
+        };
+        CountedProcedure {
+            module: ModuleIndex(0),
+            entry,
+            possible: numbering.paths(),
+            cuts: 0,
+            paths: (0..numbering.paths()).map(path).collect(),
+        }
+    })
+}
+
+/// What two processes with these counts give.
+fn analysed(program: &Path, counts: &PathCounts, identity: Option<ModuleIdentity>) -> ExactCounts {
+    let directory = tempfile::tempdir().expect("room");
+    let metrics = vec![Metric::of(MetricId::CPU_TIME)];
+    let session = SessionFile { metrics, processes: 2, program: program.to_owned(), ..SessionFile::default() };
+    write_file(directory.path(), "session", &encode_session(&session)).expect("room");
+    for sequence in 0..2 {
+        let pid = 100 + sequence;
+        let modules = vec![ModuleRecord { path: program.to_owned(), identity: identity.clone() }];
+        let process = ProcessFile { sequence, pid, modules, ..ProcessFile::default() };
+        write_file(directory.path(), &process_file_name(sequence, pid), &encode_process(&process)).expect("room");
+        PathCounts { pid, ..counts.clone() }.write(directory.path(), sequence).expect("room");
+    }
+    let measurement = Measurement::read(directory.path()).expect("a measurement");
+    let paths = measurement.read_paths().expect("counts");
+    let options = AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None };
+    exact_counts(&measurement, &paths, &options, &mut |_, _| {})
+}
+
+/// The lines of the file that a path is on, and the procedures that it calls.
+fn along(procedure: &ExactProcedure, number: u64) -> (BTreeSet<u32>, Vec<String>) {
+    let path = procedure.paths.iter().find(|path| path.number == number).expect("a path");
+    let lines = procedure.blocks_of(path).flat_map(|block| &block.lines).map(|place| place.line).collect();
+    let calls = procedure.blocks_of(path).flat_map(|block| &block.calls);
+    (lines, calls.map(|call| call.name.clone().expect("a direct call")).collect())
+}
+
+#[test]
+fn paths_have_the_lines_and_calls_of_the_source() {
+    let directory = tempfile::tempdir().expect("room");
+    let program = compiled(directory.path());
+    let work = all_paths(&program, "work");
+    let possible = work.possible;
+    let refused =
+        RefusedProcedure { module: ModuleIndex(0), entry: all_paths(&program, "main").entry, reason: "no".into() };
+    let counts = PathCounts { procedures: vec![work], refused: vec![refused], cut_short: 3, ..PathCounts::default() };
+    let identity = Image::read(&program).expect("an image").identity();
+    let found = analysed(&program, &counts, Some(identity));
+    assert_eq!((found.counted, found.cut_short, found.notes.as_slice()), (1, 6, &[][..]));
+    assert_eq!((&*found.refused[0].function, &*found.refused[0].module), ("main", "prog"));
+    let [procedure] = &found.procedures[..] else { panic!("{found:?}") };
+    assert_eq!((&*procedure.name, &*procedure.module), ("work", "prog"));
+    // Both processes together.
+    assert_eq!(procedure.cost().executions, (1..=possible).sum::<u64>() * 2);
+    // Without a condition a path would be on both sides of the `if`.
+    let (mut with_call, mut with_inlined, mut to_last) = (0, 0, 0);
+    for number in 0..possible {
+        let (lines, calls) = along(procedure, number);
+        let has = |mark: &str| lines.contains(&line(mark));
+        assert!(!(has("CALL") && has("INLINING")), "{number}: {lines:?}");
+        assert_eq!(has("CALL"), calls.contains(&"puts".to_owned()), "{number}: {lines:?} {calls:?}");
+        assert_eq!(has("LAST"), calls.contains(&"helper".to_owned()), "{number}: {lines:?} {calls:?}");
+        with_call += u32::from(has("CALL"));
+        with_inlined += u32::from(has("INLINED") && has("INLINING"));
+        to_last += u32::from(has("LAST"));
+    }
+    assert!(with_call > 0 && with_inlined > 0 && to_last > 0);
+    let [its] = &procedure.loops[..] else { panic!("{:?}", procedure.loops) };
+    assert_eq!(its.place.as_ref().map(|place| place.line), Some(line("LOOP")));
+    let around = procedure.paths.iter().filter(|path| path.category == PathCategory::HeadBack);
+    assert!(around.clone().count() > 0 && around.clone().all(|path| procedure.loop_of(path).is_some()));
+    // objdump counts the instructions of the blocks.
+    let first = procedure.blocks.first().expect("a block").code.start;
+    let last = procedure.blocks.last().expect("a block").code.end;
+    let bounds = [format!("--start-address={first:#x}"), format!("--stop-address={last:#x}")];
+    let said = Command::new("objdump").args(["-d", "--no-show-raw-insn"]).args(bounds).arg(&program).output();
+    let text = String::from_utf8_lossy(&said.expect("objdump").stdout).into_owned();
+    let listed = text.lines().filter(|line| line.starts_with("  ") && line.contains(":\t")).count() as u64;
+    assert_eq!(procedure.blocks.iter().map(|block| block.instructions).sum::<u64>(), listed, "{text}");
+    // Control that comes in goes out: of every block on no cut path.
+    let (edges, costs) = (procedure.edges(), procedure.block_costs());
+    for (number, cost) in (0u32..).zip(&costs) {
+        let out: u64 = edges.iter().filter(|edge| edge.from == number).map(|edge| edge.executions).sum();
+        assert_eq!(out, cost.executions, "block {number}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_said() {
+    let directory = tempfile::tempdir().expect("room");
+    let program = compiled(directory.path());
+    let mut counts = PathCounts { procedures: vec![all_paths(&program, "work")], ..PathCounts::default() };
+    // Another build.
+    let found = analysed(&program, &counts, Some(ModuleIdentity::BuildId(vec![1; 20])));
+    assert!(found.notes[0].contains("was replaced since it ran"), "{:?}", found.notes);
+    assert_eq!(found.cost().instructions, 0);
+    // Gone.
+    let found = analysed(&directory.path().join("gone"), &counts, None);
+    assert!(found.notes[0].contains("gone cannot be read"), "{:?}", found.notes);
+    assert!(found.procedures[0].name.starts_with("gone+0x"), "{:?}", found.procedures[0].name);
+    // Blocks in the middle of others, and a module that is not there.
+    for path in &mut counts.procedures[0].paths {
+        path.blocks[0].0 += 1;
+    }
+    let elsewhere = CountedProcedure { module: ModuleIndex(7), ..counts.procedures[0].clone() };
+    counts.procedures.push(elsewhere);
+    let found = analysed(&program, &counts, None);
+    let said = found.notes.join("\n");
+    assert!(said.contains("process 100: it counted in module 7"), "{said}");
+    assert!(said.contains("not where its code has blocks"), "{said}");
+}

@@ -1,0 +1,98 @@
+//! `callpath report --view paths` and `--view blocks`: what they show, and what they say where there is nothing to show.
+
+mod measurement;
+
+use std::path::Path;
+use std::process::Command;
+
+use measurement::{measurement, with_paths};
+use serde_json::Value;
+
+/// Status, output and errors of `callpath`.
+fn callpath(words: &[&str], measured: &Path) -> (i32, String, String) {
+    let words = words.iter().map(|word| if *word == "M" { measured.to_str().expect("UTF-8") } else { word });
+    let output = Command::new(env!("CARGO_BIN_EXE_callpath")).args(words).output().expect("it can be run");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().expect("a status"), text(&output.stdout), text(&output.stderr))
+}
+
+fn error(words: &[&str], measured: &Path) -> String {
+    let (status, _, said) = callpath(words, measured);
+    assert_eq!(status, 1, "{words:?}: {said}");
+    said
+}
+
+#[test]
+fn paths_and_blocks_are_shown() {
+    let measured = with_paths();
+    let (status, text, said) = callpath(&["report", "M", "--view", "paths", "--threshold", "0%"], measured.path());
+    assert_eq!(status, 0, "{said}");
+    for part in [
+        "2 of 4 paths of 1 procedure were executed",
+        "app+0x1000  #0 entry-back",
+        "0x1000 -> 0x1010",
+        "/gone/app cannot be read",
+        "1 path was begun and not ended",
+        "1 procedure was not counted: app+0x2000 (it changes its own code).",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (_, text, said) = callpath(&["report", "M", "--view", "blocks", "--threshold", "0"], measured.path());
+    assert!(text.contains("entered 10 times, 2 of 4 paths") && text.contains("-> 0x1010 10"), "{text}{said}");
+    let (_, text, said) = callpath(&["report", "M", "--view", "paths", "--json"], measured.path());
+    let json: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert_eq!(
+        (&json["quality"]["exact"]["refused"][0]["function"], &json["nodes"][2]["path"]),
+        (&"app+0x2000".into(), &0.into())
+    );
+    assert_eq!(json["nodes"][0]["inclusive"][1], 19);
+    // The report says that there is more to see.
+    let (_, text, said) = callpath(&["report", "M"], measured.path());
+    assert!(text.contains("--view paths"), "{text}{said}");
+}
+
+#[test]
+fn what_cannot_be_shown_is_said_with_what_to_do() {
+    let sampled = measurement(1, true);
+    let said = error(&["report", "M", "--view", "paths"], sampled.path());
+    assert!(said.contains("callpath record --exact=paths PROGRAM"), "{said}");
+    let measured = with_paths();
+    for (words, part) in [
+        (&["report", "M", "--view", "paths", "--focus", "x"][..], "is for other views"),
+        (&["report", "M", "--view", "blocks", "--lines"], "--lines is for other views"),
+        (&["report", "M", "--hot", "2"], "--hot is for --view paths"),
+        (
+            &["report", "M", "--view", "paths", "--procedure", "app+0x2000"],
+            "it was not counted: it changes its own code",
+        ),
+    ] {
+        let said = error(words, measured.path());
+        assert!(said.contains(part), "{words:?}: {said}");
+    }
+    // Damage costs what it hits.
+    let file = measured.path().join("paths-0-100");
+    let mut bytes = std::fs::read(&file).expect("a file");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&file, bytes).expect("room");
+    let said = error(&["report", "M", "--view", "blocks"], measured.path());
+    assert!(said.contains("paths-0-100: what follows byte 32 does not match its checksum"), "{said}");
+}
+
+#[test]
+fn commands_that_take_no_exact_counts_say_so() {
+    let measured = with_paths();
+    let database = measured.path().join("new.cpdb");
+    let database = database.to_str().expect("UTF-8");
+    let (status, _, said) = callpath(&["merge", "M", "-o", database], measured.path());
+    assert!(status == 0 && said.contains("are not merged"), "{said}");
+    let said = error(&["report", database, "--view", "paths"], measured.path());
+    assert!(said.contains("is a database, which has none"), "{said}");
+    let sampled = measurement(1, true);
+    let folded = measured.path().join("folded");
+    let words = ["export", "M", "--format", "folded", "-o", folded.to_str().expect("UTF-8")];
+    let (_, _, said) = callpath(&words, measured.path());
+    assert!(said.contains("are not exported"), "{said}");
+    let (_, _, said) = callpath(&["diff", "M", sampled.path().to_str().expect("UTF-8")], measured.path());
+    assert!(said.contains("are not compared"), "{said}");
+}
