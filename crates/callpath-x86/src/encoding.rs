@@ -185,6 +185,11 @@ pub(crate) fn branch(condition: u8) -> [u8; 2] {
     [ESCAPE, 0x80 | condition & 15]
 }
 
+/// The same with a distance of 8 bits.
+pub(crate) fn near_branch(condition: u8) -> u8 {
+    0x70 | condition & 15
+}
+
 /// Candidates for calls.
 #[inline]
 pub(crate) fn calls(bytes: &[u8]) -> impl Iterator<Item = Relative> + '_ {

@@ -20,11 +20,15 @@ pub(super) enum Target {
     Label(usize),
 }
 
-/// A distance of four bytes.
+/// The length of a distance that reaches 2 GB, bytes.
+const FAR_BYTES: usize = 4;
+
+/// A distance of four bytes, or one.
 #[derive(Clone, Copy, Debug)]
 struct Distance {
-    /// Offset of its four bytes.
+    /// Offset of its bytes.
     at: usize,
+    len: usize,
     /// Offset that it counts from.
     from: usize,
     target: Target,
@@ -81,7 +85,14 @@ impl Assembler {
     pub(super) fn with_displacement(&mut self, bytes: &[u8], displacement_at: usize, target: Target) {
         let at = self.code.len() + displacement_at;
         self.bytes(bytes);
-        self.distances.push(Distance { at, from: self.code.len(), target });
+        self.distances.push(Distance { at, len: FAR_BYTES, from: self.code.len(), target });
+    }
+
+    /// `opcode`, and behind it the distance to `target` in one byte. It has to fit.
+    pub(super) fn near_to(&mut self, opcode: u8, target: Target) {
+        self.bytes(&[opcode, 0]);
+        let from = self.code.len();
+        self.distances.push(Distance { at: from - 1, len: 1, from, target });
     }
 
     /// `opcode`, and behind it the distance to `target`.
@@ -89,7 +100,7 @@ impl Assembler {
         self.bytes(opcode);
         let at = self.code.len();
         self.bytes(&[0; 4]);
-        self.distances.push(Distance { at, from: self.code.len(), target });
+        self.distances.push(Distance { at, len: FAR_BYTES, from: self.code.len(), target });
     }
 
     pub(super) fn jump(&mut self, target: Target) {
@@ -154,7 +165,7 @@ impl Assembler {
         place: impl Fn(u64) -> Option<u32>,
     ) -> Result<(Vec<u8>, Vec<DirectBranch>), Refusal> {
         let mut out = Vec::new();
-        for &Distance { at, from, target } in &self.distances {
+        for &Distance { at, len, from, target } in &self.distances {
             let to = match target {
                 Target::Fixed(address) => address,
                 Target::Called(address) => {
@@ -178,8 +189,11 @@ impl Assembler {
             };
             let distance = encoding::distance(self.base.wrapping_add(from as u64), to);
             let distance = distance.ok_or(Refusal { at: LinkAddr(to), reason: Reason::TooFar })?;
-            if let Some(bytes) = self.code.get_mut(at..at + 4) {
-                bytes.copy_from_slice(&distance.to_le_bytes());
+            if len == 1 && i8::try_from(distance).is_err() {
+                return Err(Refusal { at: LinkAddr(to), reason: Reason::TooFar });
+            }
+            if let (Some(bytes), Some(distance)) = (self.code.get_mut(at..at + len), distance.to_le_bytes().get(..len)) {
+                bytes.copy_from_slice(distance);
             }
         }
         Ok((self.code, out))

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use callpath_format::address::LinkAddr;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::assembler::{Assembler, Target};
 use super::body::{Body, Step};
@@ -40,6 +40,8 @@ pub(super) struct Copy {
     /// Calls that are made like the original does: the offset where each comes back, and where it comes back at home.
     pub(super) returns: Vec<(u32, LinkAddr)>,
     pub(super) direct_jumps: Vec<DirectBranch>,
+    /// Jumps to one address: where each stands at home, its end in the copy, and where it leads.
+    jumps: Vec<(u64, u32, u64)>,
     /// Offset of the copy of each instruction with what is inserted before it, by its address.
     places: FxHashMap<u64, u32>,
     /// Offsets of what is inserted where control comes from home, by the address where it does.
@@ -113,7 +115,26 @@ struct Stub {
 }
 
 impl Copy {
+    /// Writes it twice: it only becomes shorter by jumps that need no more than one byte for their distance, and so does every
+    /// distance.
     pub(super) fn new(source: &Source<'_, '_, '_>, at: LinkAddr) -> Result<Copy, Refusal> {
+        let long = Copy::write(source, at, &FxHashSet::default())?;
+        let near = long.near_jumps();
+        if near.is_empty() { Ok(long) } else { Copy::write(source, at, &near) }
+    }
+
+    /// Jumps, by where they stand at home, whose distance fits into one byte.
+    fn near_jumps(&self) -> FxHashSet<u64> {
+        let is_near = |&(_, end, to): &(u64, u32, u64)| {
+            let to = self.places.get(&to).map(|&to| i64::from(to) - i64::from(end));
+            to.is_some_and(|distance| i8::try_from(distance).is_ok())
+        };
+        // An instruction may stand in several blocks.
+        let far: FxHashSet<u64> = self.jumps.iter().filter(|jump| !is_near(jump)).map(|jump| jump.0).collect();
+        self.jumps.iter().map(|jump| jump.0).filter(|at| !far.contains(at)).collect()
+    }
+
+    fn write(source: &Source<'_, '_, '_>, at: LinkAddr, near: &FxHashSet<u64>) -> Result<Copy, Refusal> {
         let Source { body, plan, .. } = source;
         let mut copy = Copy { at, ..Copy::default() };
         let mut out = Assembler::new(at.0);
@@ -155,7 +176,11 @@ impl Copy {
                         out.bytes(&moved.ok_or(Refusal { at: origin, reason: Reason::FrameUnknown })?);
                     }
                     None if source.in_copy.contains(&step.at) => calls::write_copied(&mut out, step),
+                    None if near.contains(&step.at) => write_near(&mut out, step, to),
                     None => write(&mut out, step, to),
+                }
+                if let (Motion::Branch(_) | Motion::Jump, Target::Copied(to)) = (step.motion, to) {
+                    copy.jumps.push((step.at, out.offset(), to));
                 }
                 if body.leaves_at(step.at) {
                     source.enlarge_again(&mut out);
@@ -290,6 +315,14 @@ impl Copy {
     pub(super) fn of(&self, address: u64) -> Option<u64> {
         let offset = self.arrivals.get(&address).or_else(|| self.places.get(&address));
         offset.map(|&offset| self.at.0.wrapping_add(offset.into()))
+    }
+}
+
+/// Writes a jump with a distance of one byte.
+fn write_near(out: &mut Assembler, step: &Step<'_>, to: Target) {
+    match step.motion {
+        Motion::Branch(condition) => out.near_to(encoding::near_branch(condition), to),
+        _ => out.near_to(encoding::SHORT_JUMP, to),
     }
 }
 
