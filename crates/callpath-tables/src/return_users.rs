@@ -15,6 +15,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::module::Module;
 
+/// Procedures that take their return address for no more than a place to unwind from: unwinders, which are told of copies.
+const UNWINDERS: [&str; 5] = [
+    "_Unwind_Backtrace",
+    "_Unwind_ForcedUnwind",
+    "_Unwind_RaiseException",
+    "_Unwind_Resume",
+    "_Unwind_Resume_or_Rethrow",
+];
+
 /// Who looks at return addresses in a process.
 #[derive(Default)]
 pub struct ReturnUsers {
@@ -51,7 +60,11 @@ impl ReturnUsers {
         let mut is_stale = vec![true; modules.len()];
         while is_stale.contains(&true) {
             for (index, module) in modules.iter().enumerate().filter(|(index, _)| is_stale[*index]) {
-                found.modules[index] = OfModule::find(module, &found.users);
+                let of_module = &mut found.modules[index];
+                *of_module = OfModule::find(module, &found.users);
+                for unwinder in UNWINDERS.iter().flat_map(|name| exports[index].named(name)) {
+                    of_module.users.remove(&unwinder.start);
+                }
             }
             let mut new: FxHashSet<String> = FxHashSet::default();
             for (exports, of_module) in exports.iter().zip(&found.modules) {
