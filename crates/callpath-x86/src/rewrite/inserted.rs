@@ -182,9 +182,8 @@ impl Scratch {
     /// second.
     fn take(out: &mut Assembler, plan: &Plan, spot: Spot, of: &[Register]) -> Result<Scratch, Refusal> {
         let none = Refusal { at: spot.at, reason: Reason::NoFreeRegister };
-        let is_free = |register: Register| {
-            spot.live.general() >> register & 1 == 0 && Some(register) != plan.register()
-        };
+        let is_free =
+            |register: Register| spot.live.general() >> register & 1 == 0 && Some(register) != plan.register();
         let free = of.iter().find(|&&register| is_free(register));
         if let Some(&register) = free {
             return Ok(Scratch { register, waits: None });

@@ -128,7 +128,8 @@ impl Plan {
         let Words::ToGive { may_enlarge } = self.words else { return vec![self.clone()] };
         let with = |words: Words| Plan { words, ..self.clone() };
         let uses = |offset: Option<u32>| {
-            let is_it = |cell: &Cell| matches!(cell, Cell::OfActivation(at) if offset.is_none_or(|offset| *at == offset));
+            let is_it =
+                |cell: &Cell| matches!(cell, Cell::OfActivation(at) if offset.is_none_or(|offset| *at == offset));
             self.insertions.values().flatten().flat_map(Operation::cells).any(|cell| is_it(&cell))
         };
         let mut choices = Vec::new();

@@ -13,7 +13,7 @@ use callpath_db::{Answers, ColumnError, Inlined, Order, Profile, Query, ScopeKin
 use callpath_measurement::has_paths;
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
-use exact::ExactView;
+use exact::{ExactAsked, ExactView};
 use perf_options::Report;
 
 use super::perf_options::PerfOptions;
@@ -182,7 +182,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         return Ok(0);
     }
     if let Some(Err(view)) = arguments.view.map(ReportView::kind) {
-        exact::show(arguments, view)?;
+        exact::show(&exactly_asked(arguments, view))?;
         return Ok(0);
     }
     if arguments.hot.is_some() {
@@ -213,6 +213,47 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let columns = columns_of(&mut profile, arguments)?;
     show(&profile, arguments, columns)?;
     Ok(0)
+}
+
+/// What is asked of exact counts.
+fn exactly_asked(arguments: &Arguments, view: ExactView) -> ExactAsked<'_> {
+    ExactAsked {
+        view,
+        measurement: arguments.measurement.as_deref(),
+        procedure: arguments.procedure.as_deref(),
+        threshold: arguments.threshold,
+        hot: arguments.hot,
+        json: arguments.json,
+        width: arguments.width,
+        screen: &arguments.screen,
+        of_other_views: of_other_views(arguments),
+    }
+}
+
+/// An option that says something of samples only, if one is given.
+fn of_other_views(arguments: &Arguments) -> Option<&'static str> {
+    let options = [
+        (
+            "a selection of call paths (--process, --thread, --focus, --ignore, --recursion, ...)",
+            !arguments.selection.is_of_whole(),
+        ),
+        ("--per-thread", arguments.per_thread),
+        ("--merge-threads", arguments.merge_threads),
+        ("--per-process", arguments.per_process),
+        ("--merge-processes", arguments.merge_processes),
+        ("--metric", !arguments.metric.is_empty()),
+        ("--columns", !arguments.columns.is_empty()),
+        ("--order-by", arguments.order_by.is_some()),
+        ("--flatten", arguments.flatten.is_some()),
+        ("--per-rank", arguments.per_rank),
+        ("--merge-ranks", arguments.merge_ranks),
+        ("--depth", arguments.depth.is_some()),
+        ("--all", arguments.all),
+        ("--inlines", arguments.inlines),
+        ("--lines", arguments.lines),
+        ("--pack", arguments.pack),
+    ];
+    options.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
 }
 
 /// Whether what is asked for may not need the whole tree of a database: what does need it, in the end, loads it.

@@ -11,8 +11,8 @@ use callpath_measurement::plain;
 use callpath_view::exact_json::{self, ExactJson};
 use callpath_view::text::{self, ExactText};
 
-use super::Arguments;
 use crate::command::profile::{analysis_options, read};
+use crate::screen::ScreenOptions;
 use crate::surroundings::Progress;
 use crate::{output, surroundings};
 
@@ -30,23 +30,38 @@ pub(super) enum ExactView {
     Blocks,
 }
 
-pub(super) fn show(arguments: &Arguments, view: ExactView) -> anyhow::Result<()> {
-    if let Some(option) =
-        other_views_options(arguments).into_iter().find_map(|(option, is_there)| is_there.then_some(option))
-    {
+/// What is asked for.
+pub(super) struct ExactAsked<'a> {
+    pub(super) view: ExactView,
+    /// The newest one here, if none is named.
+    pub(super) measurement: Option<&'a Path>,
+    pub(super) procedure: Option<&'a str>,
+    /// In percent, as `hot`.
+    pub(super) threshold: Option<f64>,
+    pub(super) hot: Option<f64>,
+    pub(super) json: bool,
+    pub(super) width: Option<usize>,
+    pub(super) screen: &'a ScreenOptions,
+    /// An option that says something of samples only, if there is one.
+    pub(super) of_other_views: Option<&'static str>,
+}
+
+pub(super) fn show(asked: &ExactAsked<'_>) -> anyhow::Result<()> {
+    let view = asked.view;
+    if let Some(option) = asked.of_other_views {
         let view = if view == ExactView::Paths { "paths" } else { "blocks" };
         anyhow::bail!(
             "failed to show {view}: {option} is for other views; these take --procedure, --threshold, --hot and --json"
         );
     }
-    let counts = load(arguments.measurement.as_deref())?;
-    let procedures = match &arguments.procedure {
+    let counts = load(asked.measurement)?;
+    let procedures = match asked.procedure {
         None => (0..counts.procedures.len()).collect(),
         Some(name) => named(&counts, name)?,
     };
-    let hot_share = arguments.hot.unwrap_or(HOT_PERCENT) / 100.0;
-    if arguments.json {
-        let min_share = arguments.threshold.unwrap_or(0.0) / 100.0;
+    let hot_share = asked.hot.unwrap_or(HOT_PERCENT) / 100.0;
+    if asked.json {
+        let min_share = asked.threshold.unwrap_or(0.0) / 100.0;
         let written = ExactJson { counts: &counts, procedures: &procedures, min_share };
         let mut out = output::stdout();
         match view {
@@ -60,50 +75,25 @@ pub(super) fn show(arguments: &Arguments, view: ExactView) -> anyhow::Result<()>
         procedures: &procedures,
         hot_share,
         // Of a procedure that is asked for by name all is asked for.
-        min_share: match (arguments.threshold, &arguments.procedure) {
+        min_share: match (asked.threshold, asked.procedure) {
             (Some(percent), _) => percent / 100.0,
             (None, Some(_)) => 0.0,
             (None, None) => hot_share,
         },
-        max_rows: match (arguments.threshold, view) {
+        max_rows: match (asked.threshold, view) {
             (Some(_), _) => usize::MAX,
             (None, ExactView::Paths) => MOST_PATHS,
             (None, ExactView::Blocks) => MOST_BLOCKS,
         },
-        width: arguments.width.unwrap_or_else(surroundings::width),
-        color: arguments.screen.color(),
+        width: asked.width.unwrap_or_else(surroundings::width),
+        color: asked.screen.color(),
     };
-    let mut out = arguments.screen.open();
+    let mut out = asked.screen.open();
     match view {
         ExactView::Paths => text::paths(shown, &mut out)?,
         ExactView::Blocks => text::blocks(shown, &mut out)?,
     }
     Ok(out.end()?)
-}
-
-/// Options that say something of samples only, and whether they are given.
-fn other_views_options(arguments: &Arguments) -> Vec<(&'static str, bool)> {
-    vec![
-        (
-            "a selection of call paths (--process, --thread, --focus, --ignore, --recursion, ...)",
-            !arguments.selection.is_of_whole(),
-        ),
-        ("--per-thread", arguments.per_thread),
-        ("--merge-threads", arguments.merge_threads),
-        ("--per-process", arguments.per_process),
-        ("--merge-processes", arguments.merge_processes),
-        ("--metric", !arguments.metric.is_empty()),
-        ("--columns", !arguments.columns.is_empty()),
-        ("--order-by", arguments.order_by.is_some()),
-        ("--flatten", arguments.flatten.is_some()),
-        ("--per-rank", arguments.per_rank),
-        ("--merge-ranks", arguments.merge_ranks),
-        ("--depth", arguments.depth.is_some()),
-        ("--all", arguments.all),
-        ("--inlines", arguments.inlines),
-        ("--lines", arguments.lines),
-        ("--pack", arguments.pack),
-    ]
 }
 
 /// What was counted in a measurement, the newest one here if none is named.
