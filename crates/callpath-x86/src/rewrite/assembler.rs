@@ -192,7 +192,8 @@ impl Assembler {
             if len == 1 && i8::try_from(distance).is_err() {
                 return Err(Refusal { at: LinkAddr(to), reason: Reason::TooFar });
             }
-            if let (Some(bytes), Some(distance)) = (self.code.get_mut(at..at + len), distance.to_le_bytes().get(..len)) {
+            if let (Some(bytes), Some(distance)) = (self.code.get_mut(at..at + len), distance.to_le_bytes().get(..len))
+            {
                 bytes.copy_from_slice(distance);
             }
         }
