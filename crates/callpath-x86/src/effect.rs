@@ -35,7 +35,7 @@ pub(crate) fn apply(state: &mut State, instruction: &Instruction, at: u32, next:
             let value = table_word(state.get(RAX));
             state.set(RAX, value, at);
         }
-        Operation::Call if instruction.control() == Control::Call && instruction.distance() == 0 => {
+        Operation::Call if instruction.control() == Control::Next => {
             push_value(state, Value::Constant(next), 8, at);
         }
         Operation::Call => state.call(),

@@ -157,7 +157,7 @@ fn behind_a_call_only_its_return_passes() {
     // The jump over the call leads behind it.
     let behind = lines.iter().position(|line| line == "lea rax, [rax+1]").unwrap();
     let behind = listing(&copy.code, COPY)[behind].address;
-    assert_eq!(lines[1], format!("je {:#x}", behind.0));
+    assert_eq!(lines[1], format!("je short {:#x}", behind.0));
     assert_eq!(lines.last(), Some(&format!("jmp {:#x}", behind.0)));
     // Not a call, the middle of an instruction, no edge.
     for place in [Place::AfterCall(LinkAddr(BASE)), at(1), Place::Edge(LinkAddr(BASE), LinkAddr(BASE + 13))] {
