@@ -2,6 +2,7 @@
 
 pub mod depth;
 pub mod diff;
+pub mod exact;
 pub mod gprof;
 pub mod growth;
 pub mod make;

@@ -20,7 +20,7 @@ use crate::measure::Usage;
 use crate::{build, install};
 use prepared::{Prepared, Stdin};
 pub use programs::ALL as PROGRAMS;
-use programs::Program;
+pub use programs::Program;
 use recorders::{Comparison, Recorder, Stacks};
 pub use recorders::{length, quality, remove as remove_output};
 pub use table::{heading, machine};
@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let quick = arguments.flag("quick");
     let rounds = arguments.number("runs", if quick { 1 } else { 5 })?;
     let rate = arguments.number("rate", 1000)?;
-    let chosen = choose(arguments.text("programs"))?;
+    let chosen = chosen(arguments.text("programs"))?;
     let mut recorders = vec![Recorder::Callpath];
     match arguments.text("against") {
         None => {}
@@ -92,7 +92,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(if measured.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn choose(names: Option<&str>) -> anyhow::Result<Vec<&'static Program>> {
+/// The programs with these names, between commas; all of them without.
+pub fn chosen(names: Option<&str>) -> anyhow::Result<Vec<&'static Program>> {
     let Some(names) = names else { return Ok(programs::ALL.iter().collect()) };
     names
         .split(',')
@@ -160,7 +161,8 @@ fn measure(
     Ok(figures)
 }
 
-fn run_once(prepared: &Prepared, mut command: Command) -> anyhow::Result<Usage> {
+/// Runs a program of the suite.
+pub fn run_once(prepared: &Prepared, mut command: Command) -> anyhow::Result<Usage> {
     command.envs(prepared.environment.iter().cloned()).stdout(Stdio::null()).stderr(Stdio::null());
     let usage = match &prepared.stdin {
         Stdin::Nothing => crate::measure::run(command.stdin(Stdio::null()))?,
