@@ -29,6 +29,8 @@ const MODRM_SIB: u8 = 0x04;
 const SIB_ABSOLUTE: u8 = 0x25;
 /// ModRM: rip and a displacement.
 const MODRM_BESIDE_CODE: u8 = 0x05;
+/// ModRM: a base, or a SIB byte, and a displacement of one byte.
+const MODRM_DISPLACED_SHORT: u8 = 0x40;
 /// ModRM: a base, or a SIB byte, and a displacement of four bytes.
 const MODRM_DISPLACED: u8 = 0x80;
 const RSP: Register = 4;
@@ -52,11 +54,16 @@ fn with_word(opcode: u8, register: Register, word: Word) -> Encoded {
             Encoded { bytes, displacement_at: Some(3) }
         }
         Word::OfFrame(base, distance) => {
-            let mut bytes = vec![rex, opcode, MODRM_DISPLACED | field | base];
+            let short = i8::try_from(distance);
+            let mode = if short.is_ok() { MODRM_DISPLACED_SHORT } else { MODRM_DISPLACED };
+            let mut bytes = vec![rex, opcode, mode | field | base];
             if base == RSP {
                 bytes.push(SIB_RSP);
             }
-            bytes.extend(distance.to_le_bytes());
+            match short {
+                Ok(short) => bytes.extend(short.to_le_bytes()),
+                Err(_) => bytes.extend(distance.to_le_bytes()),
+            }
             Encoded { bytes, displacement_at: None }
         }
     }
@@ -94,7 +101,19 @@ fn with_constant(mut encoded: Encoded, constant: i32) -> Encoded {
 
 /// `add qword [word], constant`: changes the flags.
 pub(crate) fn add_to_word(word: Word, constant: i32) -> Encoded {
-    with_constant(with_word(0x81, 0, word), constant)
+    match (word, i8::try_from(constant)) {
+        (Word::OfFrame(..), Ok(short)) => {
+            let mut encoded = with_word(0x83, 0, word);
+            encoded.bytes.extend(short.to_le_bytes());
+            encoded
+        }
+        _ => with_constant(with_word(0x81, 0, word), constant),
+    }
+}
+
+/// `lea rsp, [rsp + constant]`: leaves the flags.
+pub(crate) fn move_rsp(constant: i8) -> [u8; 5] {
+    [REX_W, 0x8d, MODRM_DISPLACED_SHORT | RSP << 3 | MODRM_SIB, SIB_RSP, constant as u8]
 }
 
 /// `mov qword [word], constant`, extended with its sign.
@@ -192,6 +211,8 @@ mod tests {
             (set_register_short(11, -2), "mov r11, 0xfffffffffffffffe"),
             (load(11, Word::OfFrame(4, 0x18)).bytes, "mov r11, [rsp+0x18]"),
             (add_to_word(Word::OfFrame(5, -8), 3).bytes, "add qword ptr [rbp-8], 3"),
+            (add_to_word(Word::OfFrame(4, 0x1000), 0x300).bytes, "add qword ptr [rsp+0x1000], 0x300"),
+            (move_rsp(-0x20).to_vec(), "lea rsp, [rsp-0x20]"),
             (count_in_table(1, Some(12), 0x40), "add qword ptr [rcx+r12*8+0x40], 1"),
             (count_in_table(11, None, 0), "add qword ptr [r11], 1"),
             (address_in_table(2, 9, Some(8), -8), "lea rdx, [r9+r8*8-8]"),

@@ -19,9 +19,6 @@ use crate::graph::EdgeKind;
 use crate::instruction::motion::{Motion, displaced_by};
 use crate::liveness::LiveSet;
 
-/// The number of rsp.
-const RSP: u8 = 4;
-
 /// A procedure's copy.
 #[derive(Default)]
 pub(super) struct Copy {
@@ -90,7 +87,7 @@ impl Source<'_, '_, '_> {
         if frame != Some(Height::AT_ENTRY) {
             return Err(Refusal { at: LinkAddr(at), reason: Reason::FrameUnknown });
         }
-        out.bytes(&encode::add_without_flags(RSP, bytes as i32));
+        out.bytes(&encode::move_rsp(bytes as i8));
         out.set_enlarged(0);
         Ok(())
     }
@@ -250,7 +247,7 @@ impl Copy {
         self.origins.push((out.offset(), entry));
         if bytes > 0 {
             out.set_enlarged(0);
-            out.bytes(&encode::add_without_flags(RSP, -(bytes as i32)));
+            out.bytes(&encode::move_rsp(-(bytes as i8)));
             self.origins.push((out.offset(), entry));
             out.set_enlarged(bytes);
         }
