@@ -44,7 +44,7 @@ pub enum RecordError {
         "probe process {pid}: it is in another PID name space (a container), where its threads have other numbers; run callpath in the same one"
     )]
     OtherNameSpace { pid: Pid },
-    #[error("find what to probe: {reason}")]
+    #[error("find these functions: {reason}")]
     NotChosen { reason: String },
     #[error("inject callpath's object: {reason}")]
     Injected { reason: &'static str },

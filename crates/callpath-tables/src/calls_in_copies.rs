@@ -91,14 +91,19 @@ impl<'m> CallsInCopies<'m> {
 /// Whether the unwinders of a process can be told of copies: they ask the C library's [`FIND_OBJECT`], and no module
 /// walks the stack in a way of its own.
 pub fn unwinders_can_be_told(modules: &[&Module]) -> bool {
+    let has_it = |module: &&Module| !Exports::of(module.image()).named(FIND_OBJECT).is_empty();
+    modules.iter().any(has_it) && own_unwinder(modules).is_none()
+}
+
+/// The index of a module that walks the stack in a way of its own.
+pub fn own_unwinder(modules: &[&Module]) -> Option<usize> {
     let is_other = |module: &&Module| {
         let asks = |name: &str| module.file().loading().symbols.iter().any(|(_, asked)| asked == name);
         let has_unwinder = || module.file().loading().symbols.iter().any(|(_, asked)| asked.starts_with(UNWIND));
         let walks = ReturnUse::of(module.image(), module.image().origin()).walks;
         walks || asks(ITERATE) && !asks(FIND_OBJECT) && !has_unwinder()
     };
-    let has_it = |module: &&Module| !Exports::of(module.image()).named(FIND_OBJECT).is_empty();
-    modules.iter().any(has_it) && !modules.iter().any(is_other)
+    modules.iter().position(is_other)
 }
 
 /// A copy, piece by piece.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
-use callpath_tables::calls_in_copies::{CallsInCopies, unwinders_can_be_told};
+use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
 use callpath_tables::module::Module;
 use callpath_tables::paths::{self, CountedModule, FIRST_WORD, counted};
 use callpath_tables::probes::Change;
@@ -42,11 +42,19 @@ pub(super) fn put_in(recorder: &mut Recorder<'_>, pid: Pid, counting: &mut dyn C
     });
     let analysed: Vec<Analysed> = analysed.collect();
     let modules: Vec<&Module> = analysed.iter().map(|analysed| &analysed.module).collect();
+    let refused = |of: Option<&Analysed>, reason: &str| RecordError::NotCounted {
+        module: of.map(|of| of.loaded.path.clone()).unwrap_or_default(),
+        reason: reason.to_owned(),
+    };
+    if let Some(index) = own_unwinder(&modules) {
+        return Err(refused(
+            analysed.get(index),
+            "it walks the stack in a way of its own, which cannot be told of copies",
+        ));
+    }
     let told = analysed.iter().find_map(|analysed| Some((analysed, unwinders::asked(&analysed.module)?)));
-    let Some((teller, asked)) = told.filter(|_| unwinders_can_be_told(&modules)) else {
-        let module = analysed.first().map(|first| first.loaded.path.clone()).unwrap_or_default();
-        let reason = "it needs glibc 2.35 or later, and no module that walks the stack in a way of its own".to_owned();
-        return Err(RecordError::NotCounted { module, reason });
+    let Some((teller, asked)) = told else {
+        return Err(refused(analysed.first(), "its C library cannot be told of copies: it takes glibc 2.35 or later"));
     };
     let users = ReturnUsers::of(&modules);
     let lane_word = recorder.shared.allocator.session().lane_word.load(Acquire) as i64;
@@ -136,7 +144,9 @@ impl Placing<'_, '_> {
         let Placing { recorder, pid, lane_word, next_word, modules, .. } = self;
         let words = u64::from(next_word) * size_of::<u64>() as u64;
         let lane_len_bytes = (LaneHead::LEN_BYTES as u64 + words).next_multiple_of(PAGE_BYTES);
-        let count = (LANES_AT_MOST / lane_len_bytes).clamp(2, LanesHead::MOST as u64);
+        // Where address space is limited, most of it is the program's.
+        let at_most = LANES_AT_MOST.min(address_space_limit(pid) / 8);
+        let count = (at_most / lane_len_bytes).clamp(2, LanesHead::MOST as u64);
         let len_bytes = LanesHead::LEN_BYTES as u64 + lane_len_bytes * count;
         let lanes = SharedMemory::create(c"callpath-lanes", len_bytes as usize)?;
         let counted = Counted { lanes, lane_len_bytes, modules };
@@ -167,6 +177,18 @@ impl Placing<'_, '_> {
         halted.release()?;
         Ok(())
     }
+}
+
+/// The least of the limits of address space of a process and of our own, bytes.
+fn address_space_limit(pid: Pid) -> u64 {
+    let of = |pid: i32| {
+        let mut limit = std::mem::MaybeUninit::<libc::rlimit>::zeroed();
+        // SAFETY: a valid place; no limit is set.
+        let result = unsafe { libc::prlimit(pid, libc::RLIMIT_AS, std::ptr::null(), limit.as_mut_ptr()) };
+        // SAFETY: filled in, or zeroes.
+        if result == 0 { unsafe { limit.assume_init() }.rlim_cur } else { u64::MAX }
+    };
+    of(pid.0 as i32).min(of(0))
 }
 
 impl Loaded {

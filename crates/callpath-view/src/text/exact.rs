@@ -79,8 +79,8 @@ impl<'a> ExactText<'a> {
                 _ => "paths were begun and not ended: they have",
             };
             said.push(format!(
-                "{} {words} no number, and what was executed of them is not counted. Exceptions, longjmp and the end of a \
-                 thread cut paths short.",
+                "{} {words} no number, and what was executed of them is not counted: where that may have been, executions are \
+                 the least that there were. Exceptions cut paths short.",
                 thousands(*cut_short)
             ));
         }
@@ -94,7 +94,7 @@ impl<'a> ExactText<'a> {
             }
             words.pop();
             if let more @ 1.. = refused.len().saturating_sub(REFUSED_NAMED) {
-                words += &format!("; and {} more", thousands(more as u64));
+                words += &format!("; and {} more, which --json names", thousands(more as u64));
             }
             said.push(format!("{words}."));
         }
@@ -268,9 +268,10 @@ pub fn blocks(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
 fn blocks_of(text: ExactText<'_>, procedure: &ExactProcedure, total: ExactCost, out: &mut dyn Write) -> io::Result<()> {
     let at = procedure.place.as_ref().map_or(String::new(), |declared| format!("  {}", place(declared)));
     let facts = format!(
-        "{at}  [{}], {} of all instructions, entered {}, {} of {} paths",
+        "{at}  [{}], {} of all instructions, entered {}{}, {} of {} paths",
         procedure.module,
         percent(procedure.cost().instructions, total.instructions),
+        if text.counts.cut_short > 0 { "at least " } else { "" },
         count(procedure.entries(), "time", "times"),
         thousands(procedure.paths.len() as u64),
         value(procedure.possible, "count"),
@@ -361,7 +362,8 @@ A block on a hot path is on 2.0 executed paths on average.
 
 Notes
   2 paths were begun and not ended: they have no number, and what was executed of them is not
-  counted. Exceptions, longjmp and the end of a thread cut paths short.
+  counted: where that may have been, executions are the least that there were. Exceptions cut paths
+  short.
   2 procedures were not counted: jumps (an indirect jump could not be followed); odd (an indirect
   jump could not be followed).
 ";
@@ -373,7 +375,7 @@ Notes
         let expected = "\
 6 blocks of 2 procedures were executed
 
-work<int>  main.c:10  [app], 99.7% of all instructions, entered 10 times, 3 of 212 paths
+work<int>  main.c:10  [app], 99.7% of all instructions, entered at least 10 times, 3 of 212 paths
 instructions   share  executions  block
           40    0.5%          10  0x1000  main.c:12-13
                                     -> 0x1010 10
@@ -386,14 +388,15 @@ instructions   share  executions  block
           36    0.4%           9  0x1040  main.c:20-21
                                     -> out 9
 
-bare\\x1b[31m  [libx.so], 0.3% of all instructions, entered 7 times, 1 of 1 paths
+bare\\x1b[31m  [libx.so], 0.3% of all instructions, entered at least 7 times, 1 of 1 paths
 instructions   share  executions  block
           21    0.3%           7  0x20
                                     -> out 7
 
 Notes
   2 paths were begun and not ended: they have no number, and what was executed of them is not
-  counted. Exceptions, longjmp and the end of a thread cut paths short.
+  counted: where that may have been, executions are the least that there were. Exceptions cut paths
+  short.
   2 procedures were not counted: jumps (an indirect jump could not be followed); odd (an indirect
   jump could not be followed).
 ";

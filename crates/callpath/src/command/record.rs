@@ -62,7 +62,7 @@ pub(crate) struct Arguments {
     /// Function whose calls are counted, too, as `callpath probe` does; may be repeated
     #[arg(long, value_name = "FUNCTION")]
     probe: Vec<String>,
-    /// What is counted exactly, by copies of all procedures that count: `paths` through procedures
+    /// What is counted exactly: `paths` through procedures. All procedures run as copies, which count; docs/paths.md
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_enum, conflicts_with = "probe")]
     exact: Vec<ExactArgument>,
     /// Count in these functions only (names, globs, module!name, as for `callpath probe`); may be repeated

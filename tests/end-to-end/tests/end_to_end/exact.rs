@@ -24,6 +24,71 @@ fn recorded(directory: &Path, options: &[&str]) -> String {
     done(Command::new(callpath()).args(words).current_dir(directory))
 }
 
+/// Compiles `counted.cpp` into a directory and records it in `m` there. Gives how bare and recorded runs ended, with their output.
+fn counted(directory: &Path, level: &str) -> [(Option<i32>, String); 2] {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../nasty/counted.cpp");
+    let program = directory.join("counted");
+    done(Command::new("g++").args([level, "-g", "-pthread", "-o"]).arg(&program).arg(source));
+    let run = |command: &mut Command| {
+        let output = command.output().expect("it can be run");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let bare = run(Command::new("sh").args(["-c", "./counted; exit $?"]).current_dir(directory));
+    let words = ["record", "-q", "--exact=paths", "-o", "m", "--", "./counted"];
+    [bare, run(Command::new(callpath()).args(words).current_dir(directory))]
+}
+
+#[test]
+fn nothing_is_lost_in_threads_forks_handlers_exceptions_and_at_a_kill() {
+    for level in ["-O1", "-O2"] {
+        let directory = tempfile::tempdir().expect("room");
+        let [bare, recorded] = counted(directory.path(), level);
+        assert_eq!(bare, recorded, "{level}");
+        assert_eq!(bare.0, Some(137));
+        let json = view(directory.path(), "paths");
+        let nodes = json["nodes"].as_array().expect("nodes");
+        let of = |name: &str| -> Vec<u64> {
+            let is_it =
+                |node: &Value| node["kind"] == "procedure" && node["module"] == "counted" && node["name"] == name;
+            let at = nodes.iter().position(is_it).unwrap_or_else(|| panic!("{name}: {}", json["quality"]));
+            let mut all: Vec<u64> = nodes.iter().filter(|node| node["parent"] == at).map(executions).collect();
+            all.sort_unstable();
+            all
+        };
+        // 40 threads, 500 signals, and the child.
+        assert_eq!(of("unit"), [40 * 100_000 + 500 * 3 + 777], "{level}");
+        assert_eq!(of("works"), [40, 40, 40 * 99_998], "{level}");
+        assert_eq!(of("throws"), [100, 900], "{level}");
+        assert_eq!(of("jumps"), [250, 750], "{level}");
+        // As often by the handler as a path was cut short.
+        assert_eq!((of("catches"), &json["quality"]["exact"]["cut_short"]), (vec![100, 900], &100.into()), "{level}");
+        assert_eq!(of("recurses").iter().sum::<u64>(), 10_001, "{level}");
+        // They come back to where setjmp was called in the original.
+        let refused = json["quality"]["exact"]["refused"].as_array().expect("a list");
+        assert!(refused.iter().any(|refused| refused["function"] == "comes_back"), "{refused:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_counted_is_said() {
+    let directory = tempfile::tempdir().expect("room");
+    recorded(directory.path(), &["-O1"]);
+    let run = |options: &[&str], program: &str| {
+        let words = [&["record", "--exact=paths", "-o", "n"], options, &["--", program]].concat();
+        let output =
+            Command::new(callpath()).args(words).current_dir(directory.path()).output().expect("it can be run");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned(), output.stdout)
+    };
+    let (status, said, written) = run(&["--only", "chooss"], "./ways");
+    let expected = "callpath: failed to find these functions: chooss: no function has this name; similar names: chooses";
+    assert!(said.starts_with(expected), "{said}");
+    assert_eq!((status, &written[..], directory.path().join("n").exists()), (Some(125), &b""[..], false));
+    done(Command::new("gcc").args(["-static", "-o", "static", "ways.c"]).current_dir(directory.path()));
+    let (status, said, _) = run(&[], "./static");
+    assert_eq!(status, Some(126));
+    assert!(said.contains("statically linked"), "{said}");
+}
+
 /// A view of what was recorded.
 fn view(directory: &Path, name: &str) -> Value {
     let report = run_report(&directory.join("m"), &["--view", name, "--json"]);

@@ -109,7 +109,7 @@ fn load(directory: Option<&Path>) -> anyhow::Result<ExactCounts> {
     if paths.processes.is_empty() {
         anyhow::ensure!(
             !paths.unreadable.is_empty(),
-            "failed to show paths: {} has no exact counts of any; record them with: callpath record --exact=paths PROGRAM",
+            "failed to show paths: {} has no counts of paths; record them with: callpath record --exact=paths PROGRAM",
             measurement.directory.display()
         );
         anyhow::bail!("failed to {}", plain(paths.unreadable.swap_remove(0)));

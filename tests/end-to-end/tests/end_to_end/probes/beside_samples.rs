@@ -117,7 +117,7 @@ fn probes_beside_samples_are_changed_while_they_run() {
 fn what_cannot_be_recorded_and_probed_is_refused() {
     let program = Program::nasty("sampled_calls.c");
     for (options, complaint) in [
-        (&["--probe", "lief"][..], "failed to find what to probe: lief: no function has this name"),
+        (&["--probe", "lief"][..], "failed to find these functions: lief: no function has this name"),
         (&["--probe", "leaf", "--sentinel", "always"], "--sentinel=always changes return addresses"),
         (&["--probe", "leaf", "-e", "wall-time", "--probe-metrics", "wall-time"], "`wall-time` would be measured by"),
         (&["--probe-metrics", "wall-time"], "--probe"),
