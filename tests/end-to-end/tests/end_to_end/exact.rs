@@ -80,7 +80,8 @@ fn what_cannot_be_counted_is_said() {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned(), output.stdout)
     };
     let (status, said, written) = run(&["--only", "chooss"], "./ways");
-    let expected = "callpath: failed to find these functions: chooss: no function has this name; similar names: chooses";
+    let expected =
+        "callpath: failed to find these functions: chooss: no function has this name; similar names: chooses";
     assert!(said.starts_with(expected), "{said}");
     assert_eq!((status, &written[..], directory.path().join("n").exists()), (Some(125), &b""[..], false));
     done(Command::new("gcc").args(["-static", "-o", "static", "ways.c"]).current_dir(directory.path()));
