@@ -3,7 +3,7 @@
 //! A fork's child finds the table and all areas empty (MADV_WIPEONFORK): it counts its own.
 
 use callpath_collect::syscall::{call4, gettid, map_private, unmap};
-use callpath_collect::{Process, Thread, await_chunks};
+use callpath_collect::{Process, Thread};
 use callpath_format::shared::probe::{Activation, Area, Slot, Waiting};
 use callpath_format::shared::{ArenaRef, ThreadRecord};
 use core::arch::asm;
@@ -180,7 +180,7 @@ fn create(process: &Process<'static>, pointer: u64) -> Option<Thread<'static>> {
         return Some(thread);
     }
     let stack = if pointer == admitted.first_thread { admitted.stack } else { own_stack(pointer) };
-    await_chunks(process, join::PATIENCE_NS);
+    join::await_chunks(process);
     let thread = Thread::create(process, gettid(), stack, [0; 2]);
     if thread.is_none() {
         process.ring();

@@ -1,7 +1,7 @@
 //! A call as the assembly in `routines.rs` hands it over: what the registers held, and its context.
 
 use callpath_collect::probe::context_of_call;
-use callpath_collect::{Interrupted, await_chunks};
+use callpath_collect::Interrupted;
 use callpath_format::register::Reg;
 use callpath_format::shared::probe::{Area, Known, Slot};
 use callpath_format::shared::thread::Dropped;
@@ -61,7 +61,7 @@ pub fn found(saved: &Saved) -> Option<(u64, u64, Activations<'static>)> {
     let values = match known_values(place, saved, rsp) {
         Some(values) => values,
         None => {
-            await_chunks(process, join::PATIENCE_NS);
+            join::await_chunks(process);
             let values = context_of_call(process, thread, &at_entry(saved, rsp), place)?;
             if place.site != 0 {
                 (place.rsp, place.rbp) = (rsp, saved.rbp);

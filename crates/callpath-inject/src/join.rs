@@ -26,8 +26,18 @@ const JOINING: u32 = 2;
 /// The address of the slot's word that names the load map, for `routines.rs`.
 pub static LOAD_MAP: AtomicU64 = AtomicU64::new(0);
 
-/// How long a thread waits for memory, as long as a busy machine may keep the recorder from running.
-pub const PATIENCE_NS: u64 = 1_000_000_000;
+/// How often the recorder had given memory when a wait for more was in vain, + 1: then it is gone, or there is no more.
+static IN_VAIN: AtomicU64 = AtomicU64::new(0);
+
+/// Waits for memory, if there is little, unless that was in vain before.
+pub fn await_chunks(process: &Process<'_>) {
+    /// As long as a busy machine may keep the recorder from running.
+    const PATIENCE_NS: u64 = 1_000_000_000;
+    let given = || u64::from(process.session.given.load(Relaxed)) + 1;
+    if IN_VAIN.load(Relaxed) != given() && !callpath_collect::await_chunks(process, PATIENCE_NS) {
+        IN_VAIN.store(given(), Relaxed);
+    }
+}
 
 /// How long a fork's child waits to be let in, by turns of [`WAIT_NS`].
 const WAITS: u32 = 50;

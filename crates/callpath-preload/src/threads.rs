@@ -112,7 +112,8 @@ extern "C" fn creator(routine: u64, argument: u64) -> Creator {
 fn prepared(start: [u64; 2]) -> Option<usize> {
     let process = part::own_process()?;
     // Its tree takes them in the handler, which cannot wait.
-    await_chunks(process, PATIENCE_NS);
+    // Without them the thread is not measured; the next one may have more luck.
+    let _came = await_chunks(process, PATIENCE_NS);
     let record = Thread::create(process, 0, [0; 2], start)?.record;
     if let Some(creator) = process.arena.get(ArenaRef(tls::get(Word::Record) as u32)) {
         names::inherit(record, creator);
