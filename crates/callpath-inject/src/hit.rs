@@ -1,7 +1,7 @@
 //! A call as the assembly in `routines.rs` hands it over: what the registers held, and its context.
 
-use callpath_collect::probe::context_of_call;
 use callpath_collect::Interrupted;
+use callpath_collect::probe::context_of_call;
 use callpath_format::register::Reg;
 use callpath_format::shared::probe::{Area, Known, Slot};
 use callpath_format::shared::thread::Dropped;
