@@ -1,5 +1,5 @@
-//! Eight words of each thread: where its lane is, where its record is, the mask that the program sees, whether it waits, what was sent to
-//! it, where its frames are, and the name that another thread gave it.
+//! Eight words of each thread: where its lane is, where its record is, the mask that the program sees, whether it waits,
+//! what was sent to it, where its frames are, and the name that another thread gave it.
 //!
 //! Initial-exec TLS: an offset from the thread pointer that is fixed when the object is loaded, so that reading it in a
 //! handler takes no call and no allocation. Stable Rust cannot express it; assembly can.

@@ -299,6 +299,9 @@ impl<'o> Recorder<'o> {
         self.shared.allocator.session().recorder.store(Session::GONE, Relaxed);
         for process in &self.processes {
             self.totals.add(process, &self.shared);
+            if let Err(error) = process.write_counts(&self.shared) {
+                self.loss.get_or_insert(error);
+            }
         }
         self.notes.extend(self.totals.notes_of_events(&options.events));
         match self.processes.len() {
@@ -508,7 +511,8 @@ impl<'o> Recorder<'o> {
             return self.leaving.push((process, ended));
         }
         let ended_ns = self.shared.began.until_ns(ended);
-        if let Err(error) = process.write(&mut self.shared, Some(ended_ns)) {
+        let written = process.write(&mut self.shared, Some(ended_ns));
+        if let Err(error) = written.and_then(|()| process.write_counts(&self.shared)) {
             self.loss.get_or_insert(error);
         }
         self.unmatched_exits = self.unmatched_exits.saturating_add(process.unmatched_exits(&self.shared));

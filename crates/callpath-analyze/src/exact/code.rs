@@ -26,7 +26,8 @@ impl ProcedureCode<'_> {
         let starts: BTreeSet<LinkAddr> = counted.paths.keys().flat_map(|path| path.blocks.iter().copied()).collect();
         let starts: Vec<LinkAddr> = starts.into_iter().collect();
         let (loops, loop_of) = self.loops();
-        let index = |start: &LinkAddr| starts.binary_search(start).unwrap_or_default() as u32;
+        // Each of them is there.
+        let index = |start: &LinkAddr| starts.partition_point(|before| before < start) as u32;
         let path = |(key, executions): (&super::merge::PathKey, &u64)| ExactPath {
             number: key.number,
             category: key.category,

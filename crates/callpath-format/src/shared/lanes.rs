@@ -50,6 +50,9 @@ impl LanesHead {
     /// See [`LanesHead::SHARED`].
     pub const FIRST: u32 = 1;
 
+    /// The number of no process.
+    const RETIRED: u32 = u32::MAX;
+
     /// Where a lane begins, counted from the head, bytes.
     pub fn offset_of(&self, lane: u32) -> u64 {
         let apart = self.lane_len_bytes.load(Relaxed);
@@ -74,8 +77,7 @@ impl LanesHead {
                 }
                 let Some(owner) = self.owners.get(lane) else { break };
                 let before = owner.load(Acquire);
-                let is_ours =
-                    before == pid || before == 0 && owner.compare_exchange(0, pid, AcqRel, Relaxed).is_ok_and(|_| true);
+                let is_ours = before == pid || before == 0 && owner.compare_exchange(0, pid, AcqRel, Relaxed).is_ok();
                 if !is_ours {
                     tried |= 1 << bit;
                     continue;
@@ -100,10 +102,10 @@ impl LanesHead {
         }
     }
 
-    /// Gives a lane back: another thread of its process may go on in it.
-    pub fn give_back(&self, lane: u32) {
-        if let Some(word) = self.taken.get(lane as usize / 64) {
-            word.fetch_and(!(1 << (lane % 64)), Release);
+    /// The lanes of a process are nobody's from now on, and not taken again: what they count was read.
+    pub fn retire(&self, pid: u32) {
+        for owner in self.owners.iter().filter(|owner| owner.load(Acquire) == pid) {
+            owner.store(LanesHead::RETIRED, Release);
         }
     }
 
@@ -139,9 +141,12 @@ mod tests {
         let expected: std::vec::Vec<Option<u32>> = (1..70).map(Some).chain([None]).collect();
         assert_eq!(all, expected);
         assert_eq!(head.without.load(Relaxed), 1);
-        head.give_back(65);
-        assert_eq!(head.take(8), None, "its counts are of process 7");
-        assert_eq!((head.take(7), head.owner(65), head.owner(70)), (Some(65), 7, 0));
+        head.lanes.store(72, Relaxed);
+        assert_eq!((head.take(8), head.take(7), head.owner(70)), (Some(70), Some(71), 8));
+        head.retire(7);
+        // A later process of that number begins anew.
+        head.lanes.store(73, Relaxed);
+        assert_eq!((head.take(7), head.owner(71), head.owner(70)), (Some(72), u32::MAX, 8));
         assert_eq!(head.offset_of(2), LanesHead::LEN_BYTES as u64 + (2 << 20));
     }
 }

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
-use callpath_measurement::{CountedPath, CountedProcedure, PathCategory, PathCounts, RefusedProcedure};
+use callpath_measurement::{
+    CountedPath, CountedProcedure, MeasurementError, PathCategory, PathCounts, RefusedProcedure,
+};
 use callpath_tables::paths::{self, Category};
 use callpath_target::{Pid, SharedMemory};
 
@@ -31,12 +33,18 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// What a process has counted. `frame_at`: an address of it as a frame. `None`: it has no lanes.
-    pub(crate) fn of(&self, pid: Pid, frame_at: impl Fn(RunAddr) -> FrameKey) -> Option<PathCounts> {
-        let words = self.words_of(pid)?;
+    /// What a process has counted, once: another program that it has executed meanwhile, or a later process with its number, has
+    /// not. `frame_at`: an address of it as a frame. `None`: it has no lanes.
+    pub(crate) fn take(
+        &self,
+        pid: Pid,
+        frame_at: impl Fn(RunAddr) -> FrameKey,
+    ) -> Result<Option<PathCounts>, MeasurementError> {
+        let Some(words) = self.words_of(pid)? else { return Ok(None) };
         let word = |number: u64| words.get(number as usize).copied().unwrap_or(0);
         let mut counts = PathCounts { pid: pid.0, cut_short: word(paths::CUT_SHORT.into()), ..PathCounts::default() };
-        counts.lost = self.head().without.load(Relaxed);
+        // Each has counted in a lane that it shares with others.
+        counts.lost = self.head().without.swap(0, Relaxed);
         for InModule { bias, procedures, refused } in &self.modules {
             let key = |at: LinkAddr| frame_at(RunAddr(at.0.wrapping_add(*bias)));
             for procedure in procedures {
@@ -62,7 +70,8 @@ impl Counted {
                 reason: reason.clone(),
             }));
         }
-        Some(counts)
+        self.head().retire(pid.0);
+        Ok(Some(counts))
     }
 
     /// The lanes' head.
@@ -72,7 +81,7 @@ impl Counted {
     }
 
     /// The sums of the words of all lanes of a process. `None`: it has none.
-    fn words_of(&self, pid: Pid) -> Option<Vec<u64>> {
+    fn words_of(&self, pid: Pid) -> Result<Option<Vec<u64>>, MeasurementError> {
         let head = self.head();
         let own = (0..LanesHead::MOST as u32).filter(|lane| head.owner(*lane) == pid.0);
         let mut sums: Option<Vec<u64>> = None;
@@ -81,26 +90,25 @@ impl Counted {
                 vec![0; (self.lane_len_bytes as usize).saturating_sub(LaneHead::LEN_BYTES) / WORD_BYTES]
             });
             let begin = LanesHead::LEN_BYTES as u64 + self.lane_len_bytes * u64::from(lane);
-            self.add_lane(begin, sums);
+            self.add_lane(begin, sums)?;
         }
-        sums
+        Ok(sums)
     }
 
     /// Adds the words of the lane that begins at an offset. Pages that were never written are not read, which would give them memory.
-    fn add_lane(&self, begin: u64, sums: &mut [u64]) {
+    fn add_lane(&self, begin: u64, sums: &mut [u64]) -> Result<(), MeasurementError> {
         const STEP_BYTES: usize = 1 << 16;
-        let descriptor = self.lanes.descriptor();
-        let Ok(file) = std::fs::File::open(PathBuf::from(format!("/proc/self/fd/{descriptor}"))) else { return };
+        let path = PathBuf::from(format!("/proc/self/fd/{}", self.lanes.descriptor()));
+        let failed = |source| MeasurementError::Read { path: path.clone(), source };
+        let file = std::fs::File::open(&path).map_err(failed)?;
         let end = begin + self.lane_len_bytes;
         let mut bytes = vec![0; STEP_BYTES];
         let mut at = begin;
-        while let Some(data) = next_data(&file, at).filter(|data| *data < end) {
+        while let Some(data) = next_data(&file, at).map_err(failed)?.filter(|data| *data < end) {
             let from = data.max(begin) / WORD_BYTES as u64 * WORD_BYTES as u64;
             let len = STEP_BYTES.min((end - from) as usize);
-            let Some(page) = bytes.get_mut(..len).filter(|page| !page.is_empty()) else { return };
-            if file.read_exact_at(page, from).is_err() {
-                return;
-            }
+            let Some(page) = bytes.get_mut(..len) else { break };
+            file.read_exact_at(page, from).map_err(failed)?;
             let (words, _) = page.as_chunks::<WORD_BYTES>();
             let first = from.saturating_sub(begin) as usize;
             for (index, word) in words.iter().enumerate() {
@@ -111,15 +119,21 @@ impl Counted {
             }
             at = from + len as u64;
         }
+        Ok(())
     }
 }
 
-/// Where the next page is that was written, from an offset on.
-fn next_data(file: &std::fs::File, from: u64) -> Option<u64> {
+/// Where the next page is that was written, from an offset on. `None`: there is none.
+fn next_data(file: &std::fs::File, from: u64) -> std::io::Result<Option<u64>> {
     use std::os::fd::AsRawFd;
     // SAFETY: moves the position of a descriptor of our own.
     let at = unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, libc::SEEK_DATA) };
-    u64::try_from(at).ok()
+    let error = std::io::Error::last_os_error();
+    match u64::try_from(at) {
+        Ok(at) => Ok(Some(at)),
+        Err(_) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(_) => Err(error),
+    }
 }
 
 fn category(category: Category) -> PathCategory {

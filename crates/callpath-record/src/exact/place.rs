@@ -36,11 +36,15 @@ struct Analysed {
 /// Has the program's procedures count their paths.
 pub(super) fn put_in(recorder: &mut Recorder<'_>, pid: Pid, counting: &mut dyn Counting) -> Result<(), RecordError> {
     let all = Loaded::all(&Maps::read(pid)?).into_iter().filter(|loaded| !loaded.is_ours());
-    let analysed = all.filter_map(|loaded| {
-        let (image, bias) = loaded.image(pid)?;
-        Some(Analysed { loaded, bias, module: Module::new(Arc::new(image)) })
+    // What is not known of one may matter to the calls of all others.
+    let analysed = all.map(|loaded| match loaded.image(pid) {
+        Some((image, bias)) => Ok(Analysed { loaded, bias, module: Module::new(Arc::new(image)) }),
+        None => Err(RecordError::NotCounted {
+            module: loaded.path,
+            reason: "its file is gone, or was replaced since it was loaded".to_owned(),
+        }),
     });
-    let analysed: Vec<Analysed> = analysed.collect();
+    let analysed: Vec<Analysed> = analysed.collect::<Result<_, _>>()?;
     let modules: Vec<&Module> = analysed.iter().map(|analysed| &analysed.module).collect();
     let refused = |of: Option<&Analysed>, reason: &str| RecordError::NotCounted {
         module: of.map(|of| of.loaded.path.clone()).unwrap_or_default(),
@@ -58,6 +62,9 @@ pub(super) fn put_in(recorder: &mut Recorder<'_>, pid: Pid, counting: &mut dyn C
     };
     let users = ReturnUsers::of(&modules);
     let lane_word = recorder.shared.allocator.session().lane_word.load(Acquire) as i64;
+    if lane_word == 0 {
+        return Err(refused(analysed.first(), "it has not told where its threads keep their words"));
+    }
     let mut placing =
         Placing { recorder, pid, lane_word, next_word: FIRST_WORD, known: Vec::new(), modules: Vec::new() };
     for (index, of_module) in analysed.iter().enumerate().filter(|(_, analysed)| !analysed.loaded.is_left_alone()) {

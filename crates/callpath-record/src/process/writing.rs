@@ -62,9 +62,13 @@ impl Process {
         self.put_together_ended(shared.publisher.metrics());
         self.name_generated_code(ended_ns.is_some());
         self.generated_names.write(&shared.directory, self.sequence)?;
-        self.write_file(shared, ended_ns)?;
+        self.write_file(shared, ended_ns)
+    }
+
+    /// Writes what the process has counted exactly, once: at its end, or that of the measurement.
+    pub(crate) fn write_counts(&self, shared: &Shared) -> Result<(), MeasurementError> {
         let Some(counted) = &shared.counted else { return Ok(()) };
-        let counts = counted.of(self.handle.pid(), |at| self.code.frame_at(at));
+        let counts = counted.take(self.handle.pid(), |at| self.code.frame_at(at))?;
         counts.map_or(Ok(()), |counts| counts.write(&shared.directory, self.sequence))
     }
 

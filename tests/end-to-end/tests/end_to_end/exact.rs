@@ -45,6 +45,10 @@ fn nothing_is_lost_in_threads_forks_handlers_exceptions_and_at_a_kill() {
         let [bare, recorded] = counted(directory.path(), level);
         assert_eq!(bare, recorded, "{level}");
         assert_eq!(bare.0, Some(137));
+        let files = std::fs::read_dir(directory.path().join("m")).expect("a measurement").filter_map(Result::ok);
+        let counts = files.filter(|file| file.file_name().to_string_lossy().starts_with("paths-"));
+        // Of the program and of its child; the one that it executed counts nothing.
+        assert_eq!(counts.count(), 2, "{level}");
         let json = view(directory.path(), "paths");
         let nodes = json["nodes"].as_array().expect("nodes");
         let of = |name: &str| -> Vec<u64> {
