@@ -122,9 +122,15 @@ pub struct Attached {
 impl Attached {
     /// Starts it.
     pub fn to(pid: u32, functions: &[&str], options: &[&str]) -> Attached {
+        Attached::through(&[], pid, (functions, options))
+    }
+
+    /// Starts it as the argument of another command.
+    pub fn through(command: &[&str], pid: u32, (functions, options): (&[&str], &[&str])) -> Attached {
         let surroundings = fresh_directory();
         let directory = surroundings.path().join("measured.callpath");
-        let mut words: Vec<OsString> = vec![callpath().into(), "probe".into(), "-p".into(), pid.to_string().into()];
+        let mut words: Vec<OsString> = command.iter().map(OsString::from).collect();
+        words.extend([callpath().into(), "probe".into(), "-p".into(), pid.to_string().into()]);
         words.extend(chosen(functions).into_iter().chain(options.iter().copied()).map(OsString::from));
         words.extend(["-o".into(), directory.clone().into()]);
         let mut child = command_in(&words, surroundings.path()).spawn().expect("callpath can be started");

@@ -65,7 +65,7 @@ impl Tracer {
         let held = FAULTS.iter().fold(ALL_SIGNALS, |set, signal| set & !bit(*signal));
         ptrace::set_signal_mask(thread, held)?;
         self.run_until = Some(Instant::now() + RUN_AT_MOST);
-        let returned = ptrace::set_registers(thread, &registers).and_then(|()| self.run_to_return(thread, &back));
+        let returned = ptrace::set_registers(thread, &registers).and_then(|()| self.run_to_return(borrowed, &back));
         self.run_until = None;
         match &returned {
             // Still running: it must be stopped wherever it is.
@@ -92,7 +92,8 @@ impl Tracer {
         Ok(Return { rsp, behind: RunAddr(borrowed.calls.0.wrapping_add(SYSTEM_CALL.len() as u64)) })
     }
 
-    fn run_to_return(&mut self, thread: Pid, back: &Return) -> Result<(), TargetError> {
+    fn run_to_return(&mut self, borrowed: &Borrowed, back: &Return) -> Result<(), TargetError> {
+        let Borrowed { thread, idle, .. } = *borrowed;
         let above = back.rsp.wrapping_add(size_of::<u64>() as u64);
         loop {
             ptrace::to_system_call(thread)?;
@@ -107,9 +108,8 @@ impl Tracer {
                 Stop::SystemCall => {
                     let registers = ptrace::registers(thread)?;
                     if registers.rip == back.behind.0 && registers.rsp == above {
-                        // Not to be made.
-                        let skipped = libc::user_regs_struct { orig_rax: u64::MAX, ..registers };
-                        return ptrace::set_registers(thread, &skipped);
+                        // Not to be made: behind it is no code to go on with, should callpath be killed.
+                        return ptrace::set_registers(thread, &idle);
                     }
                 }
             }

@@ -17,6 +17,8 @@ pub(super) const RETURNS_FROM_SIGNAL: [&[u8]; 2] =
     [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]];
 
 const WORD: u64 = 8;
+/// Of a frame, what is not vector state: a word that aligns it, words as laid out below, a `siginfo_t`. A multiple of 64.
+const FRAME_BYTES: u64 = (1 + 6 + 18 + 15) * WORD + size_of::<libc::siginfo_t>() as u64;
 /// In a frame, of the saved `rsp` and `rip`: behind the code's address, five words and fifteen registers.
 pub(super) const RSP: u64 = (1 + 5 + 15) * WORD;
 pub(super) const RIP: u64 = RSP + WORD;
@@ -86,12 +88,11 @@ impl Shelter {
     /// The frame from which the kernel restores a thread, laid out at `at`, which is a multiple of 64: its bytes, and
     /// where `rsp` points to it.
     pub(super) fn frame(&self, at: u64, (before, vectors): (&Before, &[u8]), memory: &TracedMemory) -> (Vec<u8>, u64) {
+        // Handlers are entered with rsp + 8 at a multiple of 16; its frame begins there. All of it lies above: what
+        // runs before it is used may push.
+        let frame_at = at + WORD;
         let vectors = VectorState::of(vectors);
-        let vectors_at = vectors.as_ref().map_or(0, |_| at);
-        let mut bytes = vectors.map_or_else(Vec::new, |vectors| vectors.0);
-        // Handlers are entered with rsp + 8 at a multiple of 16; its frame begins there.
-        bytes.resize(bytes.len().next_multiple_of(16) + WORD as usize, 0);
-        let frame_at = at + bytes.len() as u64;
+        let vectors_at = vectors.as_ref().map_or(0, |_| at + FRAME_BYTES);
         let r = resumable(&before.registers, before.sequence.and_then(|(_, note)| abort_of(note, memory)));
         /// UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS
         const FLAGS: u64 = 1 | 2 | 4;
@@ -106,16 +107,17 @@ impl Shelter {
             r.rsp, r.rip, r.eflags,
         ];
         let rest = [segments, 0, 0, 0, 0, vectors_at, 0, 0, 0, 0, 0, 0, 0, 0, before.signal_mask];
-        let words = words.iter().chain(&general).chain(&rest);
-        bytes.extend(words.flat_map(|word| word.to_le_bytes()));
+        let words = [0].iter().chain(&words).chain(&general).chain(&rest);
+        let mut bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
         // The kernel asks for a whole frame: a siginfo_t, which it does not read.
-        bytes.resize(bytes.len() + size_of::<libc::siginfo_t>(), 0);
+        bytes.resize(FRAME_BYTES as usize, 0);
+        bytes.extend(vectors.map_or_else(Vec::new, |vectors| vectors.0));
         (bytes, frame_at)
     }
 
     /// The most bytes that a frame takes.
     pub(super) fn frame_len_bytes(vectors: &[u8]) -> u64 {
-        vectors.len() as u64 + 1024
+        FRAME_BYTES + vectors.len() as u64 + WORD
     }
 }
 

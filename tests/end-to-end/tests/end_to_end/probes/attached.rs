@@ -211,6 +211,41 @@ fn by_one_that_is_killed_as_it_comes() {
     }
 }
 
+/// Between any two of the requests by which it stops, changes and lets go the program, too.
+#[test]
+fn by_one_that_is_killed_between_two_requests() {
+    killed_between_requests("by_one_that_is_killed_between_two_requests", 13);
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn by_one_that_is_killed_between_any_two_requests() {
+    killed_between_requests("by_one_that_is_killed_between_any_two_requests", 1);
+}
+
+/// `each`: of so many requests, one is not made any more.
+fn killed_between_requests(test: &str, each: usize) {
+    const STRACE: &str = "/usr/bin/strace";
+    if !std::path::Path::new(STRACE).exists() {
+        skip(test, &format!("{STRACE} is not installed"));
+        return;
+    }
+    for last in (each..).step_by(each) {
+        let crew = Crew::new();
+        let inject = format!("inject=ptrace:signal=KILL:when={last}");
+        let strace = [STRACE, "-f", "-o", "/dev/null", "-e", "trace=ptrace", "-e", inject.as_str()];
+        let options = ["-q", "--duration", "0.05"];
+        let attached = Attached::through(&strace, crew.running.pid(), (&FUNCTIONS, &options)).ended();
+        crew.assert_ends_well();
+        match attached.ended.status {
+            137 => {}
+            // It makes fewer.
+            0 if last > 100 => return,
+            _ => panic!("request {last}: {attached:?}"),
+        }
+    }
+}
+
 #[test]
 fn that_end_meanwhile() {
     let mut crew = Crew::new();
