@@ -1,13 +1,16 @@
 //! Calls of probed procedures: the context of one, and what tells that a later one has the same (iPath: Bernat and Miller
 //! 2006, section 3, which walks at each hit).
 
+use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::register::Reg;
 use callpath_format::shared::probe::Known;
 use callpath_format::shared::thread::{Dropped, layout};
 use callpath_format::shared::tree::KnownKind;
-use callpath_format::shared::{ArenaRef, ThreadRecord};
+use callpath_format::shared::{ArenaRef, Node, Settings, ThreadRecord};
+use callpath_unwind::CodeMap;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::code::Code;
 use crate::context_number::number;
 use crate::deep::Front;
 use crate::path::{self, Path};
@@ -15,6 +18,7 @@ use crate::process::Process;
 use crate::sample::{InSample, Interrupted, Sample, Trigger};
 use crate::stack::Stack;
 use crate::thread::Thread;
+use crate::tree::Tree;
 
 /// The words that a walk depended on, from the innermost frame on.
 struct Words<'k> {
@@ -88,13 +92,71 @@ pub fn context_of_call(
     Some(values)
 }
 
+/// A context of a procedure that was entered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Context {
+    /// Its node, whose key is the procedure's first instruction.
+    pub node: ArenaRef,
+    /// The address of those of its values that are of probes.
+    pub values: u64,
+}
+
+/// The context of a procedure at whose entry the calling thread stands, found by a walk. `None`: there is no memory, or the
+/// thread has been interrupted while this was at work. It is counted as dropped.
+pub fn context_at(process: &Process<'_>, thread: Thread<'_>, at_entry: &Interrupted) -> Option<Context> {
+    let record = thread.record;
+    let Some(in_sample) = &InSample::begin(record) else { return dropped(record, Dropped::InCollector) };
+    let sample = &Sample { in_sample, process, thread, trigger: Trigger::Own, interrupted: at_entry, begin_ticks: 0 };
+    let node = match path::of_call(sample, &mut Stack::new(sample), |_, _| {}) {
+        Path::Full(node) | Path::Partial(node) => Some(node),
+        Path::NoTable(_) | Path::Deep | Path::NoMemory => None,
+    };
+    context(process, &thread, node)
+}
+
+/// The same of a procedure that was called by one whose context is known: `returns_to` is the return address. Without a walk, where
+/// whole paths are kept.
+pub fn context_below(
+    process: &Process<'_>,
+    thread: Thread<'_>,
+    (caller, returns_to): (ArenaRef, u64),
+    at_entry: &Interrupted,
+) -> Option<Context> {
+    let record = thread.record;
+    let settings = &process.session.settings;
+    if settings.recursion == Settings::COLLAPSED || settings.suffix_frames().is_some() {
+        return context_at(process, thread, at_entry);
+    }
+    let Some(in_sample) = &InSample::begin(record) else { return dropped(record, Dropped::InCollector) };
+    let sample = &Sample { in_sample, process, thread, trigger: Trigger::Own, interrupted: at_entry, begin_ticks: 0 };
+    let node = || {
+        let outwards = ArenaRef(process.arena.get::<Node>(caller)?.parent.load(Relaxed)).some()?;
+        let mut code = Code::new(sample)?;
+        let call = code.locate_point(CodePoint::Return(RunAddr(returns_to))).key;
+        let entry = code.locate_point(CodePoint::Exact(RunAddr(at_entry.pc))).key;
+        let mut tree = Tree::new(process, thread)?;
+        let call = tree.child(outwards, call)?;
+        tree.child(call, entry)
+    };
+    context(process, &thread, node())
+}
+
+fn context(process: &Process<'_>, thread: &Thread<'_>, node: Option<ArenaRef>) -> Option<Context> {
+    let found = node.and_then(|node| Some(Context { node, values: values_of(process, node)? }));
+    match found {
+        Some(Context { node, .. }) => number(process, thread, node),
+        None => _ = dropped::<Context>(thread.record, Dropped::NoMemory),
+    }
+    found
+}
+
 /// The address of those of a node's values that are of probes.
 fn values_of(process: &Process<'_>, node: ArenaRef) -> Option<u64> {
     let values = process.session.columns.of_node(&process.arena, node)?;
     Some(values.get(process.session.first_of_probes..)?.as_ptr() as u64)
 }
 
-fn dropped(record: &ThreadRecord, reason: Dropped) -> Option<u64> {
+fn dropped<T>(record: &ThreadRecord, reason: Dropped) -> Option<T> {
     let count = record.dropped.get(reason as usize)?;
     count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
     None

@@ -10,7 +10,7 @@ use core::arch::asm;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::{gauges, join};
+use crate::{contexts, gauges, join};
 
 /// The table's address, for `routines.rs`.
 pub static TABLE: AtomicU64 = AtomicU64::new(0);
@@ -26,11 +26,11 @@ pub fn begin() -> bool {
         Some(at) => TABLE.store(at as u64, Relaxed),
         None => return false,
     }
-    true
+    contexts::begin()
 }
 
 /// Memory that is zeroes in a fork's child.
-fn map_wiped(len_bytes: usize) -> Option<usize> {
+pub fn map_wiped(len_bytes: usize) -> Option<usize> {
     const MADVISE: usize = 28;
     const MADV_WIPEONFORK: usize = 18;
     const MADV_DONTDUMP: usize = 16;
@@ -239,5 +239,6 @@ unsafe fn set_up(area: *mut Area, process: &Process<'_>, thread: &Thread<'_>) {
             *bottom = Activation::mark(0);
         }
         (*area).top = (*area).activations.as_ptr() as u64;
+        (*area).nodes.forget();
     }
 }

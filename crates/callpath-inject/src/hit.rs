@@ -29,10 +29,10 @@ pub struct Saved {
     rdx: u64,
     rcx: u64,
     pub rax: u64,
-    /// At an entry, the procedure's address; at an exit, where the copy goes on.
+    /// At an entry, the procedure's address; at an exit, and of a descent, where the copy goes on.
     first: u64,
-    /// At an entry, where the copy goes on.
-    second: u64,
+    /// At an entry, where the copy goes on; of a descent, what the copy has pushed about its procedure.
+    pub second: u64,
 }
 
 impl Saved {
@@ -62,7 +62,7 @@ pub fn found(saved: &Saved) -> Option<(u64, u64, Activations<'static>)> {
         Some(values) => values,
         None => {
             join::await_chunks(process);
-            let values = context_of_call(process, thread, &at_entry(saved, rsp), place)?;
+            let values = context_of_call(process, thread, &at_entry(saved, rsp, saved.first), place)?;
             if place.site != 0 {
                 (place.rsp, place.rbp) = (rsp, saved.rbp);
                 place.site = saved.first;
@@ -75,7 +75,7 @@ pub fn found(saved: &Saved) -> Option<(u64, u64, Activations<'static>)> {
 }
 
 /// Counts a call of a thread for which there is no memory.
-fn dropped<T>() -> Option<T> {
+pub fn dropped<T>() -> Option<T> {
     let slot = join::process()?.slot;
     slot.dropped_unrecorded.get(Dropped::NoMemory as usize)?.fetch_add(1, Relaxed);
     None
@@ -120,8 +120,8 @@ fn known_values(known: &Known, saved: &Saved, rsp: u64) -> Option<u64> {
     is_there.then_some(known.values)
 }
 
-/// The thread as it stands at the procedure's first instruction.
-fn at_entry(saved: &Saved, rsp: u64) -> Interrupted {
+/// The thread as it stands at the procedure's first instruction, `pc`.
+pub fn at_entry(saved: &Saved, rsp: u64, pc: u64) -> Interrupted {
     let mut registers = [0; 16];
     for (reg, value) in [
         (0, saved.rax),
@@ -145,5 +145,5 @@ fn at_entry(saved: &Saved, rsp: u64) -> Interrupted {
             *place = value;
         }
     }
-    Interrupted { registers, pc: saved.first }
+    Interrupted { registers, pc }
 }

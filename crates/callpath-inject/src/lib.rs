@@ -7,6 +7,7 @@
 
 mod activations;
 mod areas;
+mod contexts;
 mod entry;
 mod gauges;
 mod hit;

@@ -23,7 +23,7 @@ use crate::activations::{Activations, Entered, SAME_STACK_BYTES};
 use crate::gauges::Values;
 use crate::hit::{Saved, found};
 use crate::undisturbed::Undisturbed;
-use crate::{areas, join, left, measured, waiting};
+use crate::{areas, contexts, join, left, measured, waiting};
 
 /// Where the number of a context lies, from its values that are of probes on, bytes.
 pub static CONTEXT_AT: AtomicU64 = AtomicU64::new(0);
@@ -40,6 +40,7 @@ macro_rules! routines {
             asked = sym asked,
             jumps = sym left::jumps,
             catches = sym left::catches,
+            descended = sym contexts::descended,
             context_at = sym CONTEXT_AT,
             measured = sym measured::measured,
             begun = sym measured::begun,
@@ -372,6 +373,7 @@ routines!(
     "callpath_general callpath_go_on, {goes_on}, 0",
     "callpath_general callpath_jump, {jumps}, 0",
     "callpath_general callpath_catch, {catches}, 0",
+    "callpath_general callpath_descend, {descended}, 0",
     ".popsection",
 );
 
@@ -391,6 +393,7 @@ unsafe extern "C" {
     fn callpath_ask();
     fn callpath_jump();
     fn callpath_catch();
+    fn callpath_descend();
 }
 
 /// Where the routines are.
@@ -412,6 +415,7 @@ pub fn addresses() -> Routines {
         ask: at(callpath_ask),
         jump: at(callpath_jump),
         catch: at(callpath_catch),
+        descend: at(callpath_descend),
     }
 }
 

@@ -170,6 +170,71 @@ pub(crate) fn change_flags(constant: i32) -> Vec<u8> {
     bytes
 }
 
+/// REX of two registers: `reg` in ModRM's middle, `base` in its end.
+fn rex_of(wide: u8, reg: Register, base: Register) -> u8 {
+    0x40 | wide << 3 | (reg >> 3 & 1) << 2 | base >> 3 & 1
+}
+
+/// ModRM with a displacement of one byte from a register other than rsp and r12, and the displacement.
+fn near(reg: u8, base: Register, displacement: i8) -> [u8; 2] {
+    [MODRM_DISPLACED_SHORT | (reg & 7) << 3 | base & 7, displacement as u8]
+}
+
+/// `mov to, [base + displacement]`; `base` is neither rsp nor r12.
+pub(crate) fn load_from(to: Register, base: Register, displacement: i8) -> [u8; 4] {
+    let [modrm, displacement] = near(to, base, displacement);
+    [rex_of(1, to, base), 0x8b, modrm, displacement]
+}
+
+/// `mov to, [base + 8 * index + displacement]`
+pub(crate) fn load_from_table(to: Register, base: Register, index: Register, displacement: i32) -> Vec<u8> {
+    let (rex, [modrm, sib]) = in_table(base, Some(index));
+    let mut bytes = vec![rex | (to >> 3 & 1) << 2, 0x8b, modrm | (to & 7) << 3, sib];
+    bytes.extend(displacement.to_le_bytes());
+    bytes
+}
+
+/// `cmp register, constant`, of the whole register or its lower half.
+pub(crate) fn compare(register: Register, constant: u32, is_wide: bool) -> Vec<u8> {
+    let mut bytes = vec![rex_of(is_wide.into(), 0, register), 0x81, 0xf8 | register & 7];
+    bytes.extend(constant.to_le_bytes());
+    bytes
+}
+
+/// `cmp dword [base + displacement], constant`; `base` is neither rsp nor r12.
+pub(crate) fn compare_word(base: Register, displacement: i8, constant: u32) -> Vec<u8> {
+    const COMPARE: u8 = 7;
+    let mut bytes = vec![rex_of(0, 0, base), 0x81];
+    bytes.extend(near(COMPARE, base, displacement));
+    bytes.extend(constant.to_le_bytes());
+    bytes
+}
+
+/// `shr register, bits`
+pub(crate) fn shift_right(register: Register, bits: u8) -> [u8; 4] {
+    [rex_of(1, 0, register), 0xc1, 0xe8 | register & 7, bits]
+}
+
+/// `movzx to, from`: the lowest 16 bits.
+pub(crate) fn lowest_16(to: Register, from: Register) -> [u8; 4] {
+    [rex_of(0, to, from), 0x0f, 0xb7, 0xc0 | (to & 7) << 3 | from & 7]
+}
+
+/// `mov to, from`
+pub(crate) fn copy(to: Register, from: Register) -> [u8; 3] {
+    [rex_of(1, from, to), 0x89, 0xc0 | (from & 7) << 3 | to & 7]
+}
+
+/// `test register, register`
+pub(crate) fn test(register: Register) -> [u8; 3] {
+    [rex_of(1, register, register), 0x85, 0xc0 | (register & 7) << 3 | register & 7]
+}
+
+/// `pop register`
+pub(crate) fn pop(register: Register) -> [u8; 2] {
+    [rex_of(0, 0, register), 0x58 | register & 7]
+}
+
 /// `call`, up to the distance.
 pub(crate) const CALL: [u8; 1] = [0xe8];
 /// `push qword ptr [rip + distance]`, up to the distance.
@@ -218,6 +283,18 @@ mod tests {
             (address_in_table(2, 9, Some(8), -8), "lea rdx, [r9+r8*8-8]"),
             (fill_vector(3), "pcmpeqd xmm3, xmm3"),
             (fill_vector(12), "pcmpeqd xmm12, xmm12"),
+            (load_from(1, 9, 0x10).to_vec(), "mov rcx, [r9+0x10]"),
+            (load_from_table(11, 4, 2, 0x28), "mov r11, [rsp+rdx*8+0x28]"),
+            (load_from_table(0, 1, 11, 16), "mov rax, [rcx+r11*8+0x10]"),
+            (compare(11, 0xc884_1f0f, false), "cmp r11d, 0xc8841f0f"),
+            (compare(1, 0x1_0000, true), "cmp rcx, 0x10000"),
+            (compare_word(0, 8, 0x77), "cmp dword ptr [rax+8], 0x77"),
+            (shift_right(8, 48).to_vec(), "shr r8, 0x30"),
+            (lowest_16(9, 1).to_vec(), "movzx r9d, cx"),
+            (copy(11, 0).to_vec(), "mov r11, rax"),
+            (test(6).to_vec(), "test rsi, rsi"),
+            (pop(11).to_vec(), "pop r11"),
+            (pop(1).to_vec(), "pop rcx"),
             (change_flags(0x7fff_0001), "cmp rsp, 0x7fff0001"),
             (add_without_flags(4, -128), "lea rsp, [rsp-0x80]"),
             ([&CALL[..], &[1, 0, 0, 0]].concat(), "call 0x1006"),

@@ -17,6 +17,7 @@
 //! have hit it. All reads there are atomic, or volatile and made once. The generation in the
 //! process's slot shows changes of the published memory.
 
+pub mod activation;
 pub mod arena;
 pub mod columns;
 pub mod expression;

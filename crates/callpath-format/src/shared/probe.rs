@@ -4,6 +4,7 @@
 //! The object that is injected (`callpath-inject`) begins by [`Admission`]. A thread's [`Area`] is private memory of the
 //! process's own; only the routines of that object use it.
 
+use super::activation::NodeMemory;
 use super::gauge::Gauge;
 
 /// What the injected object is told when it begins, in memory of the process's own.
@@ -69,10 +70,12 @@ pub struct Routines {
     pub jump: u64,
     /// The same where an exception is caught, of those that it has left.
     pub catch: u64,
+    /// Called by a procedure that counts its contexts and does not find the one that it is in ([`super::activation`]).
+    pub descend: u64,
 }
 
 impl Routines {
-    const COUNT: usize = 15;
+    const COUNT: usize = 16;
 
     fn to_words(self) -> [u64; Routines::COUNT] {
         [
@@ -91,12 +94,13 @@ impl Routines {
             self.ask,
             self.jump,
             self.catch,
+            self.descend,
         ]
     }
 
     fn from_words(words: [u64; Routines::COUNT]) -> Routines {
         let [count, enter, leave, measure, begin, end, end_by_jump, rest @ ..] = words;
-        let [wait, wait_for_io, go_on, note, forget, ask, jump, catch] = rest;
+        let [wait, wait_for_io, go_on, note, forget, ask, jump, catch, descend] = rest;
         Routines {
             count,
             enter,
@@ -113,13 +117,14 @@ impl Routines {
             ask,
             jump,
             catch,
+            descend,
         }
     }
 }
 
 impl Admission {
     /// Includes the version: change it with any layout in this file.
-    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE4");
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE5");
     /// Its length, bytes.
     pub const LEN_BYTES: usize = size_of::<Admission>();
 
@@ -315,6 +320,8 @@ pub struct Area {
     pub gauges: [Gauge; Gauge::MOST],
     /// What it has waited.
     pub waiting: Waiting,
+    /// Its contexts, if all calls are counted.
+    pub nodes: NodeMemory,
 }
 
 /// A thread that has an area: an entry of a table that is searched by the thread pointer.

@@ -8,6 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::assembler::{Assembler, Target};
 use super::body::{Body, Step};
 use super::calls;
+use super::contexts::{self, NotFound};
 use super::frame::{Frame, Height};
 use super::inserted::{self, Spot};
 use super::patch::DirectBranch;
@@ -61,6 +62,11 @@ pub(super) struct Source<'s, 'g, 'a> {
 impl Source<'_, '_, '_> {
     /// Writes what is inserted at a place, which leads to an instruction.
     fn insert(&self, out: &mut Assembler, place: Place, to: LinkAddr) -> Result<(), Refusal> {
+        inserted::write(out, self.plan, self.plan.at(place), self.spot(place, to))
+    }
+
+    /// What is known of a place, which leads to an instruction.
+    fn spot(&self, place: Place, to: LinkAddr) -> Spot {
         // Outside of the procedure nothing is known.
         let live = self.live.get(&to).copied().unwrap_or(LiveSet::ALL);
         let is_boundary = match place {
@@ -74,7 +80,7 @@ impl Source<'_, '_, '_> {
             Place::Edge(from, _) => self.frame.behind(from),
             Place::Before(_) | Place::AfterCall(_) | Place::Arrival(_) => self.frame.before(to),
         };
-        inserted::write(out, self.plan, self.plan.at(place), Spot { at: to, live, frame, is_boundary })
+        Spot { at: to, live, frame, is_boundary }
     }
 
     /// Gives the frame the size that it has at home, where control leaves the procedure: `frame` is how its CFA is found
@@ -136,13 +142,15 @@ impl Copy {
         let mut copy = Copy { at, ..Copy::default() };
         let mut out = Assembler::new(at.0);
         let mut stubs: Vec<Stub> = Vec::new();
+        let mut not_found: Option<NotFound> = None;
+        let mut sites = 0;
         // Cold parts may come first.
         source.enlarge_again(&mut out);
         for (number, steps) in body.blocks.iter().enumerate() {
             let steps = body.steps.get(steps.clone()).unwrap_or(&[]);
             let block = &body.graph.blocks[number];
             if block.code.start == body.entry() {
-                copy.write_entry(source, &mut out)?;
+                not_found = copy.write_entry(source, &mut out)?;
             }
             for step in steps {
                 let offset = out.offset();
@@ -184,6 +192,11 @@ impl Copy {
                 }
                 if source.in_copy.contains(&step.at) {
                     copy.returns.push((out.offset(), LinkAddr(step.end())));
+                    if let Some(mark) = contexts::mark(plan, source.frame.before(origin), sites) {
+                        copy.origins.push((out.offset(), LinkAddr(step.end())));
+                        out.bytes(&mark);
+                        sites += 1;
+                    }
                     if !plan.at(Place::AfterCall(origin)).is_empty() {
                         copy.origins.push((out.offset(), LinkAddr(step.end())));
                         source.insert(&mut out, Place::AfterCall(origin), LinkAddr(step.end()))?;
@@ -228,6 +241,10 @@ impl Copy {
                 source.enlarge_again(&mut out);
             }
         }
+        if let Some(not_found) = not_found {
+            copy.origins.push((out.offset(), LinkAddr(body.entry().0)));
+            not_found.write(&mut out, sites);
+        }
         copy.write_arrivals(source, &mut out)?;
         out.write_words();
         copy.lowered = out.take_lowered();
@@ -238,10 +255,15 @@ impl Copy {
     }
 
     /// Writes what a call of the procedure begins with, and goes on from there to its first instruction.
-    fn write_entry(&mut self, source: &Source<'_, '_, '_>, out: &mut Assembler) -> Result<(), Refusal> {
+    fn write_entry(
+        &mut self,
+        source: &Source<'_, '_, '_>,
+        out: &mut Assembler,
+    ) -> Result<Option<NotFound>, Refusal> {
         let (entry, bytes) = (source.body.entry(), source.plan.enlarged_by());
-        if bytes == 0 && source.plan.at(Place::Entry).is_empty() {
-            return Ok(());
+        let contexts = source.plan.contexts();
+        if bytes == 0 && source.plan.at(Place::Entry).is_empty() && contexts.is_none() {
+            return Ok(None);
         }
         self.arrivals.insert(entry.0, out.offset());
         self.origins.push((out.offset(), entry));
@@ -251,7 +273,8 @@ impl Copy {
             self.origins.push((out.offset(), entry));
             out.set_enlarged(bytes);
         }
-        source.insert(out, Place::Entry, entry)
+        source.insert(out, Place::Entry, entry)?;
+        contexts.map(|contexts| contexts::write(out, source.plan, contexts, source.spot(Place::Entry, entry))).transpose()
     }
 
     /// Writes what is inserted where control comes from home: at the entry, behind calls, at targets of tables and

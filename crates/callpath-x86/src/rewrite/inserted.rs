@@ -154,7 +154,7 @@ fn count(
 
 impl Spot {
     /// Writes an instruction with a cell as its operand.
-    fn put(self, out: &mut Assembler, cell: Cell, instruction: impl FnOnce(Word) -> Encoded) -> Result<(), Refusal> {
+    pub(super) fn put(self, out: &mut Assembler, cell: Cell, instruction: impl FnOnce(Word) -> Encoded) -> Result<(), Refusal> {
         match cell {
             Cell::OfThread(distance) => out.bytes(&instruction(Word::OfThread(distance)).bytes),
             Cell::OfActivation(offset) => {
@@ -171,16 +171,21 @@ impl Spot {
 }
 
 /// A register that inserted code uses.
-struct Scratch {
-    register: Register,
+pub(super) struct Scratch {
+    pub(super) register: Register,
     /// Where its value waits, if it is live.
     waits: Option<Cell>,
 }
 
 impl Scratch {
+    /// Whether the program's value of rax waits.
+    pub(super) fn is_rax_of_program(&self) -> bool {
+        self.register == RAX && self.waits.is_some()
+    }
+
     /// One of these registers; if none is free, the first one: then rax waits in the first cell for it, another in the
     /// second.
-    fn take(out: &mut Assembler, plan: &Plan, spot: Spot, of: &[Register]) -> Result<Scratch, Refusal> {
+    pub(super) fn take(out: &mut Assembler, plan: &Plan, spot: Spot, of: &[Register]) -> Result<Scratch, Refusal> {
         let none = Refusal { at: spot.at, reason: Reason::NoFreeRegister };
         let is_free =
             |register: Register| spot.live.general() >> register & 1 == 0 && Some(register) != plan.register();
@@ -198,7 +203,7 @@ impl Scratch {
         Ok(Scratch { register, waits: Some(cell) })
     }
 
-    fn give_back(self, out: &mut Assembler, spot: Spot) -> Result<(), Refusal> {
+    pub(super) fn give_back(self, out: &mut Assembler, spot: Spot) -> Result<(), Refusal> {
         if let Some(cell) = self.waits {
             spot.put(out, cell, |word| encode::load(self.register, word))?;
             if self.register == RAX {

@@ -22,6 +22,7 @@ mod assembler;
 mod body;
 mod callee;
 mod calls;
+mod contexts;
 mod copy;
 mod entrances;
 mod exits;
@@ -47,7 +48,7 @@ pub use exits::{Exit, ExitKind, Exits, LeftOut, exits};
 pub use find_object::{KnownCode, find_object};
 pub use fuzzing::fuzz_rewrite;
 pub use patch::{DirectBranch, Patch};
-pub use plan::{Cell, FRAME_BYTES, Operation, Place, Plan, Rax};
+pub use plan::{Cell, Contexts, FRAME_BYTES, Operation, Place, Plan, Rax};
 pub use refusal::{Reason, Refusal};
 pub use thunk::{THUNK_LEN_BYTES, THUNK_PUSH_BYTES, thunk};
 

@@ -34,6 +34,16 @@ pub enum Cell {
     OfActivation(u32),
 }
 
+impl Cell {
+    /// Which word of an activation it is, by its offset, if it is one.
+    pub(super) fn offset_in_activation(self) -> Option<u32> {
+        match self {
+            Cell::OfActivation(offset) => Some(offset),
+            Cell::OfThread(_) | Cell::Shared(_) => None,
+        }
+    }
+}
+
 /// What inserted code does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
@@ -85,6 +95,17 @@ impl Operation {
     }
 }
 
+/// What a procedure counts its contexts by (`callpath_format::shared::activation`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Contexts {
+    /// The procedure's number, which no other of the process has.
+    pub number: u32,
+    /// The run-time address of its first instruction.
+    pub entry: u64,
+    /// The routine that finds a context which the copy does not find; it may lie outside of the module but within 2 GB.
+    pub routine: LinkAddr,
+}
+
 /// What a frame is enlarged by, bytes: a multiple of the stack's alignment.
 pub const FRAME_BYTES: u32 = 32;
 
@@ -107,12 +128,29 @@ pub struct Plan {
     words: Words,
     bias: Option<u64>,
     in_copy: BTreeSet<LinkAddr>,
+    contexts: Option<Contexts>,
 }
 
 impl Plan {
     /// Nothing yet. `spill`: a cell of the thread for the value of a register that has to be used while it is live.
     pub fn new(spill: Option<Cell>) -> Plan {
-        Plan { insertions: BTreeMap::new(), spill, words: Words::None, bias: None, in_copy: BTreeSet::new() }
+        Plan { spill, ..Plan::default() }
+    }
+
+    /// Counts each activation in its context, and marks the calls that the copy makes ([`Plan::call_in_copy`]), so that what is called
+    /// finds its own. If there are such calls, activations need words ([`Plan::give_words`]).
+    pub fn count_contexts(&mut self, contexts: Contexts) {
+        self.contexts = Some(contexts);
+    }
+
+    /// What it counts contexts by, if it does.
+    pub(super) fn contexts(&self) -> Option<Contexts> {
+        self.contexts
+    }
+
+    /// The word of the activation that holds the address of its context's node, if it makes calls.
+    pub(super) fn context_word(&self) -> Option<Cell> {
+        (self.contexts.is_some() && !self.in_copy.is_empty()).then_some(Cell::OfActivation(8))
     }
 
     /// Gives each activation two words of its own ([`Cell::OfActivation`]), if what is inserted uses them. The first one is a
@@ -130,7 +168,8 @@ impl Plan {
         let uses = |offset: Option<u32>| {
             let is_it =
                 |cell: &Cell| matches!(cell, Cell::OfActivation(at) if offset.is_none_or(|offset| *at == offset));
-            self.insertions.values().flatten().flat_map(Operation::cells).any(|cell| is_it(&cell))
+            let inserted = self.insertions.values().flatten().flat_map(Operation::cells);
+            inserted.chain(self.context_word()).any(|cell| is_it(&cell))
         };
         let mut choices = Vec::new();
         if !uses(None) {
@@ -200,7 +239,7 @@ impl Plan {
 
     /// Whether nothing is inserted.
     pub fn is_empty(&self) -> bool {
-        self.insertions.is_empty() && self.enlarged_by() == 0
+        self.insertions.is_empty() && self.contexts.is_none() && self.enlarged_by() == 0
     }
 
     /// The places, ascending.

@@ -1,0 +1,132 @@
+//! Exact calling contexts (Ammons, Ball and Larus 1997, section 4): what the copies of a program's procedures and our object in
+//! the program share. All of it is private memory of the program; the counts lie in its calling context tree.
+//!
+//! Each copy that makes calls keeps the address of its [`ContextNode`] in a word of its frame. Behind each of its calls stands a
+//! [`CallMark`], an instruction that does nothing; it tells the callee where that word is, and which call site this is. So a callee
+//! finds its caller's node by its return address, whatever happened in between: a `longjmp`, an exception, a signal or a change
+//! of stacks leaves nothing to repair. A return address without a mark is one of code that is not counted.
+
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// What stands behind a call, eight bytes: `nop dword ptr [rax + 8 * register + displacement]`, as no compiler writes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CallMark {
+    /// How far above rsp, as it is before the call, the caller's word lies, in words of eight bytes.
+    pub words: u16,
+    /// The number of the call site in the caller, from 1 on.
+    pub site: u16,
+}
+
+impl CallMark {
+    /// The first four bytes, as a little-endian number.
+    pub const OPCODE: u32 = u32::from_le_bytes([0x0f, 0x1f, 0x84, 0xc8]);
+    /// The length, bytes.
+    pub const LEN_BYTES: usize = 8;
+
+    /// The mark as a little-endian number, which is its bytes: the opcode, the distance, the site.
+    pub const fn to_word(self) -> u64 {
+        CallMark::OPCODE as u64 | (self.words as u64) << 32 | (self.site as u64) << 48
+    }
+
+    /// The mark that these bytes are.
+    pub const fn from_word(word: u64) -> Option<CallMark> {
+        let (words, site) = ((word >> 32) as u16, (word >> 48) as u16);
+        if word as u32 == CallMark::OPCODE && site > 0 { Some(CallMark { words, site }) } else { None }
+    }
+}
+
+/// A context of a thread: a procedure below the contexts that it is called from. Its call sites' slots lie behind it: for each
+/// site, the address of the first of its callees' nodes.
+#[repr(C)]
+pub struct ContextNode {
+    /// The address of the values that probes have of the context; the first one counts its activations.
+    pub values: AtomicU64,
+    /// The procedure's number.
+    pub procedure: AtomicU32,
+    /// The node of the calling context tree (`ArenaRef`), whose key is the procedure's first instruction; 0: it is not known here, as
+    /// in a fork's child, where these nodes are all zeroes.
+    pub context: AtomicU32,
+    /// The address of the next node of the same call site; 0: there is none.
+    pub next: AtomicU64,
+}
+
+impl ContextNode {
+    /// The length without slots, bytes.
+    pub const LEN_BYTES: usize = size_of::<ContextNode>();
+    /// The most slots: a node of which nothing is known has as many.
+    pub const MOST_SLOTS: usize = u16::MAX as usize;
+    /// Where the slot of a call site lies, counted from the node, bytes.
+    pub const fn slot_at(site: u16) -> usize {
+        ContextNode::LEN_BYTES - size_of::<u64>() + site as usize * size_of::<u64>()
+    }
+}
+
+/// Where a thread's nodes are.
+#[repr(C)]
+pub struct NodeMemory {
+    /// The address of the first piece of memory; 0: there is none yet. Each begins with the address of the next one.
+    pub first: u64,
+    /// That of the piece in which nodes are made.
+    pub piece: u64,
+    /// Where the next node is made in it, bytes.
+    pub used: u64,
+    /// Nodes of procedures whose callers are not counted, in lists ([`ContextNode::next`]) by their contexts.
+    pub by_context: [AtomicU64; NodeMemory::LISTS],
+}
+
+impl NodeMemory {
+    /// The length of a piece, bytes.
+    pub const PIECE_LEN_BYTES: usize = 256 << 10;
+    /// How many lists there are; a power of two.
+    pub const LISTS: usize = 1024;
+
+    /// The nodes are another thread's from now on: none of them is there.
+    pub fn forget(&mut self) {
+        (self.piece, self.used) = (self.first, size_of::<u64>() as u64);
+        for list in &self.by_context {
+            list.store(0, Relaxed);
+        }
+    }
+}
+
+/// What a copy pushes, in one word, before it calls the routine that looks its context up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entered {
+    /// The procedure's number.
+    pub procedure: u32,
+    /// How many call sites it has.
+    pub sites: u16,
+    /// How many words of its frame lie below its return address by then.
+    pub words: u16,
+}
+
+impl Entered {
+    /// As one word.
+    pub const fn to_word(self) -> u64 {
+        self.procedure as u64 | (self.sites as u64) << 32 | (self.words as u64) << 48
+    }
+
+    /// From one word.
+    pub const fn from_word(word: u64) -> Entered {
+        Entered { procedure: word as u32, sites: (word >> 32) as u16, words: (word >> 48) as u16 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_words() {
+        let mark = CallMark { words: 7, site: 0x1234 };
+        assert_eq!(mark.to_word().to_le_bytes(), [0x0f, 0x1f, 0x84, 0xc8, 7, 0, 0x34, 0x12]);
+        assert_eq!(CallMark::from_word(mark.to_word()), Some(mark));
+        // What compilers put behind calls that do not return.
+        assert_eq!(CallMark::from_word(u64::from_le_bytes([0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0])), None);
+        assert_eq!(CallMark::from_word(CallMark { words: 7, site: 0 }.to_word()), None);
+        let entered = Entered { procedure: 0xdead_beef, sites: 3, words: 4 };
+        assert_eq!(Entered::from_word(entered.to_word()), entered);
+        assert_eq!([ContextNode::slot_at(1), ContextNode::slot_at(3)], [24, 40]);
+    }
+}

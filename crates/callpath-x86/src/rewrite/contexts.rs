@@ -1,0 +1,128 @@
+//! How a copy finds the context that it is entered in, and counts there (`callpath_format::shared::activation`).
+//!
+//! ```text
+//! entry:    the return address; the mark there: how far up the caller's word is, which site
+//!           the caller's node; the slot of the site; the list of its nodes
+//! found:    add 1 to the context's count
+//! counted:  keep the node in a word of the frame, if there are calls
+//!
+//! apart:    push what the procedure is; call the routine, which counts; pop the node; go on at `counted`
+//! ```
+
+use callpath_format::shared::activation::{CallMark, ContextNode, Entered};
+use std::mem::offset_of;
+
+use super::assembler::{Assembler, Target};
+use super::frame::Height;
+use super::inserted::{SCRATCH, Scratch, Spot};
+use super::plan::{Contexts, Plan, Rax};
+use super::refusal::{Reason, Refusal};
+use crate::encode::{self, Register, Word};
+use crate::encoding;
+
+const RSP: Register = 4;
+const WORD_BYTES: i32 = 8;
+/// Conditions as processors number them.
+const IS_EQUAL: u8 = 4;
+const IS_OTHER: u8 = 5;
+const IS_BELOW: u8 = 2;
+/// What lies below is no return address: code that is not called may find anything in its place.
+const LEAST_ADDRESS: u32 = 1 << 16;
+
+/// What stands behind a call that a copy makes, the one with this index: `before` is how the CFA is found before it. `None`: the plan
+/// counts no contexts, or the caller's word cannot be told.
+pub(super) fn mark(plan: &Plan, before: Option<Height>, index: u16) -> Option<[u8; CallMark::LEN_BYTES]> {
+    let before = before.filter(|before| before.register == RSP)?;
+    let distance = before.distance_of(plan.context_word()?.offset_in_activation()?);
+    let words = u16::try_from(distance / WORD_BYTES).ok().filter(|_| distance % WORD_BYTES == 0)?;
+    let site = index.checked_add(1)?;
+    Some(CallMark { words, site }.to_word().to_le_bytes())
+}
+
+/// What is written apart from the rest: the way of a context that is not found.
+pub(super) struct NotFound {
+    contexts: Contexts,
+    /// Where it begins, and where it leads.
+    labels: [usize; 2],
+    /// Takes the node's address.
+    node: Register,
+    /// How many words of the frame lie below the return address.
+    words: u16,
+    /// The program's value of rax is in its cell.
+    is_rax_in_cell: bool,
+}
+
+/// Writes what an entry counts with.
+pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: Spot) -> Result<NotFound, Refusal> {
+    const AT_SLOTS: i32 = ContextNode::slot_at(0) as i32;
+    const AT_NEXT: i8 = offset_of!(ContextNode, next) as i8;
+    const AT_PROCEDURE: i8 = offset_of!(ContextNode, procedure) as i8;
+    const AT_VALUES: i8 = offset_of!(ContextNode, values) as i8;
+    if spot.live.has_flags() {
+        return Err(Refusal { at: spot.at, reason: Reason::NoFreeRegister });
+    }
+    let below = plan.enlarged_by() as i32;
+    let first = Scratch::take(out, plan, spot, &SCRATCH)?;
+    let others: Vec<Register> = SCRATCH.into_iter().filter(|&register| register != first.register).collect();
+    let second = Scratch::take(out, plan, spot, &others)?;
+    let (node, other) = (first.register, second.register);
+    let [apart, check, found, counted] = [(); 4].map(|()| out.label());
+    let branch = |out: &mut Assembler, condition: u8, label: usize| {
+        out.opcode_to(&encoding::branch(condition), Target::Label(label));
+    };
+    out.bytes(&encode::load(other, Word::OfFrame(RSP, below)).bytes);
+    out.bytes(&encode::compare(other, LEAST_ADDRESS, true));
+    branch(out, IS_BELOW, apart);
+    out.bytes(&encode::load_from(node, other, 0));
+    out.bytes(&encode::compare(node, CallMark::OPCODE, false));
+    branch(out, IS_OTHER, apart);
+    out.bytes(&encode::copy(other, node));
+    out.bytes(&encode::shift_right(other, 48));
+    out.bytes(&encode::shift_right(node, 32));
+    out.bytes(&encode::lowest_16(node, node));
+    out.bytes(&encode::load_from_table(node, RSP, node, below + WORD_BYTES));
+    out.bytes(&encode::load_from_table(node, node, other, AT_SLOTS));
+    out.set_label(check);
+    out.bytes(&encode::test(node));
+    branch(out, IS_EQUAL, apart);
+    out.bytes(&encode::compare_word(node, AT_PROCEDURE, contexts.number));
+    out.near_to(encoding::near_branch(IS_EQUAL), Target::Label(found));
+    out.bytes(&encode::load_from(node, node, AT_NEXT));
+    out.near_to(encoding::SHORT_JUMP, Target::Label(check));
+    out.set_label(found);
+    out.bytes(&encode::load_from(other, node, AT_VALUES));
+    out.bytes(&encode::count_in_table(other, None, 0));
+    out.set_label(counted);
+    if let Some(cell) = plan.context_word() {
+        spot.put(out, cell, |word| encode::store(node, word))?;
+    }
+    let is_rax_in_cell = first.is_rax_of_program() || second.is_rax_of_program();
+    second.give_back(out, spot)?;
+    first.give_back(out, spot)?;
+    let words = (below / WORD_BYTES) as u16;
+    Ok(NotFound { contexts, labels: [apart, counted], node, words, is_rax_in_cell })
+}
+
+impl NotFound {
+    /// Writes it. `sites`: how many calls of the copy are marked.
+    pub(super) fn write(self, out: &mut Assembler, sites: u16) {
+        let NotFound { contexts, labels: [apart, counted], node, words, is_rax_in_cell } = self;
+        out.set_label(apart);
+        if is_rax_in_cell {
+            out.set_rax(Rax::InCell);
+        }
+        out.push_word(contexts.entry);
+        out.set_lowered(WORD_BYTES as u32);
+        out.push_word(Entered { procedure: contexts.number, sites, words }.to_word());
+        out.set_lowered(2 * WORD_BYTES as u32);
+        out.opcode_to(&encode::CALL, Target::Fixed(contexts.routine.0));
+        out.bytes(&encode::pop(node));
+        out.set_lowered(WORD_BYTES as u32);
+        out.bytes(&encode::move_rsp(WORD_BYTES as i8));
+        out.set_lowered(0);
+        out.jump(Target::Label(counted));
+        if is_rax_in_cell {
+            out.set_rax(Rax::InPlace);
+        }
+    }
+}
