@@ -5,6 +5,7 @@
 //! counting, in lanes of their own.
 
 mod counts;
+mod kinds;
 mod place;
 
 use std::path::Path;
@@ -21,6 +22,7 @@ use crate::program::{Doorbell, kill};
 use crate::serve::{Program, Recorded, Recorder, Subject, record_as};
 use crate::settings::RecordOptions;
 pub(crate) use counts::Counted;
+pub use kinds::{ExactKind, ExactKinds};
 
 /// Which procedures are counted.
 pub trait Counting {

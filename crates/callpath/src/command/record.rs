@@ -12,9 +12,9 @@ use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_measurement::Measurement;
 use callpath_record::{
-    Chooser as _, Counting, Event, EventError, HIGHEST_RATE, MAX_EVENTS, ProbeMetric, ProbedProcess,
-    ProbesBesideSamples, RecordError, RecordOptions, Recorded, Sentinel, Unsaid, offered_events, parse_events,
-    probe_events, record, record_exactly, record_with_probes,
+    Chooser as _, Counting, Event, EventError, ExactKind, ExactKinds, HIGHEST_RATE, MAX_EVENTS, ProbeMetric,
+    ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded, Sentinel, Unsaid, offered_events,
+    parse_events, probe_events, record, record_exactly, record_with_probes,
 };
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
@@ -126,6 +126,16 @@ fn explained(error: EventError) -> anyhow::Error {
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum ExactArgument {
     Paths,
+    Edges,
+}
+
+impl ExactArgument {
+    fn kind(self) -> ExactKind {
+        match self {
+            ExactArgument::Paths => ExactKind::Paths,
+            ExactArgument::Edges => ExactKind::Edges,
+        }
+    }
 }
 
 /// Which procedures are counted: all, or those that were typed.
@@ -166,6 +176,13 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let unsaid = Unsaid { rate: arguments.rate, period: arguments.period };
     let (mut events, period_ns) =
         parse_events(&arguments.event, unsaid).map_err(|error| failed(explained(error), FAILED))?;
+    let exact = match arguments.exact.as_slice() {
+        [] => None,
+        kinds => {
+            let kinds = ExactKinds::new(kinds.iter().map(|kind| kind.kind()));
+            Some(kinds.map_err(|refusal| failed(anyhow::anyhow!("{refusal}"), FAILED))?)
+        }
+    };
     let mut choice = match arguments.probe.as_slice() {
         [] => None,
         functions => Some(Choice::typed(functions).map_err(|error| failed(error, FAILED))?),
@@ -175,7 +192,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     let sentinel = match arguments.sentinel {
         // Probes compare return addresses with what they were.
-        _ if choice.is_some() || !arguments.exact.is_empty() => Sentinel::Never,
+        _ if choice.is_some() || exact.is_some() => Sentinel::Never,
         SentinelArgument::Auto => Sentinel::Auto,
         SentinelArgument::Always => Sentinel::Always,
         SentinelArgument::Never => Sentinel::Never,
@@ -211,10 +228,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         [] => None,
         functions => Some(Choice::typed(functions).map_err(|error| failed(error, FAILED))?),
     });
-    let result = match &mut choice {
-        None if !arguments.exact.is_empty() => record_exactly(&options, &mut counted).map(ProbedProcess::from),
-        None => record(&options).map(ProbedProcess::from),
-        Some(choice) => {
+    let result = match (&mut choice, &exact) {
+        (None, Some(_)) => record_exactly(&options, &mut counted).map(ProbedProcess::from),
+        (None, None) => record(&options).map(ProbedProcess::from),
+        (Some(choice), _) => {
             let probes = ProbesBesideSamples { injected: preload::INJECTED, chooser: choice };
             record_with_probes(&options, probes)
         }
