@@ -2,7 +2,9 @@
 
 mod quick;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+
+use anyhow::Context;
 
 use crate::arguments::Arguments;
 use crate::build::{self, Profile};
@@ -39,7 +41,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
     let mut built = None;
     report.step("build", || {
+        // A release is linked by one thread for minutes: the tests are compiled beside it.
+        let tests = tests().arg("--no-run").spawn();
         built = Some(build::callpath(Profile::Release)?);
+        // What is wrong with them shows when they run.
+        tests.context("failed to run cargo test")?.wait().context("failed to wait for cargo test")?;
         Ok(())
     });
     let Some(built) = built else {
@@ -47,10 +53,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return Ok(report.finish());
     };
     report.step("audit-collect", || audit::check(&built.preload));
-    // In the dev profile: its checks of overflow are part of the tests. The
-    // programs are recorded with the release build.
-    let mut tests = build::cargo();
-    tests.args(["test", "--workspace", "--locked", "--no-fail-fast"]).env("CALLPATH_UNDER_TEST", &built.callpath);
+    // The programs are recorded with the release build.
+    let mut tests = tests();
+    tests.arg("--no-fail-fast").env("CALLPATH_UNDER_TEST", &built.callpath);
     match engines::duckdb_on_path() {
         Ok(path) => {
             tests.env("PATH", path);
@@ -60,4 +65,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     report.cargo_test("tests", &mut tests);
     report.cargo_test("tests of the runtimes that are here", &mut company::tests(&built.callpath));
     Ok(report.finish())
+}
+
+/// The tests in the dev profile: its checks of overflow are part of them.
+fn tests() -> Command {
+    let mut tests = build::cargo();
+    tests.args(["test", "--workspace", "--locked"]);
+    tests
 }

@@ -255,11 +255,7 @@ impl Copy {
     }
 
     /// Writes what a call of the procedure begins with, and goes on from there to its first instruction.
-    fn write_entry(
-        &mut self,
-        source: &Source<'_, '_, '_>,
-        out: &mut Assembler,
-    ) -> Result<Option<NotFound>, Refusal> {
+    fn write_entry(&mut self, source: &Source<'_, '_, '_>, out: &mut Assembler) -> Result<Option<NotFound>, Refusal> {
         let (entry, bytes) = (source.body.entry(), source.plan.enlarged_by());
         let contexts = source.plan.contexts();
         if bytes == 0 && source.plan.at(Place::Entry).is_empty() && contexts.is_none() {
@@ -274,7 +270,9 @@ impl Copy {
             out.set_enlarged(bytes);
         }
         source.insert(out, Place::Entry, entry)?;
-        contexts.map(|contexts| contexts::write(out, source.plan, contexts, source.spot(Place::Entry, entry))).transpose()
+        contexts
+            .map(|contexts| contexts::write(out, source.plan, contexts, source.spot(Place::Entry, entry)))
+            .transpose()
     }
 
     /// Writes what is inserted where control comes from home: at the entry, behind calls, at targets of tables and

@@ -154,7 +154,12 @@ fn count(
 
 impl Spot {
     /// Writes an instruction with a cell as its operand.
-    pub(super) fn put(self, out: &mut Assembler, cell: Cell, instruction: impl FnOnce(Word) -> Encoded) -> Result<(), Refusal> {
+    pub(super) fn put(
+        self,
+        out: &mut Assembler,
+        cell: Cell,
+        instruction: impl FnOnce(Word) -> Encoded,
+    ) -> Result<(), Refusal> {
         match cell {
             Cell::OfThread(distance) => out.bytes(&instruction(Word::OfThread(distance)).bytes),
             Cell::OfActivation(offset) => {
