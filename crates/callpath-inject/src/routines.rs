@@ -416,13 +416,14 @@ pub fn addresses() -> Routines {
         jump: at(callpath_jump),
         catch: at(callpath_catch),
         descend: at(callpath_descend),
+        copies: contexts::copies(),
     }
 }
 
 /// `callpath_count` of what is not known yet.
 unsafe extern "C" fn counted(saved: &Saved) {
     let _undisturbed = Undisturbed::begin();
-    if let Some((values, ..)) = found(saved) {
+    if let Some((values, ..)) = found(saved.call()) {
         // SAFETY: of a node.
         unsafe { Values::at(values) }.add(Gauge::CALLS_COLUMN, 1);
     }
@@ -441,7 +442,7 @@ unsafe extern "C" fn noted(saved: &Saved) {
 fn begin(saved: &Saved, is_timed: bool) {
     let _undisturbed = Undisturbed::begin();
     let (rsp, reading) = (saved.rsp_at_entry(), Reading::NONE);
-    match found(saved) {
+    match found(saved.call()) {
         Some((values, base, mut activations)) => {
             // SAFETY: of a node.
             unsafe { Values::at(values) }.add(Gauge::CALLS_COLUMN, 1);

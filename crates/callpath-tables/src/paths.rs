@@ -9,6 +9,8 @@ use callpath_x86::rewrite::{Cell, Operation, Place, Plan, Reason, Refusal};
 use rustc_hash::FxHashSet;
 
 use crate::calls_in_copies::CallsInCopies;
+pub use crate::contexts::Descending;
+use crate::contexts::ContextsHead;
 use crate::copies::{Copies, copy_planned};
 use crate::module::Module;
 use crate::probes::Change;
@@ -31,6 +33,10 @@ pub struct Counting {
     pub lane_word: i32,
     /// The first word of a lane that is free.
     pub first_word: u32,
+    /// Whether paths are counted.
+    pub paths: bool,
+    /// How activations are counted in their contexts, if they are.
+    pub contexts: Option<Descending>,
 }
 
 /// Copies that count, as data.
@@ -49,6 +55,8 @@ pub struct CountedModule {
     pub procedures: Vec<CountedProcedure>,
     /// The first word of a lane that is free now.
     pub next_word: u32,
+    /// The first number that no procedure has now.
+    pub next_procedure: u32,
 }
 
 /// A procedure that counts its paths.
@@ -86,7 +94,8 @@ pub fn room(code_bytes: u64) -> u64 {
 }
 
 /// Copies the procedures of a module that `is_chosen` says by their first instructions, to `at` and behind, so that each counts
-/// its paths. `calls`: which calls the copies make. `None`: unwinders cannot be told, since something is too far away.
+/// its paths, or its activations in their contexts: then the new memory begins with the words that say where copies are. `calls`: which
+/// calls the copies make. `None`: unwinders cannot be told, since something is too far away.
 pub fn counted(
     module: &Module,
     at: LinkAddr,
@@ -96,27 +105,39 @@ pub fn counted(
     let told = asked(module);
     let mut procedures: Vec<CountedProcedure> = Vec::new();
     let mut next_word = counting.first_word;
+    let mut next_procedure = counting.contexts.map_or(0, |contexts| contexts.first_procedure);
+    let head = counting.contexts.map(|contexts| (ContextsHead::new(at), contexts));
+    let mut changes = vec![];
+    if let Some((head, contexts)) = &head {
+        changes.push(head.change(contexts.routine)?);
+    }
     let mut copies = copy_planned(
         module,
-        at,
+        head.as_ref().map_or(at, |(head, _)| head.end()),
         |entry| Some(entry) != told && is_chosen(entry),
         |flow, graph| {
-            let ways = Ways::new(flow, graph);
-            let weights = weights(graph, &ways);
-            let numbering = Numbering::with_limit(&ways, &weights, MOST_PATHS);
-            let too_many = Refusal { at: graph.entry, reason: Reason::TooFar };
-            let words = u32::try_from(numbering.paths()).map_err(|_| too_many)?;
             let mut plan = Plan::new(None);
             plan.let_copy_call(counting.bias);
             plan.give_words(calls.can_enlarge(flow, graph));
             calls.plan(flow, graph, &mut plan);
-            let first = i64::from(next_word);
-            for (site, operation) in numbering.place(&ways, &weights, Placement::Tree) {
-                let operation = inserted(operation, first, counting.lane_word).ok_or(too_many)?;
-                plan.insert(place(site), operation);
+            if let Some((head, _)) = &head {
+                plan.count_contexts(head.contexts(next_procedure, graph.entry.0.wrapping_add(counting.bias)));
+                next_procedure += 1;
             }
-            procedures.push(CountedProcedure { entry: graph.entry, first_word: next_word, ways, numbering });
-            next_word = next_word.checked_add(words).ok_or(too_many)?;
+            if counting.paths {
+                let ways = Ways::new(flow, graph);
+                let weights = weights(graph, &ways);
+                let numbering = Numbering::with_limit(&ways, &weights, MOST_PATHS);
+                let too_many = Refusal { at: graph.entry, reason: Reason::TooFar };
+                let words = u32::try_from(numbering.paths()).map_err(|_| too_many)?;
+                let first = i64::from(next_word);
+                for (site, operation) in numbering.place(&ways, &weights, Placement::Tree) {
+                    let operation = inserted(operation, first, counting.lane_word).ok_or(too_many)?;
+                    plan.insert(place(site), operation);
+                }
+                procedures.push(CountedProcedure { entry: graph.entry, first_word: next_word, ways, numbering });
+                next_word = next_word.checked_add(words).ok_or(too_many)?;
+            }
             Ok(plan)
         },
     );
@@ -125,7 +146,6 @@ pub fn counted(
     procedures.retain(|procedure| made.contains(&procedure.entry));
     let frames_at = LinkAddr(copies.end.0.next_multiple_of(size_of::<u64>() as u64));
     let frames = calls.frames(&copies, frames_at)?;
-    let mut changes = vec![];
     for copy in copies.made.iter().map(|made| &made.copy) {
         changes.push(Change { at: copy.at, old: None, new: copy.code.clone() });
         let patches = copy.patches.iter();
@@ -138,8 +158,9 @@ pub fn counted(
     let header = LinkAddr(frames_at.0 + frames.header);
     let end = LinkAddr(frames_at.0 + frames.bytes.len() as u64);
     changes.push(Change { at: frames_at, old: None, new: frames.bytes });
-    let moved = Moved::of(&copies);
-    Some(CountedModule { changes, copies, moved, header, end, procedures, next_word })
+    let thunks = head.iter().map(|(head, _)| (head.thunk(), false));
+    let moved = Moved::of(&copies).with_thunks(thunks);
+    Some(CountedModule { changes, copies, moved, header, end, procedures, next_word, next_procedure })
 }
 
 fn place(site: Site) -> Place {

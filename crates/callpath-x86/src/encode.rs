@@ -194,11 +194,21 @@ pub(crate) fn load_from_table(to: Register, base: Register, index: Register, dis
     bytes
 }
 
-/// `cmp register, constant`, of the whole register or its lower half.
-pub(crate) fn compare(register: Register, constant: u32, is_wide: bool) -> Vec<u8> {
-    let mut bytes = vec![rex_of(is_wide.into(), 0, register), 0x81, 0xf8 | register & 7];
+/// `cmp register, constant`, of the lower half.
+pub(crate) fn compare(register: Register, constant: u32) -> Vec<u8> {
+    let mut bytes = vec![rex_of(0, 0, register), 0x81, 0xf8 | register & 7];
     bytes.extend(constant.to_le_bytes());
     bytes
+}
+
+/// `sub register, [rip + distance]`, up to the distance.
+pub(crate) fn subtract_beside_code(register: Register) -> [u8; 3] {
+    [rex_of(1, register, 0), 0x2b, MODRM_BESIDE_CODE | (register & 7) << 3]
+}
+
+/// `cmp register, [rip + distance]`, up to the distance.
+pub(crate) fn compare_beside_code(register: Register) -> [u8; 3] {
+    [rex_of(1, register, 0), 0x3b, MODRM_BESIDE_CODE | (register & 7) << 3]
 }
 
 /// `cmp dword [base + displacement], constant`; `base` is neither rsp nor r12.
@@ -286,8 +296,9 @@ mod tests {
             (load_from(1, 9, 0x10).to_vec(), "mov rcx, [r9+0x10]"),
             (load_from_table(11, 4, 2, 0x28), "mov r11, [rsp+rdx*8+0x28]"),
             (load_from_table(0, 1, 11, 16), "mov rax, [rcx+r11*8+0x10]"),
-            (compare(11, 0xc884_1f0f, false), "cmp r11d, 0xc8841f0f"),
-            (compare(1, 0x1_0000, true), "cmp rcx, 0x10000"),
+            (compare(11, 0xc884_1f0f), "cmp r11d, 0xc8841f0f"),
+            ([&subtract_beside_code(9)[..], &[1, 0, 0, 0]].concat(), "sub r9, [0x1008]"),
+            ([&compare_beside_code(2)[..], &[1, 0, 0, 0]].concat(), "cmp rdx, [0x1008]"),
             (compare_word(0, 8, 0x77), "cmp dword ptr [rax+8], 0x77"),
             (shift_right(8, 48).to_vec(), "shr r8, 0x30"),
             (lowest_16(9, 1).to_vec(), "movzx r9d, cx"),

@@ -6,8 +6,11 @@
 //! finds its caller's node by its return address, whatever happened in between: a `longjmp`, an exception, a signal or a change
 //! of stacks leaves nothing to repair. A return address without a mark is one of code that is not counted.
 
-use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Words that say where copies are that return addresses may be in: for each of two parts of memory, which can be read from begin
+/// to end, its run-time address and its length in bytes. Any other return address may be anything, and is not followed.
+pub const COPIES_WORDS: usize = 4;
 
 /// What stands behind a call, eight bytes: `nop dword ptr [rax + 8 * register + displacement]`, as no compiler writes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,28 +68,37 @@ impl ContextNode {
 /// Where a thread's nodes are.
 #[repr(C)]
 pub struct NodeMemory {
-    /// The address of the first piece of memory; 0: there is none yet. Each begins with the address of the next one.
+    /// The address of the first piece of memory ([`PieceHead`]); 0: there is none yet.
     pub first: u64,
-    /// That of the piece in which nodes are made.
+    /// That of the piece in which nodes are made; 0: none is.
     pub piece: u64,
     /// Where the next node is made in it, bytes.
     pub used: u64,
-    /// Nodes of procedures whose callers are not counted, in lists ([`ContextNode::next`]) by their contexts.
-    pub by_context: [AtomicU64; NodeMemory::LISTS],
+    /// Nodes of procedures whose callers are not counted, in lists ([`ContextNode::next`]) by a hash of [`ContextNode::values`].
+    pub by_values: [AtomicU64; NodeMemory::LISTS],
 }
 
 impl NodeMemory {
-    /// The length of a piece, bytes.
-    pub const PIECE_LEN_BYTES: usize = 256 << 10;
     /// How many lists there are; a power of two.
     pub const LISTS: usize = 1024;
+}
 
-    /// The nodes are another thread's from now on: none of them is there.
-    pub fn forget(&mut self) {
-        (self.piece, self.used) = (self.first, size_of::<u64>() as u64);
-        for list in &self.by_context {
-            list.store(0, Relaxed);
-        }
+/// What a piece of memory with nodes begins with. It is aligned to its length.
+#[repr(C)]
+pub struct PieceHead {
+    /// The address of the thread's next piece; 0: there is none.
+    pub next: u64,
+    /// The address of the thread's [`super::probe::Area`]; 0 in a fork's child, where all of the piece is zeroes.
+    pub owner: u64,
+}
+
+impl PieceHead {
+    /// The length of a piece, bytes; a power of two.
+    pub const PIECE_BYTES: usize = 256 << 10;
+
+    /// The address of the head of the piece that a node lies in.
+    pub const fn of(node: u64) -> u64 {
+        node & !(PieceHead::PIECE_BYTES as u64 - 1)
     }
 }
 

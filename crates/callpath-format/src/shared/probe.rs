@@ -72,10 +72,12 @@ pub struct Routines {
     pub catch: u64,
     /// Called by a procedure that counts its contexts and does not find the one that it is in ([`super::activation`]).
     pub descend: u64,
+    /// Not a routine: where it reads the same words as the copies do that call it ([`super::activation::COPIES_WORDS`]).
+    pub copies: u64,
 }
 
 impl Routines {
-    const COUNT: usize = 16;
+    const COUNT: usize = 17;
 
     fn to_words(self) -> [u64; Routines::COUNT] {
         [
@@ -95,12 +97,13 @@ impl Routines {
             self.jump,
             self.catch,
             self.descend,
+            self.copies,
         ]
     }
 
     fn from_words(words: [u64; Routines::COUNT]) -> Routines {
         let [count, enter, leave, measure, begin, end, end_by_jump, rest @ ..] = words;
-        let [wait, wait_for_io, go_on, note, forget, ask, jump, catch, descend] = rest;
+        let [wait, wait_for_io, go_on, note, forget, ask, jump, catch, descend, copies] = rest;
         Routines {
             count,
             enter,
@@ -118,6 +121,7 @@ impl Routines {
             jump,
             catch,
             descend,
+            copies,
         }
     }
 }

@@ -75,13 +75,13 @@ impl Drop for Held {
 /// Our object in a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Injected {
-    pub(super) routines: Routines,
+    pub(crate) routines: Routines,
 }
 
 impl Injected {
     /// Maps the object and both memories, and lets the object begin.
     /// `slot`: the one that the process has taken already, if it is sampled.
-    pub(super) fn into(
+    pub(crate) fn into(
         (pid, slot): (Pid, Option<usize>),
         recorder: &mut Recorder<'_>,
         object: &[u8],

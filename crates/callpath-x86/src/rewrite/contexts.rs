@@ -1,7 +1,8 @@
 //! How a copy finds the context that it is entered in, and counts there (`callpath_format::shared::activation`).
 //!
 //! ```text
-//! entry:    the return address; the mark there: how far up the caller's word is, which site
+//! entry:    the return address; is it in a copy?
+//!           the mark there: how far up the caller's word is, which site
 //!           the caller's node; the slot of the site; the list of its nodes
 //! found:    add 1 to the context's count
 //! counted:  keep the node in a word of the frame, if there are calls
@@ -26,8 +27,7 @@ const WORD_BYTES: i32 = 8;
 const IS_EQUAL: u8 = 4;
 const IS_OTHER: u8 = 5;
 const IS_BELOW: u8 = 2;
-/// What lies below is no return address: code that is not called may find anything in its place.
-const LEAST_ADDRESS: u32 = 1 << 16;
+const IS_NOT_BELOW: u8 = 3;
 
 /// What stands behind a call that a copy makes, the one with this index: `before` is how the CFA is found before it. `None`: the plan
 /// counts no contexts, or the caller's word cannot be told.
@@ -66,15 +66,25 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: 
     let others: Vec<Register> = SCRATCH.into_iter().filter(|&register| register != first.register).collect();
     let second = Scratch::take(out, plan, spot, &others)?;
     let (node, other) = (first.register, second.register);
-    let [apart, check, found, counted] = [(); 4].map(|()| out.label());
+    let [apart, known, check, found, counted] = [(); 5].map(|()| out.label());
     let branch = |out: &mut Assembler, condition: u8, label: usize| {
         out.opcode_to(&encoding::branch(condition), Target::Label(label));
     };
     out.bytes(&encode::load(other, Word::OfFrame(RSP, below)).bytes);
-    out.bytes(&encode::compare(other, LEAST_ADDRESS, true));
-    branch(out, IS_BELOW, apart);
+    // Only there it is known that the address can be read.
+    for number in [0, 1] {
+        let [start, len] = [0, 1].map(|word| Target::Fixed(contexts.copies.0 + 8 * (2 * number + word)));
+        out.bytes(&encode::copy(node, other));
+        out.opcode_to(&encode::subtract_beside_code(node), start);
+        out.opcode_to(&encode::compare_beside_code(node), len);
+        match number {
+            0 => branch(out, IS_BELOW, known),
+            _ => branch(out, IS_NOT_BELOW, apart),
+        }
+    }
+    out.set_label(known);
     out.bytes(&encode::load_from(node, other, 0));
-    out.bytes(&encode::compare(node, CallMark::OPCODE, false));
+    out.bytes(&encode::compare(node, CallMark::OPCODE));
     branch(out, IS_OTHER, apart);
     out.bytes(&encode::copy(other, node));
     out.bytes(&encode::shift_right(other, 48));

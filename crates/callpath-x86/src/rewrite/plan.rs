@@ -102,8 +102,11 @@ pub struct Contexts {
     pub number: u32,
     /// The run-time address of its first instruction.
     pub entry: u64,
-    /// The routine that finds a context which the copy does not find; it may lie outside of the module but within 2 GB.
+    /// The routine that finds a context which the copy does not find.
     pub routine: LinkAddr,
+    /// Two pairs of words, where memory with copies is that can be read from its begin to its end: run-time address and length.
+    /// Like the routine they may lie outside of the module but within 2 GB.
+    pub copies: LinkAddr,
 }
 
 /// What a frame is enlarged by, bytes: a multiple of the stack's alignment.
@@ -129,6 +132,8 @@ pub struct Plan {
     bias: Option<u64>,
     in_copy: BTreeSet<LinkAddr>,
     contexts: Option<Contexts>,
+    /// Calls in the copy are not marked: activations have no word that a mark could lead to.
+    are_unmarked: bool,
 }
 
 impl Plan {
@@ -138,7 +143,7 @@ impl Plan {
     }
 
     /// Counts each activation in its context, and marks the calls that the copy makes ([`Plan::call_in_copy`]), so that what is called
-    /// finds its own. If there are such calls, activations need words ([`Plan::give_words`]).
+    /// finds its own. If there are such calls, activations need words ([`Plan::give_words`]): without them calls are not marked.
     pub fn count_contexts(&mut self, contexts: Contexts) {
         self.contexts = Some(contexts);
     }
@@ -150,7 +155,8 @@ impl Plan {
 
     /// The word of the activation that holds the address of its context's node, if it makes calls.
     pub(super) fn context_word(&self) -> Option<Cell> {
-        (self.contexts.is_some() && !self.in_copy.is_empty()).then_some(Cell::OfActivation(8))
+        let is_kept = self.contexts.is_some() && !self.in_copy.is_empty() && !self.are_unmarked;
+        is_kept.then_some(Cell::OfActivation(8))
     }
 
     /// Gives each activation two words of its own ([`Cell::OfActivation`]), if what is inserted uses them. The first one is a
@@ -179,6 +185,9 @@ impl Plan {
         }
         if may_enlarge {
             choices.push(with(Words::InFrame));
+        }
+        if self.context_word().is_some() {
+            choices.extend(Plan { are_unmarked: true, ..self.clone() }.choices(register));
         }
         choices
     }
