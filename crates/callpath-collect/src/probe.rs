@@ -54,29 +54,42 @@ pub struct Context {
 
 /// The context at which the calling thread's call counts: of a procedure at whose entry it stands. `known` then tells the context from others; if it cannot, `known.site` is 0. `None`: there is no
 /// memory, or the thread has been interrupted while this was at work. It is counted as dropped.
+///
+/// `told`: where a word is that tells all contexts further out, by where a return address is, and the return address.
 pub fn context_of_call(
-    process: &Process<'_>,
-    thread: Thread<'_>,
+    (process, thread): (&Process<'_>, Thread<'_>),
     at_entry: &Interrupted,
     known: &mut Known,
+    told: impl Fn(u64, u64) -> Option<u64>,
 ) -> Option<Context> {
     let record = thread.record;
-    known.site = 0;
+    (known.site, known.node) = (0, 0);
     let Some(in_sample) = &InSample::begin(record) else { return dropped(record, Dropped::InCollector) };
     let sample = &Sample { in_sample, process, thread, trigger: Trigger::Own, interrupted: at_entry, begin_ticks: 0 };
     known.map = process.slot.load_map.load(Relaxed);
     known.rbp_mask = 0;
     let mut stack = Stack::new(sample);
     let mut words = Words { known, len: 0, bounds: stack.bounds(), are_all: true };
+    let mut is_told = false;
     let mut front = Front::NOWHERE;
     let (mut frames, mut base) = (0usize, 0);
     let path = path::of_call(sample, &mut stack, |frame, stack| {
         frames += 1;
         base = frame.cursor.registers.get(Reg::RSP).unwrap_or(0);
         for fact in front.step(frame, stack).into_iter().flatten() {
+            if is_told {
+                return;
+            }
             match (fact.kind & !KnownKind::MARKABLE, fact.at) {
                 (KnownKind::FRAME, 0) if frame.is_innermost => {}
-                (KnownKind::FRAME, at) if at != 0 => words.add(at, fact.word),
+                (KnownKind::FRAME, at) if at != 0 => {
+                    words.add(at, fact.word);
+                    if let Some(at) = told(at, fact.word) {
+                        // SAFETY: a word of the thread's own stack, as `told` says.
+                        words.add(at, unsafe { (at as *const u64).read() });
+                        is_told = true;
+                    }
+                }
                 (KnownKind::WORD, 0) => words.known.rbp_mask = u64::MAX,
                 (KnownKind::WORD, at) => words.add(at, fact.word),
                 _ => words.are_all = false,

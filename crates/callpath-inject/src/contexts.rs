@@ -7,7 +7,9 @@
 use callpath_collect::probe::{context_below, keeps_whole_paths};
 use callpath_collect::syscall::{map_private, unmap};
 use callpath_format::shared::ArenaRef;
-use callpath_format::shared::activation::{COPIES_WORDS, CallMark, ContextNode, Entered, NodeMemory, PieceHead};
+use callpath_format::shared::activation::{
+    CallMark, CalleeTable, ContextNode, CopiesWords, Entered, NodeMemory, PieceHead,
+};
 use callpath_format::shared::gauge::Gauge;
 use callpath_format::shared::probe::{Area, Slot};
 use core::sync::atomic::Ordering::Relaxed;
@@ -36,17 +38,24 @@ static PIECES: AtomicU64 = AtomicU64::new(0);
 /// Stacks move from thread to thread: nodes that a thread leaves behind may still be in use.
 static STACKS_MOVE: AtomicBool = AtomicBool::new(false);
 
-/// Where copies are; the recorder writes it.
-static COPIES: [AtomicU64; COPIES_WORDS] = [const { AtomicU64::new(0) }; COPIES_WORDS];
+/// What copies read, too; the recorder writes it.
+static COPIES: [AtomicU64; CopiesWords::COUNT] = [const { AtomicU64::new(0) }; CopiesWords::COUNT];
+/// The address of the table of callees.
+static CALLEES: AtomicU64 = AtomicU64::new(0);
 
 /// The address of the words that say where copies are.
 pub fn copies() -> u64 {
     COPIES.as_ptr() as u64
 }
 
+/// The address of the table of callees.
+pub fn callees() -> u64 {
+    CALLEES.load(Relaxed)
+}
+
 /// Whether an address is in a copy, where it can be read.
 fn is_in_copy(address: u64) -> bool {
-    let [first_start, first_len, second_start, second_len] = &COPIES;
+    let [first_start, first_len, second_start, second_len, ..] = &COPIES;
     let parts = [(first_start, first_len), (second_start, second_len)];
     parts.iter().any(|(start, len)| address.wrapping_sub(start.load(Relaxed)) < len.load(Relaxed))
 }
@@ -55,12 +64,18 @@ fn is_in_copy(address: u64) -> bool {
 pub fn begin() -> bool {
     let len_bytes = ContextNode::LEN_BYTES + ContextNode::MOST_SLOTS * size_of::<u64>();
     let nowhere = areas::map_wiped(len_bytes);
+    let callees = areas::map_wiped(CalleeTable::COUNT * size_of::<u64>());
     NOWHERE.store(nowhere.unwrap_or(0) as u64, Relaxed);
-    nowhere.is_some()
+    CALLEES.store(callees.unwrap_or(0) as u64, Relaxed);
+    nowhere.is_some() && callees.is_some()
 }
 
 /// A thread's nodes are another thread's from now on: none of them is there.
 pub fn forget(nodes: &mut NodeMemory) {
+    if nodes.piece != 0 {
+        // It leads to nodes that are none any more.
+        areas::empty(CALLEES.load(Relaxed) as usize, CalleeTable::COUNT * size_of::<u64>());
+    }
     if STACKS_MOVE.load(Relaxed) {
         nodes.first = 0;
     }
@@ -70,7 +85,7 @@ pub fn forget(nodes: &mut NodeMemory) {
     }
 }
 
-/// `callpath_descend`: counts the activation in its context, and leaves the context's node where the copy takes it from.
+/// `callpath_descend` of what is not known by the words that tell the context: counts the activation in its context, and leaves the context's node where the copy takes it from.
 pub unsafe extern "C" fn descended(descent: &mut Descent) {
     let entered = Entered::from_word(descent.saved.second);
     let rsp = core::ptr::from_ref(&descent.entry) as u64 + 8 * (1 + u64::from(entered.words));
@@ -107,22 +122,29 @@ fn descend(call: Call<'_>, entered: Entered) -> Option<u64> {
             context_below(process, thread, (context, call.returns_to()), &call.at_entry())?
         }
         // SAFETY: the calling thread's own; no handler comes in between.
-        None => walked(process, thread, (unsafe { (*area).known.get_mut(call.number()) }?, call))?,
+        None => walked((process, thread), unsafe { (*area).known.get_mut(call.number()) }?, call, node_of_caller)?,
     };
     let list = match callees {
         Some(callees) => callees,
         None => List::below_gap(area, context.values)?,
     };
-    if let Some(node) = list.count(entered.procedure) {
-        return Some(node);
+    let node = match list.count(entered.procedure) {
+        Some(node) => node,
+        None => {
+            count(context.values);
+            let node = allocate(area, entered.sites)?;
+            node.values.store(context.values, Relaxed);
+            node.procedure.store(entered.procedure, Relaxed);
+            node.context.store(context.node.0, Relaxed);
+            list.add(node);
+            address(node)
+        }
+    };
+    if caller.is_none() {
+        // SAFETY: the calling thread's own; no handler comes in between.
+        unsafe { (*area).known.get_mut(call.number()) }?.node = node;
     }
-    count(context.values);
-    let node = allocate(area, entered.sites)?;
-    node.values.store(context.values, Relaxed);
-    node.procedure.store(entered.procedure, Relaxed);
-    node.context.store(context.node.0, Relaxed);
-    list.add(node);
-    Some(address(node))
+    Some(node)
 }
 
 fn count(values: u64) {
@@ -134,6 +156,27 @@ fn address(node: &ContextNode) -> u64 {
     core::ptr::from_ref(node) as u64
 }
 
+/// The mark at a return address, if there is one.
+fn mark_at(returns_to: u64) -> Option<CallMark> {
+    // SAFETY: memory with copies can be read.
+    is_in_copy(returns_to)
+        .then(|| CallMark::from_word(unsafe { (returns_to as *const u64).read_unaligned() }))
+        .flatten()
+}
+
+/// Where the caller's word is that holds its node, by where the return address is that the mark stands at.
+fn word_of(mark: CallMark, return_address_at: u64) -> u64 {
+    return_address_at + size_of::<u64>() as u64 * (1 + u64::from(mark.words))
+}
+
+/// What tells the caller's context, by where the return address to it is, and that: a word of its frame.
+fn node_of_caller(return_address_at: u64, returns_to: u64) -> Option<u64> {
+    let at = word_of(mark_at(returns_to)?, return_address_at);
+    // SAFETY: as in `Caller::of`.
+    let node = unsafe { (at as *const u64).read() };
+    (node != 0 && node != NOWHERE.load(Relaxed)).then_some(at)
+}
+
 /// Who has called, by the mark behind the call.
 struct Caller {
     node: &'static ContextNode,
@@ -143,14 +186,9 @@ struct Caller {
 impl Caller {
     /// Of a procedure that has just been entered. `None`: it is not counted, or has no node of the calling thread's own.
     fn of(area: *mut Area, call: Call<'_>) -> Option<Caller> {
-        let returns_to = call.returns_to();
-        if !is_in_copy(returns_to) {
-            return None;
-        }
-        // SAFETY: memory with copies, which can be read.
-        let mark = CallMark::from_word(unsafe { (returns_to as *const u64).read_unaligned() })?;
+        let mark = mark_at(call.returns_to())?;
         // SAFETY: where a mark is, the copy that it stands in keeps a node's address there, which stays mapped.
-        let node = unsafe { ((call.rsp + 8 * (1 + u64::from(mark.words))) as *const u64).read() };
+        let node = unsafe { (word_of(mark, call.rsp) as *const u64).read() };
         if node == 0 || node == NOWHERE.load(Relaxed) {
             return None;
         }
@@ -202,11 +240,21 @@ impl List {
                 && self.values.is_none_or(|values| node.values.load(Relaxed) == values)
         })?;
         count(node.values.load(Relaxed));
+        self.remember(node);
         Some(address(node))
+    }
+
+    /// Lets copies find a node of a call site that is not the first one.
+    fn remember(&self, node: &ContextNode) {
+        let slot = core::ptr::from_ref(self.first) as u64;
+        let place = CalleeTable::place(slot, node.procedure.load(Relaxed));
+        // SAFETY: within the table, which stays mapped.
+        unsafe { &*(CALLEES.load(Relaxed) as *const AtomicU64).add(place) }.store(address(node), Relaxed);
     }
 
     /// Adds a node. No handler comes in between.
     fn add(&self, node: &ContextNode) {
+        node.slot.store(core::ptr::from_ref(self.first) as u64, Relaxed);
         node.next.store(self.first.load(Relaxed), Relaxed);
         self.first.store(address(node), Relaxed);
     }

@@ -74,7 +74,7 @@ pub fn found(call: Call<'_>) -> Option<(u64, u64, Activations<'static>)> {
     let place = unsafe { (*area).known.get_mut(call.number()) }?;
     let values = match call.values_in(place) {
         Some(values) => values,
-        None => walked(process, thread, (place, call))?.values,
+        None => walked((process, thread), place, call, |_, _| None)?.values,
     };
     // SAFETY: the calling thread's own.
     Some((values, place.base, unsafe { Activations::of(area, &thread) }))
@@ -87,10 +87,15 @@ pub fn dropped<T>() -> Option<T> {
     None
 }
 
-/// A call's context, found by a walk. `known` is the thread's place for it.
-pub fn walked(process: &Process<'_>, thread: Thread<'_>, (known, call): (&mut Known, Call<'_>)) -> Option<Context> {
+/// A call's context, found by a walk. `known` is the thread's place for it; `told` as of [`context_of_call`].
+pub fn walked(
+    (process, thread): (&Process<'_>, Thread<'_>),
+    known: &mut Known,
+    call: Call<'_>,
+    told: impl Fn(u64, u64) -> Option<u64>,
+) -> Option<Context> {
     join::await_chunks(process);
-    let context = context_of_call(process, thread, &call.at_entry(), known)?;
+    let context = context_of_call((process, thread), &call.at_entry(), known, told)?;
     if known.site != 0 {
         (known.rsp, known.rbp) = (call.rsp, call.saved.rbp);
         known.site = call.entry;

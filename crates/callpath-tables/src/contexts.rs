@@ -2,7 +2,7 @@
 //! what a module has of its own for that. What copies do is in `callpath_format::shared::activation`.
 
 use callpath_format::address::LinkAddr;
-use callpath_format::shared::activation::COPIES_WORDS;
+use callpath_format::shared::activation::CopiesWords;
 use callpath_x86::rewrite::{Contexts, THUNK_LEN_BYTES, thunk};
 
 use crate::probes::Change;
@@ -19,16 +19,16 @@ pub struct Descending {
 /// What all copies of a module use.
 ///
 /// ```text
-/// at        where copies are: COPIES_WORDS words, zeroes at first
-/// + 32      the routine's address
-/// + 40      the thunk that leads there
+/// at        CopiesWords, zeroes at first
+/// + 40      the routine's address
+/// + 48      the thunk that leads there
 /// ```
 pub(crate) struct ContextsHead {
     at: LinkAddr,
 }
 
 impl ContextsHead {
-    const ROUTINE_AT: u64 = (COPIES_WORDS * size_of::<u64>()) as u64;
+    const ROUTINE_AT: u64 = (CopiesWords::COUNT * size_of::<u64>()) as u64;
     const THUNK_AT: u64 = ContextsHead::ROUTINE_AT + size_of::<u64>() as u64;
     /// Its length, bytes.
     const LEN_BYTES: u64 = ContextsHead::THUNK_AT + THUNK_LEN_BYTES;
@@ -62,6 +62,6 @@ impl ContextsHead {
 
     /// How a procedure counts, by its number and the run-time address of its first instruction.
     pub(crate) fn contexts(&self, number: u32, entry: u64) -> Contexts {
-        Contexts { number, entry, routine: self.thunk(), copies: self.at }
+        Contexts { number, entry, routine: self.thunk(), words: self.at }
     }
 }

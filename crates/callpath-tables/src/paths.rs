@@ -9,8 +9,8 @@ use callpath_x86::rewrite::{Cell, Operation, Place, Plan, Reason, Refusal};
 use rustc_hash::FxHashSet;
 
 use crate::calls_in_copies::CallsInCopies;
-pub use crate::contexts::Descending;
 use crate::contexts::ContextsHead;
+pub use crate::contexts::Descending;
 use crate::copies::{Copies, copy_planned};
 use crate::module::Module;
 use crate::probes::Change;

@@ -206,6 +206,23 @@ pub(crate) fn subtract_beside_code(register: Register) -> [u8; 3] {
     [rex_of(1, register, 0), 0x2b, MODRM_BESIDE_CODE | (register & 7) << 3]
 }
 
+/// `add register, [rip + distance]`, up to the distance.
+pub(crate) fn add_beside_code(register: Register) -> [u8; 3] {
+    [rex_of(1, register, 0), 0x03, MODRM_BESIDE_CODE | (register & 7) << 3]
+}
+
+/// `cmp [base + displacement], register`; `base` is neither rsp nor r12.
+pub(crate) fn compare_with(base: Register, displacement: i8, register: Register) -> [u8; 4] {
+    let [modrm, displacement] = near(register, base, displacement);
+    [rex_of(1, register, base), 0x39, modrm, displacement]
+}
+
+/// `lea register, [8 * register]`
+pub(crate) fn times_8(register: Register) -> [u8; 8] {
+    let high = register >> 3 & 1;
+    [REX_W | high << 2 | high << 1, 0x8d, MODRM_SIB | (register & 7) << 3, 0xc5 | (register & 7) << 3, 0, 0, 0, 0]
+}
+
 /// `cmp register, [rip + distance]`, up to the distance.
 pub(crate) fn compare_beside_code(register: Register) -> [u8; 3] {
     [rex_of(1, register, 0), 0x3b, MODRM_BESIDE_CODE | (register & 7) << 3]
@@ -298,6 +315,10 @@ mod tests {
             (load_from_table(0, 1, 11, 16), "mov rax, [rcx+r11*8+0x10]"),
             (compare(11, 0xc884_1f0f), "cmp r11d, 0xc8841f0f"),
             ([&subtract_beside_code(9)[..], &[1, 0, 0, 0]].concat(), "sub r9, [0x1008]"),
+            ([&add_beside_code(11)[..], &[1, 0, 0, 0]].concat(), "add r11, [0x1008]"),
+            (compare_with(9, 24, 2).to_vec(), "cmp [r9+0x18], rdx"),
+            (times_8(9).to_vec(), "lea r9, [r9*8]"),
+            (times_8(1).to_vec(), "lea rcx, [rcx*8]"),
             ([&compare_beside_code(2)[..], &[1, 0, 0, 0]].concat(), "cmp rdx, [0x1008]"),
             (compare_word(0, 8, 0x77), "cmp dword ptr [rax+8], 0x77"),
             (shift_right(8, 48).to_vec(), "shr r8, 0x30"),

@@ -8,9 +8,47 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Words that say where copies are that return addresses may be in: for each of two parts of memory, which can be read from begin
-/// to end, its run-time address and its length in bytes. Any other return address may be anything, and is not followed.
-pub const COPIES_WORDS: usize = 4;
+/// What copies read, in each module: words of eight bytes, all zeroes at first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CopiesWords {
+    /// Where copies are that return addresses may be in: of two parts of memory, which can be read from begin to end, the run-time
+    /// address and the length in bytes. Any other return address may be anything, and is not followed.
+    pub regions: [[u64; 2]; 2],
+    /// The address of the table of callees ([`CalleeTable`]).
+    pub callees: u64,
+}
+
+impl CopiesWords {
+    /// How many words it is.
+    pub const COUNT: usize = 5;
+    /// Where [`CopiesWords::callees`] is, bytes.
+    pub const CALLEES_AT: usize = 4 * size_of::<u64>();
+
+    /// In their order.
+    pub const fn to_words(self) -> [u64; CopiesWords::COUNT] {
+        let [[first, first_len], [second, second_len]] = self.regions;
+        [first, first_len, second, second_len, self.callees]
+    }
+}
+
+/// A table of the process's, of addresses of nodes: one that is not the first one of its call site may be found there. Whose it is
+/// tells the node itself.
+pub struct CalleeTable;
+
+impl CalleeTable {
+    /// How many there are: all numbers of 16 bits.
+    pub const COUNT: usize = 1 << 16;
+
+    /// What is added for a procedure to the eighth of its slot's address; the lowest 16 bits of that are its place.
+    pub const fn spread(procedure: u32) -> i32 {
+        (procedure.wrapping_mul(0x9e37_79b1) >> 8) as i32
+    }
+
+    /// The place of the node of a procedure that a slot leads to.
+    pub const fn place(slot: u64, procedure: u32) -> usize {
+        ((slot >> 3).wrapping_add(CalleeTable::spread(procedure) as u64) & (CalleeTable::COUNT as u64 - 1)) as usize
+    }
+}
 
 /// What stands behind a call, eight bytes: `nop dword ptr [rax + 8 * register + displacement]`, as no compiler writes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +90,8 @@ pub struct ContextNode {
     pub context: AtomicU32,
     /// The address of the next node of the same call site; 0: there is none.
     pub next: AtomicU64,
+    /// The address of the slot that leads to it, or of the list that it is in.
+    pub slot: AtomicU64,
 }
 
 impl ContextNode {
@@ -139,6 +179,8 @@ mod tests {
         assert_eq!(CallMark::from_word(CallMark { words: 7, site: 0 }.to_word()), None);
         let entered = Entered { procedure: 0xdead_beef, sites: 3, words: 4 };
         assert_eq!(Entered::from_word(entered.to_word()), entered);
-        assert_eq!([ContextNode::slot_at(1), ContextNode::slot_at(3)], [24, 40]);
+        let far = CalleeTable::place(0x7fff_1234_5678, u32::MAX);
+        assert!(far < CalleeTable::COUNT);
+        assert_eq!([ContextNode::slot_at(1), ContextNode::slot_at(3)], [32, 48]);
     }
 }

@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_format::shared::activation::CopiesWords;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
+use callpath_format::shared::probe::Routines;
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
 use callpath_tables::module::Module;
 use callpath_tables::paths::{self, CountedModule, Descending, FIRST_WORD, counted};
@@ -149,12 +151,10 @@ impl Placing<'_, '_> {
         };
         let is_chosen = |entry: LinkAddr| chosen.is_none_or(|chosen| chosen.binary_search(&entry).is_ok());
         let lane_word = i32::try_from(self.lane_word).map_err(|_| no_room())?;
-        let contexts = self.injected.map(|injected| Descending {
-            routine: injected.routines.descend,
-            first_procedure: self.next_procedure,
-        });
-        let counting =
-            paths::Counting { bias, lane_word, first_word: self.next_word, paths: self.paths, contexts };
+        let contexts = self
+            .injected
+            .map(|injected| Descending { routine: injected.routines.descend, first_procedure: self.next_procedure });
+        let counting = paths::Counting { bias, lane_word, first_word: self.next_word, paths: self.paths, contexts };
         let planned = counted(module, RunAddr(place).to_link(bias), (calls, is_chosen), counting);
         let CountedModule { changes, copies, moved, header, end, procedures, next_word, next_procedure } =
             planned.ok_or_else(no_room)?;
@@ -235,10 +235,11 @@ impl Placing<'_, '_> {
         halted.write(own, &first?.0.to_le_bytes())?;
         halted.write(image, &shared?.0.to_le_bytes())?;
         if let Some(injected) = injected {
-            for (at, own) in heads {
-                halted.write(at, &regions.words(own))?;
+            let Routines { copies, callees, .. } = injected.routines;
+            for (at, own) in heads.into_iter().chain([(RunAddr(copies), None)]) {
+                let words = CopiesWords { regions: regions.known_in(own), callees }.to_words();
+                halted.write(at, &words.map(u64::to_le_bytes).concat())?;
             }
-            halted.write(RunAddr(injected.routines.copies), &regions.words(None))?;
         }
         recorder.shared.counted = Some(counted);
         recorder.refresh_map(pid, Duration::ZERO);

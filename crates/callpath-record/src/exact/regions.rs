@@ -6,7 +6,6 @@
 use std::ops::Range;
 
 use callpath_format::address::RunAddr;
-use callpath_format::shared::activation::COPIES_WORDS;
 use callpath_target::Maps;
 
 const PAGE_BYTES: u64 = 4096;
@@ -64,12 +63,13 @@ impl Regions {
         }
     }
 
-    /// The words that say where copies are, to those in a region: their own first.
-    pub(super) fn words(&self, own: Option<usize>) -> Vec<u8> {
+    /// Those that copies know which are in a region: their own first.
+    pub(super) fn known_in(&self, own: Option<usize>) -> [[u64; 2]; 2] {
         let own = own.and_then(|own| self.0.get(own));
         let others = self.0.iter().filter(|region| own.is_none_or(|own| *own != **region));
-        let words = own.into_iter().chain(others).flat_map(|region| [region.space.start, region.next - region.space.start]);
-        words.chain(std::iter::repeat(0)).take(COPIES_WORDS).flat_map(u64::to_le_bytes).collect()
+        let mut known =
+            own.into_iter().chain(others).map(|region| [region.space.start, region.next - region.space.start]);
+        [(); 2].map(|()| known.next().unwrap_or_default())
     }
 }
 
@@ -77,18 +77,18 @@ impl Regions {
 mod tests {
     use super::*;
 
-    fn words(bytes: Vec<u8>) -> Vec<u64> {
-        bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
-    }
-
     #[test]
     fn copies_of_modules_near_each_other_lie_behind_each_other() {
         let maps = Maps::parse(
             b"555555554000-555555555000 r-xp 0 0:0 0 /p\n7ffff7a00000-7ffff7a05000 r-xp 0 0:0 0 /a\n7ffff7b00000-7ffff7b01000 r-xp 0 0:0 0 /b\n",
         );
-        let modules = [0x5555_5555_4000..0x5555_5555_5000, 0x7fff_f7a0_0000..0x7fff_f7a0_5000, 0x7fff_f7b0_0000..0x7fff_f7b0_1000];
+        let modules = [
+            0x5555_5555_4000..0x5555_5555_5000,
+            0x7fff_f7a0_0000..0x7fff_f7a0_5000,
+            0x7fff_f7b0_0000..0x7fff_f7b0_1000,
+        ];
         let mut regions = Regions::reserve(&maps, modules.iter().map(|module| (module.clone(), 0x1800)));
-        assert_eq!(words(regions.words(None))[1], 0);
+        assert_eq!(regions.known_in(None)[0][1], 0);
         let (program, at) = regions.place(modules[0].start, 0x1800).unwrap();
         regions.take(program, RunAddr(at + 0x10));
         let (first, a) = regions.place(modules[1].start, 0x1800).unwrap();
@@ -96,8 +96,8 @@ mod tests {
         let (second, b) = regions.place(modules[2].start, 0x1800).unwrap();
         assert_eq!((first, b), (second, a + 0x2000));
         regions.take(second, RunAddr(b + 1));
-        assert_eq!(words(regions.words(Some(first))), [a, 0x3000, at, 0x1000]);
-        assert_eq!(words(regions.words(Some(program))), [at, 0x1000, a, 0x3000]);
+        assert_eq!(regions.known_in(Some(first)), [[a, 0x3000], [at, 0x1000]]);
+        assert_eq!(regions.known_in(Some(program)), [[at, 0x1000], [a, 0x3000]]);
         // It is full.
         assert_eq!(regions.place(modules[1].start, 0x1800), None);
         assert_eq!(regions.place(0x1000, 1), None);

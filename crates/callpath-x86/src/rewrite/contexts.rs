@@ -3,14 +3,15 @@
 //! ```text
 //! entry:    the return address; is it in a copy?
 //!           the mark there: how far up the caller's word is, which site
-//!           the caller's node; the slot of the site; the list of its nodes
+//!           the caller's node; the slot of the site; its first node: is it this procedure's?
 //! found:    add 1 to the context's count
 //! counted:  keep the node in a word of the frame, if there are calls
 //!
+//! others:   look it up in the table of callees; go on at `found` if it is there
 //! apart:    push what the procedure is; call the routine, which counts; pop the node; go on at `counted`
 //! ```
 
-use callpath_format::shared::activation::{CallMark, ContextNode, Entered};
+use callpath_format::shared::activation::{CallMark, CalleeTable, ContextNode, CopiesWords, Entered};
 use std::mem::offset_of;
 
 use super::assembler::{Assembler, Target};
@@ -42,10 +43,10 @@ pub(super) fn mark(plan: &Plan, before: Option<Height>, index: u16) -> Option<[u
 /// What is written apart from the rest: the way of a context that is not found.
 pub(super) struct NotFound {
     contexts: Contexts,
-    /// Where it begins, and where it leads.
-    labels: [usize; 2],
-    /// Takes the node's address.
-    node: Register,
+    /// Where it begins, and where it leads; the same of the way by the table of callees.
+    labels: [usize; 4],
+    /// Holds the address of the slot where there is one; takes the node's address.
+    registers: [Register; 2],
     /// How many words of the frame lie below the return address.
     words: u16,
     /// The program's value of rax is in its cell.
@@ -55,7 +56,6 @@ pub(super) struct NotFound {
 /// Writes what an entry counts with.
 pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: Spot) -> Result<NotFound, Refusal> {
     const AT_SLOTS: i32 = ContextNode::slot_at(0) as i32;
-    const AT_NEXT: i8 = offset_of!(ContextNode, next) as i8;
     const AT_PROCEDURE: i8 = offset_of!(ContextNode, procedure) as i8;
     const AT_VALUES: i8 = offset_of!(ContextNode, values) as i8;
     if spot.live.has_flags() {
@@ -65,43 +65,39 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: 
     let first = Scratch::take(out, plan, spot, &SCRATCH)?;
     let others: Vec<Register> = SCRATCH.into_iter().filter(|&register| register != first.register).collect();
     let second = Scratch::take(out, plan, spot, &others)?;
-    let (node, other) = (first.register, second.register);
-    let [apart, known, check, found, counted] = [(); 5].map(|()| out.label());
-    let branch = |out: &mut Assembler, condition: u8, label: usize| {
-        out.opcode_to(&encoding::branch(condition), Target::Label(label));
-    };
-    out.bytes(&encode::load(other, Word::OfFrame(RSP, below)).bytes);
+    let (slot, node) = (first.register, second.register);
+    let [apart, known, found, counted] = [(); 4].map(|()| out.label());
+    out.bytes(&encode::load(node, Word::OfFrame(RSP, below)).bytes);
     // Only there it is known that the address can be read.
     for number in [0, 1] {
-        let [start, len] = [0, 1].map(|word| Target::Fixed(contexts.copies.0 + 8 * (2 * number + word)));
-        out.bytes(&encode::copy(node, other));
-        out.opcode_to(&encode::subtract_beside_code(node), start);
-        out.opcode_to(&encode::compare_beside_code(node), len);
+        let [start, len] = [0, 1].map(|word| Target::Fixed(contexts.words.0 + 8 * (2 * number + word)));
+        out.bytes(&encode::copy(slot, node));
+        out.opcode_to(&encode::subtract_beside_code(slot), start);
+        out.opcode_to(&encode::compare_beside_code(slot), len);
         match number {
             0 => branch(out, IS_BELOW, known),
             _ => branch(out, IS_NOT_BELOW, apart),
         }
     }
     out.set_label(known);
-    out.bytes(&encode::load_from(node, other, 0));
-    out.bytes(&encode::compare(node, CallMark::OPCODE));
+    out.bytes(&encode::load_from(slot, node, 0));
+    out.bytes(&encode::compare(slot, CallMark::OPCODE));
     branch(out, IS_OTHER, apart);
-    out.bytes(&encode::copy(other, node));
-    out.bytes(&encode::shift_right(other, 48));
-    out.bytes(&encode::shift_right(node, 32));
-    out.bytes(&encode::lowest_16(node, node));
-    out.bytes(&encode::load_from_table(node, RSP, node, below + WORD_BYTES));
-    out.bytes(&encode::load_from_table(node, node, other, AT_SLOTS));
-    out.set_label(check);
+    out.bytes(&encode::copy(node, slot));
+    out.bytes(&encode::shift_right(node, 48));
+    out.bytes(&encode::shift_right(slot, 32));
+    out.bytes(&encode::lowest_16(slot, slot));
+    out.bytes(&encode::load_from_table(slot, RSP, slot, below + WORD_BYTES));
+    out.bytes(&encode::address_in_table(slot, slot, Some(node), AT_SLOTS));
+    out.bytes(&encode::load_from(node, slot, 0));
     out.bytes(&encode::test(node));
     branch(out, IS_EQUAL, apart);
     out.bytes(&encode::compare_word(node, AT_PROCEDURE, contexts.number));
-    out.near_to(encoding::near_branch(IS_EQUAL), Target::Label(found));
-    out.bytes(&encode::load_from(node, node, AT_NEXT));
-    out.near_to(encoding::SHORT_JUMP, Target::Label(check));
+    let others = out.label();
+    branch(out, IS_OTHER, others);
     out.set_label(found);
-    out.bytes(&encode::load_from(other, node, AT_VALUES));
-    out.bytes(&encode::count_in_table(other, None, 0));
+    out.bytes(&encode::load_from(slot, node, AT_VALUES));
+    out.bytes(&encode::count_in_table(slot, None, 0));
     out.set_label(counted);
     if let Some(cell) = plan.context_word() {
         spot.put(out, cell, |word| encode::store(node, word))?;
@@ -110,17 +106,39 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: 
     second.give_back(out, spot)?;
     first.give_back(out, spot)?;
     let words = (below / WORD_BYTES) as u16;
-    Ok(NotFound { contexts, labels: [apart, counted], node, words, is_rax_in_cell })
+    Ok(NotFound { contexts, labels: [apart, counted, others, found], registers: [slot, node], words, is_rax_in_cell })
+}
+
+fn branch(out: &mut Assembler, condition: u8, label: usize) {
+    out.opcode_to(&encoding::branch(condition), Target::Label(label));
 }
 
 impl NotFound {
     /// Writes it. `sites`: how many calls of the copy are marked.
     pub(super) fn write(self, out: &mut Assembler, sites: u16) {
-        let NotFound { contexts, labels: [apart, counted], node, words, is_rax_in_cell } = self;
-        out.set_label(apart);
+        const AT_SLOT: i8 = offset_of!(ContextNode, slot) as i8;
+        const AT_PROCEDURE: i8 = offset_of!(ContextNode, procedure) as i8;
+        let NotFound { contexts, labels: [apart, counted, others, found], registers: [slot, node], .. } = self;
+        let NotFound { words, is_rax_in_cell, .. } = self;
         if is_rax_in_cell {
             out.set_rax(Rax::InCell);
         }
+        out.set_label(others);
+        out.bytes(&encode::copy(node, slot));
+        out.bytes(&encode::shift_right(node, 3));
+        out.bytes(&encode::add_without_flags(node, CalleeTable::spread(contexts.number)));
+        out.bytes(&encode::lowest_16(node, node));
+        out.bytes(&encode::times_8(node));
+        let table = contexts.words.0 + CopiesWords::CALLEES_AT as u64;
+        out.opcode_to(&encode::add_beside_code(node), Target::Fixed(table));
+        out.bytes(&encode::load_from(node, node, 0));
+        out.bytes(&encode::test(node));
+        branch(out, IS_EQUAL, apart);
+        out.bytes(&encode::compare_with(node, AT_SLOT, slot));
+        branch(out, IS_OTHER, apart);
+        out.bytes(&encode::compare_word(node, AT_PROCEDURE, contexts.number));
+        branch(out, IS_EQUAL, found);
+        out.set_label(apart);
         out.push_word(contexts.entry);
         out.set_lowered(WORD_BYTES as u32);
         out.push_word(Entered { procedure: contexts.number, sites, words }.to_word());

@@ -104,9 +104,9 @@ pub struct Contexts {
     pub entry: u64,
     /// The routine that finds a context which the copy does not find.
     pub routine: LinkAddr,
-    /// Two pairs of words, where memory with copies is that can be read from its begin to its end: run-time address and length.
-    /// Like the routine they may lie outside of the module but within 2 GB.
-    pub copies: LinkAddr,
+    /// Where what copies read is (`callpath_format::shared::activation::CopiesWords`). Like the routine it may lie outside of the
+    /// module but within 2 GB.
+    pub words: LinkAddr,
 }
 
 /// What a frame is enlarged by, bytes: a multiple of the stack's alignment.

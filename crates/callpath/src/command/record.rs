@@ -12,9 +12,9 @@ use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_measurement::Measurement;
 use callpath_record::{
-    Chooser as _, Counting, Event, EventError, ExactCounts, ExactKind, ExactKinds, HIGHEST_RATE, MAX_EVENTS, ProbeMetric,
-    ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded, Sentinel, Unsaid, offered_events,
-    parse_events, probe_events, record, record_exactly, record_with_probes,
+    Chooser as _, Counting, Event, EventError, ExactCounts, ExactKind, ExactKinds, HIGHEST_RATE, MAX_EVENTS,
+    ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded, Sentinel, Unsaid,
+    offered_events, parse_events, probe_events, record, record_exactly, record_with_probes,
 };
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
