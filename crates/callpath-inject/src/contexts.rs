@@ -11,6 +11,7 @@ use callpath_format::shared::activation::{
     CallMark, CalleeTable, ContextNode, CopiesWords, Entered, NodeMemory, PieceHead,
 };
 use callpath_format::shared::gauge::Gauge;
+use callpath_format::shared::known_return::{ActivationTable, KnownReturn};
 use callpath_format::shared::probe::{Area, Slot};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
@@ -33,15 +34,17 @@ static NOWHERE: AtomicU64 = AtomicU64::new(0);
 
 /// So much of the program's address space nodes may take, bytes.
 const NODES_AT_MOST: u64 = 4 << 30;
+const PAGE_BYTES: usize = 4096;
 static PIECES: AtomicU64 = AtomicU64::new(0);
 
 /// Stacks move from thread to thread: nodes that a thread leaves behind may still be in use.
 static STACKS_MOVE: AtomicBool = AtomicBool::new(false);
 
-/// What copies read, too; the recorder writes it.
-static COPIES: [AtomicU64; CopiesWords::COUNT] = [const { AtomicU64::new(0) }; CopiesWords::COUNT];
-/// The address of the table of callees.
-static CALLEES: AtomicU64 = AtomicU64::new(0);
+/// What copies read, too; the recorder writes it. For `routines.rs`, too.
+pub static COPIES: [AtomicU64; CopiesWords::COUNT] = [const { AtomicU64::new(0) }; CopiesWords::COUNT];
+/// The address of the table of callees, behind which that of activations is; for `routines.rs`, too.
+pub static CALLEES: AtomicU64 = AtomicU64::new(0);
+const TABLES_BYTES: usize = (CalleeTable::COUNT + ActivationTable::COUNT) * size_of::<u64>();
 
 /// The address of the words that say where copies are.
 pub fn copies() -> u64 {
@@ -62,10 +65,11 @@ fn is_in_copy(address: u64) -> bool {
 
 /// Maps what all threads need. `false`: there is no memory.
 pub fn begin() -> bool {
-    let len_bytes = ContextNode::LEN_BYTES + ContextNode::MOST_SLOTS * size_of::<u64>();
-    let nowhere = areas::map_wiped(len_bytes);
-    let callees = areas::map_wiped(CalleeTable::COUNT * size_of::<u64>());
-    NOWHERE.store(nowhere.unwrap_or(0) as u64, Relaxed);
+    // Behind a head like that of a piece, which says that it is of no thread.
+    let len_bytes = size_of::<PieceHead>() + ContextNode::LEN_BYTES + ContextNode::MOST_SLOTS * size_of::<u64>();
+    let nowhere = map_aligned(len_bytes.next_multiple_of(PAGE_BYTES));
+    let callees = areas::map_wiped(TABLES_BYTES);
+    NOWHERE.store(nowhere.map_or(0, |at| at + size_of::<PieceHead>()) as u64, Relaxed);
     CALLEES.store(callees.unwrap_or(0) as u64, Relaxed);
     nowhere.is_some() && callees.is_some()
 }
@@ -74,7 +78,7 @@ pub fn begin() -> bool {
 pub fn forget(nodes: &mut NodeMemory) {
     if nodes.piece != 0 {
         // It leads to nodes that are none any more.
-        areas::empty(CALLEES.load(Relaxed) as usize, CalleeTable::COUNT * size_of::<u64>());
+        areas::empty(CALLEES.load(Relaxed) as usize, TABLES_BYTES);
     }
     if STACKS_MOVE.load(Relaxed) {
         nodes.first = 0;
@@ -177,6 +181,28 @@ fn node_of_caller(return_address_at: u64, returns_to: u64) -> Option<u64> {
     (node != 0 && node != NOWHERE.load(Relaxed)).then_some(at)
 }
 
+/// The node of the caller and the call site, where no mark is but the return address is known.
+fn noted(call: Call<'_>) -> Option<(u64, u16)> {
+    let [.., returns, shift] = &COPIES;
+    let (table, shift) = (returns.load(Relaxed) as *const [u64; 2], shift.load(Relaxed));
+    if table.is_null() {
+        return None;
+    }
+    let (returns_to, from) = (call.returns_to(), KnownReturn::place(call.returns_to(), shift));
+    // SAFETY: the recorder has written the table, which ends with a zero behind any place.
+    let entries = (from..).map(|place| unsafe { table.add(place).read() }).take_while(|entry| entry[0] != 0);
+    let known = KnownReturn::from_word({ entries }.find(|entry| entry[0] == returns_to)?[1]);
+    let base = if known.is_above_rbp { call.saved.rbp() } else { call.rsp + size_of::<u64>() as u64 };
+    let at = base.wrapping_add(size_of::<u64>() as u64 * u64::from(known.words));
+    let activations = CALLEES.load(Relaxed) + ActivationTable::AT as u64;
+    // SAFETY: within the table, which stays mapped.
+    let word = unsafe { &*(activations as *const AtomicU64).add(ActivationTable::place(at)) }.load(Relaxed);
+    let node = ActivationTable::node(word, at)?;
+    // SAFETY: addresses in the table are of nodes, which stay mapped.
+    let procedure = unsafe { (*(node as *const ContextNode)).procedure.load(Relaxed) };
+    (procedure == known.procedure).then_some((node, known.site))
+}
+
 /// Who has called, by the mark behind the call.
 struct Caller {
     node: &'static ContextNode,
@@ -186,9 +212,11 @@ struct Caller {
 impl Caller {
     /// Of a procedure that has just been entered. `None`: it is not counted, or has no node of the calling thread's own.
     fn of(area: *mut Area, call: Call<'_>) -> Option<Caller> {
-        let mark = mark_at(call.returns_to())?;
-        // SAFETY: where a mark is, the copy that it stands in keeps a node's address there, which stays mapped.
-        let node = unsafe { (word_of(mark, call.rsp) as *const u64).read() };
+        let (node, site) = match mark_at(call.returns_to()) {
+            // SAFETY: where a mark is, the copy that it stands in keeps a node's address there, which stays mapped.
+            Some(mark) => (unsafe { (word_of(mark, call.rsp) as *const u64).read() }, mark.site),
+            None => noted(call)?,
+        };
         if node == 0 || node == NOWHERE.load(Relaxed) {
             return None;
         }
@@ -198,7 +226,7 @@ impl Caller {
             STACKS_MOVE.store(true, Relaxed);
             return None;
         }
-        let slot = node + ContextNode::slot_at(mark.site) as u64;
+        let slot = node + ContextNode::slot_at(site) as u64;
         // SAFETY: a node has a slot for each call site of its procedure.
         Some(unsafe { Caller { node: &*(node as *const ContextNode), slot: &*(slot as *const AtomicU64) } })
     }
@@ -292,7 +320,7 @@ fn next_piece(nodes: &mut NodeMemory, owner: u64) -> Option<()> {
         if mapped >= NODES_AT_MOST {
             return None;
         }
-        *next = map_piece()? as u64;
+        *next = map_aligned(PieceHead::PIECE_BYTES)? as u64;
         // SAFETY: it was just mapped.
         unsafe { (*next as *mut PieceHead).write(PieceHead { next: 0, owner }) };
     }
@@ -300,11 +328,12 @@ fn next_piece(nodes: &mut NodeMemory, owner: u64) -> Option<()> {
     Some(())
 }
 
-/// Memory for a piece, aligned to its length.
-fn map_piece() -> Option<usize> {
-    let at = map_private(2 * PieceHead::PIECE_BYTES)?;
-    let piece = at.next_multiple_of(PieceHead::PIECE_BYTES);
-    unmap(at, piece - at);
-    unmap(piece + PieceHead::PIECE_BYTES, at + PieceHead::PIECE_BYTES - piece);
-    areas::wiped(piece, PieceHead::PIECE_BYTES)
+/// Memory, a multiple of the length of a page, aligned to the length of a piece.
+fn map_aligned(len_bytes: usize) -> Option<usize> {
+    let around = len_bytes + PieceHead::PIECE_BYTES;
+    let at = map_private(around)?;
+    let aligned = at.next_multiple_of(PieceHead::PIECE_BYTES);
+    unmap(at, aligned - at);
+    unmap(aligned + len_bytes, at + around - (aligned + len_bytes));
+    areas::wiped(aligned, len_bytes)
 }

@@ -46,6 +46,11 @@ impl Saved {
         core::ptr::from_ref(&self.second) as u64
     }
 
+    /// rbp.
+    pub fn rbp(&self) -> u64 {
+        self.rbp
+    }
+
     /// The call of a procedure that has just been entered.
     pub fn call(&self) -> Call<'_> {
         Call { saved: self, entry: self.first, rsp: self.rsp_at_entry() }

@@ -2,11 +2,12 @@
 //! Which word of a thread's lane counts which path is decided here; what lanes are, `callpath_format::shared::lanes` says.
 
 use callpath_format::address::LinkAddr;
+use callpath_format::shared::known_return::KnownReturn;
 pub use callpath_x86::paths::Category;
 use callpath_x86::paths::{Numbering, Path, PathOperation, Placement, Site, Ways, weights};
-use callpath_x86::rewrite::{Cell, Operation, Place, Plan, Reason, Refusal};
+use callpath_x86::rewrite::{Cell, Operation, Place, Plan, Reason, Refusal, UnmarkedCall};
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::calls_in_copies::CallsInCopies;
 use crate::contexts::ContextsHead;
@@ -57,6 +58,8 @@ pub struct CountedModule {
     pub next_word: u32,
     /// The first number that no procedure has now.
     pub next_procedure: u32,
+    /// Of calls that no mark stands behind, the run-time address that each returns to.
+    pub returns: Vec<(u64, KnownReturn)>,
 }
 
 /// A procedure that counts its paths.
@@ -107,6 +110,7 @@ pub fn counted(
     let mut next_word = counting.first_word;
     let mut next_procedure = counting.contexts.map_or(0, |contexts| contexts.first_procedure);
     let head = counting.contexts.map(|contexts| (ContextsHead::new(at), contexts));
+    let mut numbers: FxHashMap<LinkAddr, u32> = FxHashMap::default();
     let mut changes = vec![];
     if let Some((head, contexts)) = &head {
         changes.push(head.change(contexts.routine)?);
@@ -121,7 +125,9 @@ pub fn counted(
             plan.give_words(calls.can_enlarge(flow, graph));
             calls.plan(flow, graph, &mut plan);
             if let Some((head, _)) = &head {
-                plan.count_contexts(head.contexts(next_procedure, graph.entry.0.wrapping_add(counting.bias)));
+                let contexts = head.contexts(next_procedure, graph.entry.0.wrapping_add(counting.bias));
+                plan.count_contexts(contexts, !graph.calls.is_empty());
+                numbers.insert(graph.entry, next_procedure);
                 next_procedure += 1;
             }
             if counting.paths {
@@ -158,9 +164,18 @@ pub fn counted(
     let header = LinkAddr(frames_at.0 + frames.header);
     let end = LinkAddr(frames_at.0 + frames.bytes.len() as u64);
     changes.push(Change { at: frames_at, old: None, new: frames.bytes });
+    let returns = copies.made.iter().flat_map(|made| {
+        let procedure = numbers.get(&made.copy.entry).copied();
+        made.copy.unmarked.iter().filter_map(move |call| {
+            let UnmarkedCall { returns_to, words, is_above_rbp, site } = *call;
+            let known = KnownReturn { words, is_above_rbp, site, procedure: procedure? };
+            Some((returns_to.0.wrapping_add(counting.bias), known))
+        })
+    });
+    let returns = returns.collect();
     let thunks = head.iter().map(|(head, _)| (head.thunk(), false));
     let moved = Moved::of(&copies).with_thunks(thunks);
-    Some(CountedModule { changes, copies, moved, header, end, procedures, next_word, next_procedure })
+    Some(CountedModule { changes, copies, moved, header, end, procedures, next_word, next_procedure, returns })
 }
 
 fn place(site: Site) -> Place {

@@ -242,6 +242,23 @@ pub(crate) fn shift_right(register: Register, bits: u8) -> [u8; 4] {
     [rex_of(1, 0, register), 0xc1, 0xe8 | register & 7, bits]
 }
 
+/// `shl register, bits`
+pub(crate) fn shift_left(register: Register, bits: u8) -> [u8; 4] {
+    [rex_of(1, 0, register), 0xc1, 0xe0 | register & 7, bits]
+}
+
+/// `or to, from`
+pub(crate) fn or(to: Register, from: Register) -> [u8; 3] {
+    [rex_of(1, from, to), 0x09, 0xc0 | (from & 7) << 3 | to & 7]
+}
+
+/// `mov [base + displacement], from`; `base` is neither rsp nor r12.
+pub(crate) fn store_to(base: Register, displacement: i32, from: Register) -> Vec<u8> {
+    let mut bytes = vec![rex_of(1, from, base), 0x89, MODRM_DISPLACED | (from & 7) << 3 | base & 7];
+    bytes.extend(displacement.to_le_bytes());
+    bytes
+}
+
 /// `movzx to, from`: the lowest 16 bits.
 pub(crate) fn lowest_16(to: Register, from: Register) -> [u8; 4] {
     [rex_of(0, to, from), 0x0f, 0xb7, 0xc0 | (to & 7) << 3 | from & 7]
@@ -322,6 +339,10 @@ mod tests {
             ([&compare_beside_code(2)[..], &[1, 0, 0, 0]].concat(), "cmp rdx, [0x1008]"),
             (compare_word(0, 8, 0x77), "cmp dword ptr [rax+8], 0x77"),
             (shift_right(8, 48).to_vec(), "shr r8, 0x30"),
+            (shift_left(9, 48).to_vec(), "shl r9, 0x30"),
+            (or(9, 1).to_vec(), "or r9, rcx"),
+            (store_to(11, 0x8_0000, 2), "mov [r11+0x80000], rdx"),
+            (copy(11, 4).to_vec(), "mov r11, rsp"),
             (lowest_16(9, 1).to_vec(), "movzx r9d, cx"),
             (copy(11, 0).to_vec(), "mov r11, rax"),
             (test(6).to_vec(), "test rsi, rsi"),

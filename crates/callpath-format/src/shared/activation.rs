@@ -4,7 +4,8 @@
 //! Each copy that makes calls keeps the address of its [`ContextNode`] in a word of its frame. Behind each of its calls stands a
 //! [`CallMark`], an instruction that does nothing; it tells the callee where that word is, and which call site this is. So a callee
 //! finds its caller's node by its return address, whatever happened in between: a `longjmp`, an exception, a signal or a change
-//! of stacks leaves nothing to repair. A return address without a mark is one of code that is not counted.
+//! of stacks leaves nothing to repair. A return address without a mark is one of code that is not counted, or of a procedure
+//! whose frame cannot have such a word ([`super::known_return`]).
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -14,20 +15,28 @@ pub struct CopiesWords {
     /// Where copies are that return addresses may be in: of two parts of memory, which can be read from begin to end, the run-time
     /// address and the length in bytes. Any other return address may be anything, and is not followed.
     pub regions: [[u64; 2]; 2],
-    /// The address of the table of callees ([`CalleeTable`]).
+    /// The address of the table of callees ([`CalleeTable`]), and right behind it that of activations ([`super::known_return::ActivationTable`]).
     pub callees: u64,
+    /// The address of the table of returns ([`super::known_return::KnownReturn`]); 0: there is none.
+    pub returns: u64,
+    /// By how many bits the hash of a return address is shifted there.
+    pub returns_shift: u64,
 }
 
 impl CopiesWords {
     /// How many words it is.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 7;
     /// Where [`CopiesWords::callees`] is, bytes.
     pub const CALLEES_AT: usize = 4 * size_of::<u64>();
+    /// Where [`CopiesWords::returns`] is, bytes.
+    pub const RETURNS_AT: usize = 5 * size_of::<u64>();
+    /// Where [`CopiesWords::returns_shift`] is, bytes.
+    pub const RETURNS_SHIFT_AT: usize = 6 * size_of::<u64>();
 
     /// In their order.
     pub const fn to_words(self) -> [u64; CopiesWords::COUNT] {
         let [[first, first_len], [second, second_len]] = self.regions;
-        [first, first_len, second, second_len, self.callees]
+        [first, first_len, second, second_len, self.callees, self.returns, self.returns_shift]
     }
 }
 

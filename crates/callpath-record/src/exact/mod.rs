@@ -10,6 +10,7 @@ mod counts;
 mod kinds;
 mod place;
 mod regions;
+mod returns;
 
 use std::path::Path;
 use std::sync::Arc;

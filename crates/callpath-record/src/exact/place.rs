@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::shared::activation::CopiesWords;
+use callpath_format::shared::known_return::KnownReturn;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use callpath_format::shared::probe::Routines;
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
@@ -19,10 +20,11 @@ use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, Write};
 
 use super::counts::{Counted, InModule};
 use super::regions::Regions;
+use super::returns;
 use super::{Counting, ExactCounts, ExactKind};
 use crate::error::RecordError;
 use crate::moved::MovedCode;
-use crate::probe::{Injected, Loaded, halt};
+use crate::probe::{Injected, Loaded, halt, map_private};
 use crate::serve::Recorder;
 
 const PAGE_BYTES: u64 = 4096;
@@ -91,6 +93,7 @@ pub(super) fn put_in(
         next_procedure: 0,
         regions,
         heads: Vec::new(),
+        returns: Vec::new(),
         known: Vec::new(),
         modules: Vec::new(),
     };
@@ -127,6 +130,7 @@ struct Placing<'r, 'o> {
     regions: Regions,
     /// Where each module's words are that say where copies are, and the region that its copies are in.
     heads: Vec<(RunAddr, Option<usize>)>,
+    returns: Vec<(u64, KnownReturn)>,
     known: Vec<KnownCode>,
     modules: Vec<InModule>,
 }
@@ -156,7 +160,7 @@ impl Placing<'_, '_> {
             .map(|injected| Descending { routine: injected.routines.descend, first_procedure: self.next_procedure });
         let counting = paths::Counting { bias, lane_word, first_word: self.next_word, paths: self.paths, contexts };
         let planned = counted(module, RunAddr(place).to_link(bias), (calls, is_chosen), counting);
-        let CountedModule { changes, copies, moved, header, end, procedures, next_word, next_procedure } =
+        let CountedModule { changes, copies, moved, header, end, procedures, next_word, next_procedure, returns } =
             planned.ok_or_else(no_room)?;
         let refused = copies.refused.iter().map(|refused| (refused.entry, refused.refusal.to_string())).collect();
         self.modules.push(InModule { bias, procedures, refused });
@@ -164,6 +168,7 @@ impl Placing<'_, '_> {
             return Ok(());
         }
         (self.next_word, self.next_procedure) = (next_word, next_procedure);
+        self.returns.extend(returns);
         let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(bias));
         self.known.push(KnownCode { start: run(copies.start), end: run(copies.end), header: run(header) });
         let mut moved = MovedCode::of_module(loaded.mapped(bias), moved);
@@ -203,7 +208,7 @@ impl Placing<'_, '_> {
 
     /// Gives the first thread, and those that the C library does not start, their lanes.
     fn finish(self) -> Result<(), RecordError> {
-        let Placing { recorder, pid, lane_word, injected, next_word, regions, heads, modules, .. } = self;
+        let Placing { recorder, pid, lane_word, injected, next_word, regions, heads, returns, modules, .. } = self;
         let words = u64::from(next_word) * size_of::<u64>() as u64;
         let lane_len_bytes = (LaneHead::LEN_BYTES as u64 + words).next_multiple_of(PAGE_BYTES);
         // Where address space is limited, most of it is the program's.
@@ -236,8 +241,12 @@ impl Placing<'_, '_> {
         halted.write(image, &shared?.0.to_le_bytes())?;
         if let Some(injected) = injected {
             let Routines { copies, callees, .. } = injected.routines;
+            let (table, returns_shift) = returns::table(&returns);
+            let returns = map_private(&halted, (table.len() * size_of::<[u64; 2]>()) as u64)?;
+            halted.write(returns, &table.concat().into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>())?;
             for (at, own) in heads.into_iter().chain([(RunAddr(copies), None)]) {
-                let words = CopiesWords { regions: regions.known_in(own), callees }.to_words();
+                let regions = regions.known_in(own);
+                let words = CopiesWords { regions, callees, returns: returns.0, returns_shift }.to_words();
                 halted.write(at, &words.map(u64::to_le_bytes).concat())?;
             }
         }

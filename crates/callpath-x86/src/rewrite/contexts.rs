@@ -5,13 +5,15 @@
 //!           the mark there: how far up the caller's word is, which site
 //!           the caller's node; the slot of the site; its first node: is it this procedure's?
 //! found:    add 1 to the context's count
-//! counted:  keep the node in a word of the frame, if there are calls
+//! counted:  keep the node in a word of the frame, or note it in the table of activations, if there are calls
 //!
 //! others:   look it up in the table of callees; go on at `found` if it is there
 //! apart:    push what the procedure is; call the routine, which counts; pop the node; go on at `counted`
 //! ```
 
+use callpath_format::address::LinkAddr;
 use callpath_format::shared::activation::{CallMark, CalleeTable, ContextNode, CopiesWords, Entered};
+use callpath_format::shared::known_return::{ActivationTable, KnownReturn};
 use std::mem::offset_of;
 
 use super::assembler::{Assembler, Target};
@@ -30,14 +32,40 @@ const IS_OTHER: u8 = 5;
 const IS_BELOW: u8 = 2;
 const IS_NOT_BELOW: u8 = 3;
 
-/// What stands behind a call that a copy makes, the one with this index: `before` is how the CFA is found before it. `None`: the plan
-/// counts no contexts, or the caller's word cannot be told.
-pub(super) fn mark(plan: &Plan, before: Option<Height>, index: u16) -> Option<[u8; CallMark::LEN_BYTES]> {
+/// What stands behind a call that a copy makes at site number `site`: `before` is how the CFA is found before it. `word`: which one of
+/// the activation holds its node. `None`: where that is cannot be told.
+pub(super) fn mark(word: u32, before: Option<Height>, site: u16) -> Option<[u8; CallMark::LEN_BYTES]> {
     let before = before.filter(|before| before.register == RSP)?;
-    let distance = before.distance_of(plan.context_word()?.offset_in_activation()?);
-    let words = u16::try_from(distance / WORD_BYTES).ok().filter(|_| distance % WORD_BYTES == 0)?;
-    let site = index.checked_add(1)?;
+    let words = words(before.distance_of(word))?;
     Some(CallMark { words, site }.to_word().to_le_bytes())
+}
+
+/// A call of a copy that counts contexts, and marks no calls: its node is noted in a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnmarkedCall {
+    /// The link-time address that it returns to, at home or in the copy.
+    pub returns_to: LinkAddr,
+    /// How far above rsp, as it is before the call, or above rbp, the copy's own return address is, in words of eight bytes.
+    pub words: u16,
+    /// Above rbp.
+    pub is_above_rbp: bool,
+    /// The number of the call site, from 1 on.
+    pub site: u16,
+}
+
+impl UnmarkedCall {
+    /// `None`: where the return address is cannot be told.
+    pub(super) fn new(returns_to: LinkAddr, before: Option<Height>, site: u16) -> Option<UnmarkedCall> {
+        const MOST_WORDS: u16 = (1 << KnownReturn::RBP_BIT) - 1;
+        let before = before?;
+        let words = words(before.distance_of(0)).filter(|words| *words <= MOST_WORDS)?;
+        Some(UnmarkedCall { returns_to, words, is_above_rbp: before.register != RSP, site })
+    }
+}
+
+/// A distance in words.
+fn words(distance: i32) -> Option<u16> {
+    u16::try_from(distance / WORD_BYTES).ok().filter(|_| distance % WORD_BYTES == 0)
 }
 
 /// What is written apart from the rest: the way of a context that is not found.
@@ -101,12 +129,29 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: 
     out.set_label(counted);
     if let Some(cell) = plan.context_word() {
         spot.put(out, cell, |word| encode::store(node, word))?;
+    } else if plan.notes_activations() {
+        // rsp is where the return address is.
+        out.bytes(&encode::copy(slot, RSP));
+        out.bytes(&encode::shift_right(slot, ActivationTable::TAG_SHIFT));
+        out.bytes(&encode::shift_left(slot, ActivationTable::NODE_BITS));
+        out.bytes(&encode::or(slot, node));
+        out.bytes(&encode::copy(node, RSP));
+        out.bytes(&encode::shift_right(node, ActivationTable::PLACE_SHIFT));
+        out.bytes(&encode::lowest_16(node, node));
+        out.bytes(&encode::times_8(node));
+        out.opcode_to(&encode::add_beside_code(node), callees(contexts));
+        out.bytes(&encode::store_to(node, ActivationTable::AT as i32, slot));
     }
     let is_rax_in_cell = first.is_rax_of_program() || second.is_rax_of_program();
     second.give_back(out, spot)?;
     first.give_back(out, spot)?;
     let words = (below / WORD_BYTES) as u16;
     Ok(NotFound { contexts, labels: [apart, counted, others, found], registers: [slot, node], words, is_rax_in_cell })
+}
+
+/// Where the address of the table of callees is.
+fn callees(contexts: Contexts) -> Target {
+    Target::Fixed(contexts.words.0 + CopiesWords::CALLEES_AT as u64)
 }
 
 fn branch(out: &mut Assembler, condition: u8, label: usize) {
@@ -129,8 +174,7 @@ impl NotFound {
         out.bytes(&encode::add_without_flags(node, CalleeTable::spread(contexts.number)));
         out.bytes(&encode::lowest_16(node, node));
         out.bytes(&encode::times_8(node));
-        let table = contexts.words.0 + CopiesWords::CALLEES_AT as u64;
-        out.opcode_to(&encode::add_beside_code(node), Target::Fixed(table));
+        out.opcode_to(&encode::add_beside_code(node), callees(contexts));
         out.bytes(&encode::load_from(node, node, 0));
         out.bytes(&encode::test(node));
         branch(out, IS_EQUAL, apart);

@@ -132,6 +132,7 @@ pub struct Plan {
     bias: Option<u64>,
     in_copy: BTreeSet<LinkAddr>,
     contexts: Option<Contexts>,
+    has_calls: bool,
     /// Calls in the copy are not marked: activations have no word that a mark could lead to.
     are_unmarked: bool,
 }
@@ -143,9 +144,11 @@ impl Plan {
     }
 
     /// Counts each activation in its context, and marks the calls that the copy makes ([`Plan::call_in_copy`]), so that what is called
-    /// finds its own. If there are such calls, activations need words ([`Plan::give_words`]): without them calls are not marked.
-    pub fn count_contexts(&mut self, contexts: Contexts) {
+    /// finds its own. If it makes calls, activations need words ([`Plan::give_words`]): without them calls are not marked
+    /// ([`super::UnmarkedCall`]).
+    pub fn count_contexts(&mut self, contexts: Contexts, has_calls: bool) {
         self.contexts = Some(contexts);
+        self.has_calls = has_calls;
     }
 
     /// What it counts contexts by, if it does.
@@ -155,8 +158,13 @@ impl Plan {
 
     /// The word of the activation that holds the address of its context's node, if it makes calls.
     pub(super) fn context_word(&self) -> Option<Cell> {
-        let is_kept = self.contexts.is_some() && !self.in_copy.is_empty() && !self.are_unmarked;
+        let is_kept = self.contexts.is_some() && self.has_calls && !self.are_unmarked;
         is_kept.then_some(Cell::OfActivation(8))
+    }
+
+    /// Whether activations have no word for a node, but are to be noted, if there are calls.
+    pub(super) fn notes_activations(&self) -> bool {
+        self.contexts.is_some() && self.are_unmarked
     }
 
     /// Gives each activation two words of its own ([`Cell::OfActivation`]), if what is inserted uses them. The first one is a
