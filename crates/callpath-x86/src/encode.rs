@@ -283,6 +283,10 @@ pub(crate) fn pop(register: Register) -> [u8; 2] {
 pub(crate) const CALL: [u8; 1] = [0xe8];
 /// `push qword ptr [rip + distance]`, up to the distance.
 pub(crate) const PUSH_BESIDE_CODE: [u8; 2] = [0xff, 0x35];
+/// `pushfq`
+pub(crate) const PUSH_FLAGS: [u8; 1] = [0x9c];
+/// `popfq`
+pub(crate) const POP_FLAGS: [u8; 1] = [0x9d];
 /// `push rax`
 pub(crate) const PUSH_RAX: [u8; 1] = [0x50];
 /// `pop rax`
@@ -352,6 +356,7 @@ mod tests {
             (add_without_flags(4, -128), "lea rsp, [rsp-0x80]"),
             ([&CALL[..], &[1, 0, 0, 0]].concat(), "call 0x1006"),
             ([&PUSH_BESIDE_CODE[..], &[2, 0, 0, 0]].concat(), "push qword ptr [0x1008]"),
+            ([PUSH_FLAGS, POP_FLAGS].concat(), "pushfq; popfq"),
             ([PUSH_RAX, POP_RAX].concat(), "push rax; pop rax"),
             ([&FLAGS_TO_AX[..], &FLAGS_FROM_AX].concat(), "lahf; seto al; add al, 0x7f; sahf"),
         ];

@@ -18,9 +18,8 @@ use std::mem::offset_of;
 
 use super::assembler::{Assembler, Target};
 use super::frame::Height;
-use super::inserted::{SCRATCH, Scratch, Spot};
-use super::plan::{Contexts, Plan, Rax};
-use super::refusal::{Reason, Refusal};
+use super::inserted::{SCRATCH, Spot};
+use super::plan::{Cell, Contexts, Plan};
 use crate::encode::{self, Register, Word};
 use crate::encoding;
 
@@ -77,23 +76,82 @@ pub(super) struct NotFound {
     registers: [Register; 2],
     /// How many words of the frame lie below the return address.
     words: u16,
-    /// The program's value of rax is in its cell.
-    is_rax_in_cell: bool,
+    /// By how many bytes rsp is lower than the program has it.
+    lowered: u32,
+}
+
+/// The registers that inserted code uses, and which of them have values that are read later: those wait on the stack, as do flags
+/// that are.
+struct Used {
+    registers: [Register; 2],
+    waiting: Vec<Register>,
+    flags: bool,
+}
+
+impl Used {
+    fn choose(plan: &Plan, spot: Spot) -> Used {
+        const RAX: Register = 0;
+        let is_live =
+            |register: &Register| spot.live.general() >> register & 1 != 0 || Some(*register) == plan.register();
+        let free = SCRATCH.into_iter().filter(|register| !is_live(register));
+        // Where rax waits would have to be told.
+        let live = SCRATCH.into_iter().filter(|register| is_live(register) && *register != RAX);
+        let mut all = free.chain(live);
+        let registers = [(); 2].map(|()| all.next().unwrap_or(RAX));
+        Used { registers, waiting: registers.into_iter().filter(is_live).collect(), flags: spot.live.has_flags() }
+    }
+
+    /// By how many bytes rsp is lower for the flags, and for registers.
+    fn parts(&self) -> [i32; 2] {
+        let flags = if self.flags { WORD_BYTES } else { 0 };
+        [flags, if self.waiting.is_empty() { 0 } else { 2 * WORD_BYTES }]
+    }
+
+    /// By how many bytes rsp is lower while they wait.
+    fn lowered(&self) -> i32 {
+        self.parts().iter().sum()
+    }
+
+    fn take(&self, out: &mut Assembler) {
+        let [flags, registers] = self.parts();
+        if self.flags {
+            out.bytes(&encode::PUSH_FLAGS);
+            out.set_lowered(flags as u32);
+        }
+        if registers > 0 {
+            out.bytes(&encode::move_rsp(-registers as i8));
+            out.set_lowered((flags + registers) as u32);
+        }
+        for (register, place) in self.waiting.iter().zip([0, WORD_BYTES]) {
+            out.bytes(&encode::store(*register, Word::OfFrame(RSP, place)).bytes);
+        }
+    }
+
+    fn give_back(&self, out: &mut Assembler) {
+        let [flags, registers] = self.parts();
+        for (register, place) in self.waiting.iter().zip([0, WORD_BYTES]) {
+            out.bytes(&encode::load(*register, Word::OfFrame(RSP, place)).bytes);
+        }
+        if registers > 0 {
+            out.bytes(&encode::move_rsp(registers as i8));
+            out.set_lowered(flags as u32);
+        }
+        if self.flags {
+            out.bytes(&encode::POP_FLAGS);
+            out.set_lowered(0);
+        }
+    }
 }
 
 /// Writes what an entry counts with.
-pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: Spot) -> Result<NotFound, Refusal> {
+pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: Spot) -> NotFound {
     const AT_SLOTS: i32 = ContextNode::slot_at(0) as i32;
     const AT_PROCEDURE: i8 = offset_of!(ContextNode, procedure) as i8;
     const AT_VALUES: i8 = offset_of!(ContextNode, values) as i8;
-    if spot.live.has_flags() {
-        return Err(Refusal { at: spot.at, reason: Reason::NoFreeRegister });
-    }
-    let below = plan.enlarged_by() as i32;
-    let first = Scratch::take(out, plan, spot, &SCRATCH)?;
-    let others: Vec<Register> = SCRATCH.into_iter().filter(|&register| register != first.register).collect();
-    let second = Scratch::take(out, plan, spot, &others)?;
-    let (slot, node) = (first.register, second.register);
+    let used = Used::choose(plan, spot);
+    let ([slot, node], lowered) = (used.registers, used.lowered());
+    let below = plan.enlarged_by() as i32 + lowered;
+    used.take(out);
     let [apart, known, found, counted] = [(); 4].map(|()| out.label());
     out.bytes(&encode::load(node, Word::OfFrame(RSP, below)).bytes);
     // Only there it is known that the address can be read.
@@ -127,26 +185,23 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: 
     out.bytes(&encode::load_from(slot, node, AT_VALUES));
     out.bytes(&encode::count_in_table(slot, None, 0));
     out.set_label(counted);
-    if let Some(cell) = plan.context_word() {
-        spot.put(out, cell, |word| encode::store(node, word))?;
+    if let Some(word) = plan.context_word().and_then(Cell::offset_in_activation) {
+        out.bytes(&encode::store(node, Word::OfFrame(RSP, word as i32 + lowered)).bytes);
     } else if plan.notes_activations() {
-        // rsp is where the return address is.
-        out.bytes(&encode::copy(slot, RSP));
+        out.bytes(&encode::address_in_table(slot, RSP, None, below));
         out.bytes(&encode::shift_right(slot, ActivationTable::TAG_SHIFT));
         out.bytes(&encode::shift_left(slot, ActivationTable::NODE_BITS));
         out.bytes(&encode::or(slot, node));
-        out.bytes(&encode::copy(node, RSP));
+        out.bytes(&encode::address_in_table(node, RSP, None, below));
         out.bytes(&encode::shift_right(node, ActivationTable::PLACE_SHIFT));
         out.bytes(&encode::lowest_16(node, node));
         out.bytes(&encode::times_8(node));
         out.opcode_to(&encode::add_beside_code(node), callees(contexts));
         out.bytes(&encode::store_to(node, ActivationTable::AT as i32, slot));
     }
-    let is_rax_in_cell = first.is_rax_of_program() || second.is_rax_of_program();
-    second.give_back(out, spot)?;
-    first.give_back(out, spot)?;
-    let words = (below / WORD_BYTES) as u16;
-    Ok(NotFound { contexts, labels: [apart, counted, others, found], registers: [slot, node], words, is_rax_in_cell })
+    used.give_back(out);
+    let (words, lowered) = ((below / WORD_BYTES) as u16, lowered as u32);
+    NotFound { contexts, labels: [apart, counted, others, found], registers: [slot, node], words, lowered }
 }
 
 /// Where the address of the table of callees is.
@@ -164,10 +219,8 @@ impl NotFound {
         const AT_SLOT: i8 = offset_of!(ContextNode, slot) as i8;
         const AT_PROCEDURE: i8 = offset_of!(ContextNode, procedure) as i8;
         let NotFound { contexts, labels: [apart, counted, others, found], registers: [slot, node], .. } = self;
-        let NotFound { words, is_rax_in_cell, .. } = self;
-        if is_rax_in_cell {
-            out.set_rax(Rax::InCell);
-        }
+        let NotFound { words, lowered, .. } = self;
+        out.set_lowered(lowered);
         out.set_label(others);
         out.bytes(&encode::copy(node, slot));
         out.bytes(&encode::shift_right(node, 3));
@@ -184,17 +237,15 @@ impl NotFound {
         branch(out, IS_EQUAL, found);
         out.set_label(apart);
         out.push_word(contexts.entry);
-        out.set_lowered(WORD_BYTES as u32);
+        out.set_lowered(lowered + WORD_BYTES as u32);
         out.push_word(Entered { procedure: contexts.number, sites, words }.to_word());
-        out.set_lowered(2 * WORD_BYTES as u32);
+        out.set_lowered(lowered + 2 * WORD_BYTES as u32);
         out.opcode_to(&encode::CALL, Target::Fixed(contexts.routine.0));
         out.bytes(&encode::pop(node));
-        out.set_lowered(WORD_BYTES as u32);
+        out.set_lowered(lowered + WORD_BYTES as u32);
         out.bytes(&encode::move_rsp(WORD_BYTES as i8));
-        out.set_lowered(0);
+        out.set_lowered(lowered);
         out.jump(Target::Label(counted));
-        if is_rax_in_cell {
-            out.set_rax(Rax::InPlace);
-        }
+        out.set_lowered(0);
     }
 }

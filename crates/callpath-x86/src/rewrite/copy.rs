@@ -285,9 +285,7 @@ impl Copy {
             out.set_enlarged(bytes);
         }
         source.insert(out, Place::Entry, entry)?;
-        contexts
-            .map(|contexts| contexts::write(out, source.plan, contexts, source.spot(Place::Entry, entry)))
-            .transpose()
+        Ok(contexts.map(|contexts| contexts::write(out, source.plan, contexts, source.spot(Place::Entry, entry))))
     }
 
     /// Writes what is inserted where control comes from home: at the entry, behind calls, at targets of tables and
