@@ -241,6 +241,7 @@ fn add_tally(quality: &mut Quality, tally: &SampleTally) {
         overhead_ns: tally.handler_ns,
         handlers: Handlers { longest_ns: tally.handler_max_ns, histogram: tally.handler_histogram.clone() },
         probes: None,
+        exact: None,
     });
 }
 

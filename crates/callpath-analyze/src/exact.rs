@@ -9,7 +9,7 @@ mod merge;
 
 use std::path::Path;
 
-use callpath_db::exact::{ExactCounts, ExactProcedure, RefusedFunction};
+use callpath_db::exact::{ExactCounts, ExactProcedure, ExactQuality, RefusedFunction};
 use callpath_format::address::LinkAddr;
 use callpath_measurement::{MeasuredPaths, Measurement, plain};
 use callpath_tables::graphs::with_flow;
@@ -35,7 +35,7 @@ pub fn exact_counts(
         counts.notes.push(format!("failed to {}: what it counted is missing here", plain(error)));
     }
     counts.notes.extend(all.notes);
-    (counts.cut_short, counts.lost) = (all.cut_short, all.lost);
+    (counts.quality.cut_short, counts.quality.lost) = (all.cut_short, all.lost);
     let cache = TableCache::open(options.cache.clone());
     for (done, module) in all.modules.iter().enumerate() {
         progress(done, all.modules.len());
@@ -46,22 +46,47 @@ pub fn exact_counts(
     counts
 }
 
-/// Adds what was counted in a module.
-fn add(module: &MergedModule, (options, cache): (&AttributeOptions, &TableCache), counts: &mut ExactCounts) {
-    let names = open(module, options);
-    let called =
-        module.paths.first().and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy().into_owned();
-    counts.counted += module.procedures.len() as u64;
-    counts.refused.extend(module.refused.iter().map(|(entry, reason)| RefusedFunction {
+/// How what was counted in a measurement was counted, all its processes together. It reads the names of modules, and no code.
+pub fn exact_quality(measurement: &Measurement, paths: &MeasuredPaths, options: &AttributeOptions) -> ExactQuality {
+    let all = merged(measurement, paths);
+    let mut quality = ExactQuality { cut_short: all.cut_short, lost: all.lost, ..ExactQuality::default() };
+    for module in &all.modules {
+        add_quality(module, || open(module, options), &mut quality);
+    }
+    quality.refused.sort();
+    quality
+}
+
+/// Adds how procedures of a module were counted. Returns the module's names, if they were needed.
+fn add_quality(
+    module: &MergedModule,
+    open: impl FnOnce() -> ModuleNames,
+    quality: &mut ExactQuality,
+) -> Option<ModuleNames> {
+    quality.counted += module.procedures.len() as u64;
+    let names = (!module.refused.is_empty()).then(open)?;
+    quality.refused.extend(module.refused.iter().map(|(entry, reason)| RefusedFunction {
         function: names.procedure(*entry).name,
-        module: called.clone(),
+        module: called(module),
         reason: reason.clone(),
     }));
+    Some(names)
+}
+
+/// The name of a module's file.
+fn called(module: &MergedModule) -> String {
+    module.paths.first().and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// Adds what was counted in a module.
+fn add(module: &MergedModule, (options, cache): (&AttributeOptions, &TableCache), counts: &mut ExactCounts) {
+    let names = add_quality(module, || open(module, options), &mut counts.quality);
     let executed = || module.procedures.iter().filter(|(_, procedure)| !procedure.paths.is_empty());
     let entries: Vec<LinkAddr> = executed().map(|(entry, _)| *entry).collect();
     if entries.is_empty() {
         return;
     }
+    let names = names.unwrap_or_else(|| open(module, options));
     let source = names.structure_source();
     let structure = source.as_ref().map(|source| cached_structure(source, Some(&entries), cache, &|_, _| {}));
     let structure = structure.unwrap_or_default();
@@ -77,7 +102,7 @@ fn add(module: &MergedModule, (options, cache): (&AttributeOptions, &TableCache)
     for (entry, counted) in executed() {
         let graph = graphs.next().flatten();
         let code = ProcedureCode { names: &names, graph: graph.as_ref(), structure: structure.procedure_at(*entry) };
-        let procedure = ExactProcedure { module: called.clone(), ..code.procedure(*entry, counted) };
+        let procedure = ExactProcedure { module: called(module), ..code.procedure(*entry, counted) };
         unknown_blocks += procedure.blocks.iter().filter(|block| block.code.is_empty()).count() as u64;
         counts.procedures.push(procedure);
     }

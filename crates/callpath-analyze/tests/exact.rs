@@ -121,8 +121,8 @@ fn paths_have_the_lines_and_calls_of_the_source() {
     let counts = PathCounts { procedures: vec![work], refused: vec![refused], cut_short: 3, ..PathCounts::default() };
     let identity = Image::read(&program).expect("an image").identity();
     let found = analysed(&program, &counts, Some(identity));
-    assert_eq!((found.counted, found.cut_short, found.notes.as_slice()), (1, 6, &[][..]));
-    assert_eq!((&*found.refused[0].function, &*found.refused[0].module), ("main", "prog"));
+    assert_eq!((found.quality.counted, found.quality.cut_short, found.notes.as_slice()), (1, 6, &[][..]));
+    assert_eq!((&*found.quality.refused[0].function, &*found.quality.refused[0].module), ("main", "prog"));
     let [procedure] = &found.procedures[..] else { panic!("{found:?}") };
     assert_eq!((&*procedure.name, &*procedure.module), ("work", "prog"));
     // Both processes together.

@@ -1,6 +1,6 @@
 //! A profile: one tree with all that is needed to read it. Profiles are merged as databases ([`crate::database`]).
 
-use crate::{Contexts, Metric, Quality, RunInfo, Strings, Tree};
+use crate::{Contexts, Metric, MetricId, Quality, RunInfo, Strings, Tree};
 
 /// What a run, or several merged ones, cost by complete call path.
 #[derive(Clone, Debug)]
@@ -25,5 +25,10 @@ impl Profile {
         let (tree, contexts) = (Tree::new(&metrics), Contexts::new(&metrics));
         let (quality, info, strings) = (Quality::default(), RunInfo::default(), Strings::default());
         Profile { metrics, quality, info, strings, tree, contexts }
+    }
+
+    /// Whether anything was measured by call path: if not, it has no metric but the number of samples, and there are none.
+    pub fn is_sampled(&self) -> bool {
+        self.metrics.iter().any(|metric| metric.id != Some(MetricId::SAMPLES)) || self.quality.taken > 0
     }
 }

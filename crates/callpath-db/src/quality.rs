@@ -25,6 +25,32 @@ pub struct Quality {
     pub handlers: Handlers,
     /// Of probes, if there were any: of a whole run, not of its processes.
     pub probes: Option<ProbeAccount>,
+    /// Of exact counts, if there are any: of a whole run as well.
+    pub exact: Option<ExactQuality>,
+}
+
+/// How exact counts were made: what of a program they speak of, and what is missing.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ExactQuality {
+    /// How many procedures were counted, with those that were not executed.
+    pub counted: u64,
+    /// Those that were not counted, and why: by name.
+    pub refused: Vec<RefusedFunction>,
+    /// Paths that were begun and not ended.
+    pub cut_short: u64,
+    /// Counts that are known to be missing.
+    pub lost: u64,
+}
+
+/// A procedure that was not counted.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct RefusedFunction {
+    /// Its name.
+    pub function: String,
+    /// The file of its module.
+    pub module: String,
+    /// Why not.
+    pub reason: String,
 }
 
 /// How long handlers took, one by one.

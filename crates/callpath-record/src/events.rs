@@ -99,7 +99,7 @@ impl Event {
 /// Events as typed, and the period or rate of those that name none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unsaid {
-    /// `-F`: samples a second.
+    /// `-F`: samples a second; 0: there are none.
     pub rate: Option<u64>,
     /// `-c`: events, or nanoseconds, from one sample to the next.
     pub period: Option<u64>,
@@ -107,8 +107,14 @@ pub struct Unsaid {
 
 /// The events as typed (`-e`, in order), and the period of the clocks, nanoseconds. A period
 /// with an event overrides the others. The first one given for a clock counts for all clocks,
-/// since all of them are read at each clock's sample.
+/// since all of them are read at each clock's sample. With a rate of 0 there are no events.
 pub fn parse_events(texts: &[String], usual: Unsaid) -> Result<(Vec<Event>, u64), EventError> {
+    if usual.rate == Some(0) {
+        return match texts.first() {
+            Some(text) => Err(EventError::NoSamples(text.clone())),
+            None => Ok((Vec::new(), period_of_rate(DEFAULT_RATE)?)),
+        };
+    }
     let mut events: Vec<Event> = Vec::new();
     let mut clock_period = None;
     if let Some(group) = texts.iter().find(|text| text.contains(['{', '}'])) {

@@ -81,7 +81,7 @@ pub struct RecordOptions {
     pub program: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// The events, the first one first; at least one.
+    /// The events, the first one first. None: there are no samples, and something else is counted.
     pub events: Vec<Event>,
     /// Nanoseconds between two samples of a thread by a clock.
     pub period_ns: u64,

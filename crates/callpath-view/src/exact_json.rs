@@ -7,7 +7,7 @@ use callpath_db::exact::{ExactBlock, ExactCall, ExactCost, ExactCounts, ExactPat
 use serde_json::{Map, Value, json};
 
 use crate::exact_label::{self, loop_words, trail};
-use crate::json::{SCHEMA, run, without_actions};
+use crate::json::{SCHEMA, exact_quality, run, without_actions};
 
 /// What is written.
 #[derive(Clone, Copy)]
@@ -44,7 +44,7 @@ impl ExactJson<'_> {
         let metrics = ["instructions", "executions"]
             .map(|name| json!({ "name": name, "unit": "count", "kind": "sum", "type": "integer", "source": "exact" }));
         write!(out, "{{\"schema\":{SCHEMA},\"view\":\"{view}\",\n\"metrics\":{},", Value::from(metrics.to_vec()))?;
-        let quality = json!({ "exact": quality(counts) }).to_string();
+        let quality = json!({ "exact": exact_quality(&counts.quality) }).to_string();
         write!(out, "\n\"quality\":{},\n\"run\":", without_actions(&quality))?;
         let mut profile = Profile::new(Vec::new());
         profile.info = counts.info.clone();
@@ -132,22 +132,6 @@ impl ExactJson<'_> {
         blocks.sort_by_key(|(_, cost)| std::cmp::Reverse(cost.instructions));
         blocks
     }
-}
-
-/// How all that was asked for was counted.
-fn quality(counts: &ExactCounts) -> Value {
-    let refused = counts
-        .refused
-        .iter()
-        .map(|refused| json!({ "function": refused.function, "module": refused.module, "reason": refused.reason }));
-    json!({
-        "procedures": counts.counted,
-        "refused": refused.collect::<Vec<_>>(),
-        "cut_short": counts.cut_short,
-        "lost": counts.lost,
-        // Code between calls that is not counted: paths end at none.
-        "gaps": 0,
-    })
 }
 
 /// `costs`: inclusive, exclusive and self.

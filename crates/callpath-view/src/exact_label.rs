@@ -102,7 +102,7 @@ pub(crate) fn callees(procedure: &ExactProcedure, path: &ExactPath) -> Vec<Strin
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use callpath_db::exact::{ExactCounts, RefusedFunction};
+    use callpath_db::exact::{ExactCounts, ExactQuality, RefusedFunction};
 
     use super::*;
 
@@ -174,9 +174,12 @@ pub(crate) mod tests {
         };
         let mut counts = ExactCounts {
             procedures: vec![bare, looping],
-            counted: 3,
-            refused: vec![refused("odd"), refused("jumps")],
-            cut_short: 2,
+            quality: ExactQuality {
+                counted: 3,
+                refused: vec![refused("odd"), refused("jumps")],
+                cut_short: 2,
+                lost: 0,
+            },
             ..ExactCounts::default()
         };
         counts.info.command = vec!["app".into(), "1".into()];

@@ -11,6 +11,7 @@ use std::io::{self, Write};
 use crate::histogram::groups;
 use crate::ranks_json;
 use crate::text::acts_on_terminals;
+use callpath_db::exact::ExactQuality;
 use callpath_db::{
     CpuTime, Formula, Metric, MetricKind, MetricType, Name, ProbeAccount, Profile, Quality, RefusedProbe, Row,
     ScopeKind, Value, View,
@@ -127,8 +128,27 @@ fn write_quality(json: &mut Vec<u8>, quality: &Quality) -> io::Result<()> {
         }
         json.extend_from_slice(b"]}");
     }
+    if let Some(exact) = &quality.exact {
+        write!(json, ",\"exact\":{}", without_actions(&exact_quality(exact).to_string()))?;
+    }
     json.push(b'}');
     Ok(())
+}
+
+/// How exact counts were made.
+pub(crate) fn exact_quality(exact: &ExactQuality) -> serde_json::Value {
+    let refused = exact
+        .refused
+        .iter()
+        .map(|refused| serde_json::json!({ "function": refused.function, "module": refused.module, "reason": refused.reason }));
+    serde_json::json!({
+        "procedures": exact.counted,
+        "refused": refused.collect::<Vec<_>>(),
+        "cut_short": exact.cut_short,
+        "lost": exact.lost,
+        // Code between calls that is not counted: paths end at none.
+        "gaps": 0,
+    })
 }
 
 /// What ran; members that are not known are left out.

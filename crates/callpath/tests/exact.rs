@@ -46,6 +46,9 @@ fn paths_and_blocks_are_shown() {
         (&"app+0x2000".into(), &0.into())
     );
     assert_eq!(json["nodes"][0]["inclusive"][1], 19);
+    let (_, text, said) = callpath(&["report", "M", "--json"], measured.path());
+    let sampled: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {said}"));
+    assert_eq!(sampled["quality"]["exact"], json["quality"]["exact"]);
     // The report says that there is more to see.
     let (_, text, said) = callpath(&["report", "M"], measured.path());
     assert!(text.contains("--view paths"), "{text}{said}");

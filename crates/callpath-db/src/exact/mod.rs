@@ -12,6 +12,7 @@ use callpath_schema::PathCategory;
 pub use edges::ExactEdge;
 pub use summary::{ExactClass, ExactGroup, ExactSummary};
 
+pub use crate::quality::{ExactQuality, RefusedFunction};
 use crate::{AskedName, RunInfo, Way};
 
 /// All that was counted in a run.
@@ -21,27 +22,10 @@ pub struct ExactCounts {
     pub info: RunInfo,
     /// Procedures with paths that were executed, those that executed most instructions first.
     pub procedures: Vec<ExactProcedure>,
-    /// How many procedures were counted, with those that were not executed.
-    pub counted: u64,
-    /// Those that were not counted, and why: by name.
-    pub refused: Vec<RefusedFunction>,
-    /// Paths that were begun and not ended.
-    pub cut_short: u64,
-    /// Counts that are known to be missing.
-    pub lost: u64,
+    /// How it was counted.
+    pub quality: ExactQuality,
     /// What else a reader should know, a sentence each.
     pub notes: Vec<String>,
-}
-
-/// A procedure that was not counted.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct RefusedFunction {
-    /// Its name.
-    pub function: String,
-    /// The file of its module.
-    pub module: String,
-    /// Why not.
-    pub reason: String,
 }
 
 /// A line of source.
@@ -218,7 +202,7 @@ impl ExactCounts {
         self.procedures.sort_by_cached_key(|procedure| {
             (falling(procedure.cost().instructions), procedure.module.clone(), procedure.address)
         });
-        self.refused.sort();
+        self.quality.refused.sort();
     }
 
     /// The indices of the procedures that a name means, found in the most exact way in which any is.

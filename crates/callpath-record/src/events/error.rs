@@ -37,6 +37,8 @@ pub enum EventError {
     Period(String),
     #[error("a rate of {0} samples a second is out of range; choose 1 to 20000")]
     Rate(u64),
+    #[error("-F 0 takes no samples, and event `{0}` needs them; leave out one of the two")]
+    NoSamples(String),
     #[error("event `{0}` is asked for twice")]
     Twice(String),
     #[error("{0} events are too many; {MAX_EVENTS} can be recorded at once")]

@@ -30,6 +30,15 @@ fn clocks() {
     assert_eq!(clock("cpu-time@f0"), Err(EventError::Rate(0)));
 }
 
+#[test]
+fn a_rate_of_0_is_no_event() {
+    let without = Unsaid { rate: Some(0), period: None };
+    assert_eq!(parse_events(&[], without).map(|(events, _)| events), Ok(Vec::new()));
+    for text in ["cpu-time", "page-faults", "page-faults@100"] {
+        assert_eq!(parse_events(&[text.to_owned()], without), Err(EventError::NoSamples(text.to_owned())));
+    }
+}
+
 /// Unit and number as include/uapi/linux/perf_event.h has them; names as `perf list` prints them.
 #[test]
 fn names_of_perf() {

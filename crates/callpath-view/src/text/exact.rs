@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use callpath_db::exact::{ExactClass, ExactCost, ExactCounts, ExactGroup, ExactPath, ExactProcedure, ExactSummary};
+use callpath_db::exact::{
+    ExactClass, ExactCost, ExactCounts, ExactGroup, ExactPath, ExactProcedure, ExactQuality, ExactSummary,
+};
 
 use super::head::lines_of;
 use super::paint::{Ink, Paint};
@@ -71,7 +73,8 @@ impl<'a> ExactText<'a> {
 
     /// What was not counted, and notes.
     pub(super) fn foot(self, out: &mut dyn Write) -> io::Result<()> {
-        let ExactCounts { refused, cut_short, lost, notes, .. } = self.counts;
+        let ExactCounts { quality, notes, .. } = self.counts;
+        let ExactQuality { refused, cut_short, lost, .. } = quality;
         let mut said = Vec::new();
         if *cut_short > 0 {
             let words = match cut_short {
@@ -110,7 +113,8 @@ impl<'a> ExactText<'a> {
     pub(super) fn nothing(self, out: &mut dyn Write) -> io::Result<bool> {
         let is_nothing = self.counts.procedures.is_empty();
         if is_nothing {
-            let counted = count(self.counts.counted, "procedure that was counted", "procedures that were counted");
+            let counted =
+                count(self.counts.quality.counted, "procedure that was counted", "procedures that were counted");
             writeln!(out, "No path was executed: there are {counted}")?;
         }
         Ok(is_nothing)
@@ -271,7 +275,7 @@ fn blocks_of(text: ExactText<'_>, procedure: &ExactProcedure, total: ExactCost, 
         "{at}  [{}], {} of all instructions, entered {}{}, {} of {} paths",
         procedure.module,
         percent(procedure.cost().instructions, total.instructions),
-        if text.counts.cut_short > 0 { "at least " } else { "" },
+        if text.counts.quality.cut_short > 0 { "at least " } else { "" },
         count(procedure.entries(), "time", "times"),
         thousands(procedure.paths.len() as u64),
         value(procedure.possible, "count"),

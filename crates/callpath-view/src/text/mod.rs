@@ -85,6 +85,8 @@ pub fn report(answers: &dyn Answers, options: &TextOptions, out: &mut dyn Write)
         hot::procedures(&procedures, &views.folded, page, &mut out)?;
     } else if profile.info.processes.is_empty() {
         writeln!(out, "\nNo process's data can be read: none has been written yet, or its file is gone or damaged.")?;
+    } else if !profile.is_sampled() {
+        writeln!(out, "\nNo samples were taken (-F 0).")?;
     } else {
         let who = options.selected().map_or("the program".into(), |selected| printable(&selected));
         writeln!(out, "\nNothing was measured: {who} took less {} than one sample.", page.metric_name())?;
@@ -123,6 +125,8 @@ pub fn view(answers: &dyn Answers, options: &TextOptions, out: &mut dyn Write) -
     if views.has_cost() {
         views.write(&title, page, &mut out)?;
         writeln!(out)?;
+    } else if !profile.is_sampled() {
+        writeln!(out, "{title}: no samples were taken (-F 0)")?;
     } else {
         writeln!(out, "{title} by {}: nothing was measured", page.metric_name())?;
     }

@@ -12,7 +12,7 @@ use callpath_db::{Profile, Query, ScopeKind, ViewKind};
 use callpath_view::text::{self, AnnotatedCode, Assembly, AssemblyScope, AssemblyText, InstructionText, TextOptions};
 use sources::Sources;
 
-use super::profile::{analysis_options, code_costs, load, shown};
+use super::profile::{analysis_options, code_costs, load, need_samples, shown};
 use super::selection::Selection;
 use crate::outcome::Outcome;
 use crate::screen::ScreenOptions;
@@ -49,6 +49,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let mut profile = load(arguments.measurement.as_deref())?;
+    need_samples(&profile)?;
     profile.put_first(arguments.by.as_slice())?;
     let selected = arguments.selection.query();
     let options = TextOptions {

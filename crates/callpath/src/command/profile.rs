@@ -36,9 +36,21 @@ pub(crate) fn of_measurement(measurement: &Measurement) -> anyhow::Result<Profil
     }
 }
 
-/// The same for a command that takes no exact counts, which is said: `done` completes "they are not".
+/// That a profile has samples, for what cannot be done without.
+pub(crate) fn need_samples(profile: &Profile) -> anyhow::Result<()> {
+    let directory = &profile.info.directory;
+    anyhow::ensure!(
+        profile.is_sampled(),
+        "failed to read samples of {directory}: none were taken (-F 0); callpath report {directory} --view paths shows what was counted \
+         exactly"
+    );
+    Ok(())
+}
+
+/// The profile for a command that takes samples, and no exact counts, which is said: `done` completes "they are not".
 pub(crate) fn load_sampled(directory: Option<&Path>, done: &str) -> anyhow::Result<Profile> {
     let profile = load(directory)?;
+    need_samples(&profile)?;
     let counted = &profile.info.directory;
     if has_paths(Path::new(counted)) {
         output::say(format_args!(

@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     /// may be repeated. `callpath list` names the events [default: cpu-time]
     #[arg(short, long = "event", value_name = "EVENT[@PERIOD|@fRATE]", env = "CALLPATH_EVENT")]
     event: Vec<String>,
-    /// Samples a second of each thread [default: 1000]
+    /// Samples a second of each thread; 0 with --exact: none, exact counts alone [default: 1000]
     #[arg(short = 'F', long = "freq", value_name = "RATE", env = "CALLPATH_FREQ", value_parser = rate)]
     rate: Option<u64>,
     /// Nanoseconds or events from one sample to the next
@@ -92,6 +92,15 @@ pub(crate) struct Arguments {
 /// perf's `max` is the highest rate.
 fn rate(typed: &str) -> Result<u64, &'static str> {
     if typed == "max" { Ok(HIGHEST_RATE) } else { number::whole(typed) }
+}
+
+/// What to do where nothing is left to measure, since there are no samples.
+fn without_samples(arguments: &Arguments) -> &'static str {
+    if arguments.probe.is_empty() {
+        "-F 0 takes no samples, so that nothing would be measured: say what is counted instead (--exact=paths), or leave -F 0 out"
+    } else {
+        "-F 0 takes no samples: to count calls alone, use callpath probe FUNCTION -- PROGRAM; or leave -F 0 out"
+    }
 }
 
 /// Adds what probes measure to the events that are sampled: in front, where the probes expect it.
@@ -179,6 +188,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let unsaid = Unsaid { rate: arguments.rate, period: arguments.period };
     let (mut events, period_ns) =
         parse_events(&arguments.event, unsaid).map_err(|error| failed(explained(error), FAILED))?;
+    if arguments.rate == Some(0) && arguments.exact.is_empty() {
+        return Err(failed(anyhow::anyhow!("{}", without_samples(arguments)), FAILED));
+    }
     let exact = match arguments.exact.as_slice() {
         [] => None,
         kinds => {

@@ -6,18 +6,17 @@ mod perf_options;
 mod statistics;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use callpath_db::database::{Database, Mapped, is_database};
 use callpath_db::{Answers, ColumnError, Inlined, Order, Profile, Query, ScopeKind, ViewKind};
-use callpath_measurement::has_paths;
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
 use exact::{ExactAsked, ExactView};
 use perf_options::Report;
 
 use super::perf_options::PerfOptions;
-use super::profile::{load, load_and_pack, shown};
+use super::profile::{load, load_and_pack, need_samples, shown};
 use super::selection::Selection;
 use crate::outcome::Outcome;
 use crate::screen::ScreenOptions;
@@ -205,11 +204,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     } else {
         load(directory)?
     };
-    let counted = profile.info.directory.clone();
-    if has_paths(Path::new(&counted)) {
-        let note = "Paths through procedures were counted exactly, too: see them with --view paths.";
-        profile.info.notes.push(note.to_owned());
+    if arguments.ranks || arguments.procedure.is_some() {
+        need_samples(&profile)?;
     }
+    exact::add_account(&mut profile, arguments.json)?;
     let columns = columns_of(&mut profile, arguments)?;
     show(&profile, arguments, columns)?;
     Ok(0)

@@ -94,6 +94,45 @@ fn what_cannot_be_counted_is_said() {
     assert!(said.contains("statically linked"), "{said}");
 }
 
+#[test]
+fn exact_counts_without_samples() {
+    let directory = tempfile::tempdir().expect("room");
+    std::fs::copy(SOURCE, directory.path().join("ways.c")).expect("a copy");
+    done(Command::new("gcc").args(["-O1", "-g", "-o", "ways", "ways.c"]).current_dir(directory.path()));
+    let run = |words: &[&str]| {
+        let output = Command::new(callpath()).args(words).current_dir(directory.path()).output().expect("it can be run");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (status, own, said) = run(&["record", "-q", "--exact=paths", "-F", "0", "-o", "m", "--", "./ways"]);
+    assert_eq!(status, Some(0), "{said}");
+    let mut own: Vec<u64> = own.lines().filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+    let paths = view(directory.path(), "paths");
+    let mut counted: Vec<u64> = below(&paths, "chooses").1.iter().map(|path| executions(path)).collect();
+    own.sort_unstable();
+    counted.sort_unstable();
+    assert_eq!(counted, own);
+    // Samples there are none, and a report of them says so.
+    let json = view(directory.path(), "flat");
+    assert_eq!((&json["quality"]["taken"], &json["metrics"][0]["name"]), (&0.into(), &"samples".into()));
+    assert_eq!((&json["metrics"][1], &json["nodes"][0]["inclusive"]), (&Value::Null, &serde_json::json!([0])));
+    assert_eq!(json["quality"]["exact"], paths["quality"]["exact"]);
+    let (_, text, _) = run(&["report", "m"]);
+    assert!(text.contains("No samples were taken (-F 0).") && text.contains("--view paths"), "{text}");
+    for words in [&["export", "m", "--format", "folded", "-o", "x"][..], &["merge", "m", "-o", "x"], &["annotate", "main", "m"]] {
+        let (status, _, said) = run(words);
+        assert!(status == Some(1) && said.contains("none were taken (-F 0)"), "{words:?}: {said}");
+    }
+    for (words, part) in [
+        (&["--", "./ways"][..], "nothing would be measured: say what is counted instead (--exact=paths)"),
+        (&["--probe", "main", "--", "./ways"], "use callpath probe"),
+        (&["--exact=paths", "-e", "page-faults", "--", "./ways"], "event `page-faults` needs them"),
+    ] {
+        let (status, _, said) = run(&[&["record", "-F", "0", "-o", "n"], words].concat());
+        assert!(status == Some(125) && said.contains(part), "{words:?}: {said}");
+    }
+}
+
 /// A view of what was recorded.
 fn view(directory: &Path, name: &str) -> Value {
     let report = run_report(&directory.join("m"), &["--view", name, "--json"]);

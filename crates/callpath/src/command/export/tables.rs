@@ -7,7 +7,7 @@ use callpath_parquet::{Exported, NewTables};
 use callpath_target::survive_long_files;
 
 use super::Arguments;
-use crate::command::profile::load;
+use crate::command::profile::load_sampled;
 use crate::outcome::{Failure, Outcome};
 use crate::surroundings::Progress;
 use crate::{interrupt, output};
@@ -37,7 +37,7 @@ pub(in crate::command) fn write(measurement: Option<&Path>, path: &Path) -> Resu
     let tables = NewTables::create(path).map_err(failed)?;
     let database = match measurement.filter(|path| is_database(path)) {
         Some(file) => Database::open(file),
-        None => load(measurement)?.to_database().and_then(|bytes| Database::of_bytes(bytes, path)),
+        None => load_sampled(measurement, "exported")?.to_database().and_then(|bytes| Database::of_bytes(bytes, path)),
     };
     let database = database.map_err(|error| failed(error.into()))?;
     let (mut progress, profiles) = (Progress::new("exporting"), database.profiles().len());

@@ -1,13 +1,14 @@
 //! `callpath report --view paths` and `--view blocks`: what was counted exactly.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use callpath_analyze::exact::exact_counts;
+use callpath_analyze::exact::{exact_counts, exact_quality};
+use callpath_db::Profile;
 use callpath_db::database::is_database;
 use callpath_db::exact::ExactCounts;
 use callpath_db::nearest;
-use callpath_measurement::plain;
+use callpath_measurement::{Measurement, MeasurementError, has_paths, plain};
 use callpath_view::exact_json::{self, ExactJson};
 use callpath_view::text::{self, ExactText};
 
@@ -118,13 +119,31 @@ fn load(directory: Option<&Path>) -> anyhow::Result<ExactCounts> {
     Ok(exact_counts(&measurement, &paths, &analysis_options(), &mut |done, of| progress.step(done, of)))
 }
 
+/// Says in the profile of a measurement that it has exact counts, if it has, and, for JSON, how they were counted.
+pub(super) fn add_account(profile: &mut Profile, is_json: bool) -> anyhow::Result<()> {
+    let directory = PathBuf::from(&profile.info.directory);
+    if !has_paths(&directory) {
+        return Ok(());
+    }
+    let besides = if profile.is_sampled() { ", too" } else { "" };
+    let note = format!("Paths through procedures were counted exactly{besides}: see them with --view paths.");
+    profile.info.notes.push(note);
+    if is_json {
+        let failed = |error: MeasurementError| anyhow::anyhow!("failed to {}", plain(error));
+        let measurement = Measurement::read(&directory).map_err(failed)?;
+        let paths = measurement.read_paths().map_err(failed)?;
+        profile.quality.exact = Some(exact_quality(&measurement, &paths, &analysis_options()));
+    }
+    Ok(())
+}
+
 /// The procedures that a name means.
 fn named(counts: &ExactCounts, name: &str) -> anyhow::Result<Vec<usize>> {
     let found = counts.named(name);
     if found.is_empty() {
         let near = nearest(name, counts.procedures.iter().map(|procedure| procedure.name.as_str()));
         let near = if near.is_empty() { String::new() } else { format!("; similar names: {}", near.join(", ")) };
-        let refused = counts.refused.iter().find(|refused| refused.function == name);
+        let refused = counts.quality.refused.iter().find(|refused| refused.function == name);
         let why = refused.map_or(String::new(), |refused| format!("; it was not counted: {}", refused.reason));
         anyhow::bail!("failed to find a procedure {name:?} with paths that were executed{why}{near}");
     }

@@ -7,7 +7,7 @@ use callpath_db::database::{Database, DatabaseError, StatisticsQuery, is_databas
 use callpath_view::{statistics_json, text};
 
 use super::{Arguments, query};
-use crate::command::profile::load;
+use crate::command::profile::{load, need_samples};
 use crate::{output, surroundings};
 
 pub(super) fn show(arguments: &Arguments) -> anyhow::Result<()> {
@@ -15,7 +15,9 @@ pub(super) fn show(arguments: &Arguments) -> anyhow::Result<()> {
     let database = match arguments.measurement.as_deref() {
         Some(file) if is_database(file) => Database::open(file).map_err(failed)?,
         directory => {
-            let bytes = load(directory)?.to_database().map_err(failed)?;
+            let profile = load(directory)?;
+            need_samples(&profile)?;
+            let bytes = profile.to_database().map_err(failed)?;
             Database::of_bytes(bytes, directory.unwrap_or(Path::new("."))).map_err(failed)?
         }
     };
