@@ -9,7 +9,8 @@
 //! Decoding all code would be most of the work where call frame information describes it. So bytes are searched for
 //! operands at the slot that the frame's recipe gives, and only the instructions around these are decoded. A false
 //! positive costs little: that return address is not marked. Where it costs more ([`Input::is_exact`]), instructions are
-//! decoded one after the other. Reads by an index, and through other registers than rsp and rbp, are missed.
+//! decoded one after the other, and registers that get the return address's address are followed. Reads by an index, and else through other
+//! registers than rsp and rbp, are missed.
 
 use std::ops::{IndexMut, Range};
 
@@ -20,8 +21,9 @@ use crate::encoding::{
     LONGEST_BEFORE_JUMP_BYTES, LONGEST_OPCODE_BYTES, Relative, copies_stack_pointer, extends_base, indirect_jumps,
     jumps, jumps_beside_code, loads_beside_code, popping_returns, stack_operands,
 };
-use crate::instruction::{Access, Control, Instruction, Listing, Operation, Register};
+use crate::instruction::{Access, Control, Instruction, Listing, Memory, Operation, Register};
 use crate::worklist::Search;
+use rustc_hash::FxHashSet;
 
 /// A range of code in which `CFA = base + disp`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +40,11 @@ impl Frame {
     /// Whether the frame is as the call left it: a jump from there may be a tail call.
     fn is_at_entry(&self) -> bool {
         self.base == Reg::RSP && self.disp == 8
+    }
+
+    /// Where the return address is.
+    fn return_address(&self) -> Option<Word> {
+        Some(Word { base: Word::base_of(self.base)?, place: self.disp.checked_sub(8)?.into() })
     }
 }
 
@@ -211,17 +218,29 @@ impl Input<'_> {
         if frame.base == Reg::RSP && frame.disp < 8 {
             return true;
         }
-        if frame.is_at_entry() && copies_stack_pointer(bytes) && (!self.is_exact || self.reads_copy(bytes, procedure)) {
-            return true;
+        let copies = frame.is_at_entry() && copies_stack_pointer(bytes);
+        if !self.is_exact {
+            return copies || reads(bytes, frame, false);
         }
-        reads(bytes, frame, self.is_exact)
+        let Some(word) = frame.return_address() else { return false };
+        let is_near = move |displacement| word.is_near(displacement);
+        let seems = copies || stack_operands(bytes, word.base, is_near).next().is_some();
+        seems && (reads(bytes, frame, true) || self.reads_copy(frame, procedure))
     }
 
-    /// Whether rsp, as it is at the entry, is copied to a register through which the procedure reads.
-    fn reads_copy(&self, bytes: &[u8], procedure: usize) -> bool {
-        let code = self.procedures.get(procedure).and_then(|code| self.bytes(code)).unwrap_or(&[]);
-        let reads = |base| decoded(code).any(|it| Word { base, place: 0 }.is_read_by(&it));
-        decoded(bytes).filter(copies_rsp).any(|copy| reads(copy.register(0)))
+    /// Whether the address of the return address comes into a register through which the procedure reads it, or which it
+    /// passes on.
+    fn reads_copy(&self, frame: &Frame, procedure: usize) -> bool {
+        let (Some(word), Some(code)) = (frame.return_address(), self.procedures.get(procedure)) else { return false };
+        let listing = Addressed::of(self.bytes(code).unwrap_or(&[]), code.start.0);
+        let in_frame =
+            listing.instructions.iter().enumerate().filter(|(_, (at, _))| frame.code.contains(&LinkAddr(*at)));
+        let before_switch = in_frame.take_while(|(_, (_, it))| !switches_stack(it, frame));
+        let copies = before_switch.filter_map(|(index, (_, it))| {
+            let is_copy = frame.is_at_entry() && copies_rsp(it) || word.is_address_in(it);
+            is_copy.then(|| (index, it.register(0)))
+        });
+        copies.into_iter().any(|(index, register)| listing.is_read_through(index, register))
     }
 
     fn bytes(&self, range: &Range<LinkAddr>) -> Option<&[u8]> {
@@ -235,9 +254,7 @@ impl Input<'_> {
 
 /// Whether an instruction in `bytes` reads or changes any of the word below the CFA, or takes its address.
 fn reads(bytes: &[u8], frame: &Frame, is_exact: bool) -> bool {
-    let Some(place) = frame.disp.checked_sub(8) else { return false };
-    let Some(base) = Word::base_of(frame.base) else { return false };
-    let word = Word { base, place: place.into() };
+    let Some(word) = frame.return_address() else { return false };
     let mut is_ambiguous = false;
     for modrm in stack_operands(bytes, word.base, move |displacement| word.is_near(displacement)) {
         for start in (1..=LONGEST_OPCODE_BYTES).filter_map(|len| modrm.checked_sub(len)) {
@@ -252,12 +269,84 @@ fn reads(bytes: &[u8], frame: &Frame, is_exact: bool) -> bool {
             is_ambiguous = true;
         }
     }
-    // Behind a switch to another stack, the frame does not say where the return address is.
-    let has_switched = |it: &Instruction| {
-        is_exact && frame.base == Reg::RSP && (it.copies_to_stack_pointer() || it.loads_stack_pointer())
-    };
-    is_ambiguous && decoded(bytes).take_while(|it| !has_switched(it)).any(|it| word.is_read_by(&it))
+    let has_switched = |it: &Instruction| is_exact && switches_stack(it, frame);
+    let is_read = |it: &Instruction| word.is_read_by(it) && !(is_exact && word.is_address_in(it));
+    is_ambiguous && decoded(bytes).take_while(|it| !has_switched(it)).any(|it| is_read(&it))
 }
+
+/// Whether it switches to another stack: behind that, a frame counted from rsp does not say where the return address is.
+fn switches_stack(instruction: &Instruction, frame: &Frame) -> bool {
+    frame.base == Reg::RSP && (instruction.copies_to_stack_pointer() || instruction.loads_stack_pointer())
+}
+
+/// A procedure's instructions, by ascending address.
+struct Addressed {
+    instructions: Vec<(u64, Instruction)>,
+}
+
+impl Addressed {
+    /// The instructions in `bytes`, which begin at `start`, one behind the other; where there is none, from the next byte on.
+    fn of(bytes: &[u8], start: u64) -> Addressed {
+        let mut instructions = Vec::new();
+        let mut offset = 0;
+        while let Some(rest) = bytes.get(offset..).filter(|rest| !rest.is_empty()) {
+            let instruction = Instruction::decode(rest);
+            instructions.extend(instruction.map(|it| (start.wrapping_add(offset as u64), it)));
+            offset += instruction.map_or(1, |it| it.len() as usize);
+        }
+        Addressed { instructions }
+    }
+
+    /// Whether control can come from the instruction of an index, which writes the return address's address to a register, to
+    /// one that reads what lies there, or to a call that it is an argument of. Copies of the register are followed.
+    fn is_read_through(&self, index: usize, register: Register) -> bool {
+        let mut met: FxHashSet<(usize, Register)> = FxHashSet::default();
+        let mut open = vec![(index + 1, register)];
+        while let Some((index, base)) = open.pop() {
+            let Some((at, it)) = self.instructions.get(index).filter(|_| met.insert((index, base))) else { continue };
+            let word = Word { base, place: 0 };
+            let is_copy = word.is_address_in(it) || copies(it, base);
+            if word.is_read_by(it) && !word.is_address_in(it) {
+                return true;
+            }
+            if is_copy && it.register(0) != Register::RSP {
+                open.push((index + 1, it.register(0)));
+            }
+            let control = it.control();
+            let is_call = matches!(control, Control::Call | Control::CallIndirect);
+            let number = base.general();
+            if is_call && number.is_some_and(|number| ARGUMENTS.contains(&number)) {
+                return true;
+            }
+            let is_lost = is_call && number.is_some_and(|number| !PRESERVED.contains(&number));
+            if is_lost || number.is_some_and(|number| it.writes().general_bits() >> number & 1 != 0) {
+                continue;
+            }
+            match control {
+                // Wherever that leads.
+                Control::JumpIndirect
+                    if self.instructions.iter().any(|(_, it)| word.is_read_by(it) && !word.is_address_in(it)) =>
+                {
+                    return true;
+                }
+                Control::Jump | Control::Branch => {
+                    let target = it.target(at.wrapping_add(it.len().into()));
+                    let found = self.instructions.binary_search_by_key(&target, |(at, _)| *at);
+                    open.extend(found.ok().map(|index| (index, base)));
+                }
+                _ => {}
+            }
+            if matches!(control, Control::Next | Control::Branch | Control::Call | Control::CallIndirect) {
+                open.push((index + 1, base));
+            }
+        }
+        false
+    }
+}
+
+/// The numbers of the registers of arguments, and of those that procedures preserve (psABI).
+const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
+const PRESERVED: [usize; 6] = [3, 5, 12, 13, 14, 15];
 
 /// The instructions in `bytes`, one behind the other; where there is none, from the next byte on.
 fn decoded(bytes: &[u8]) -> impl Iterator<Item = Instruction> {
@@ -276,8 +365,13 @@ fn decoded(bytes: &[u8]) -> impl Iterator<Item = Instruction> {
 
 /// Whether an instruction copies rsp to another register.
 fn copies_rsp(instruction: &Instruction) -> bool {
+    copies(instruction, Register::RSP)
+}
+
+/// Whether an instruction copies a register to another one.
+fn copies(instruction: &Instruction, from: Register) -> bool {
     let is_move = instruction.operation() == Operation::Move && !instruction.has_memory();
-    is_move && instruction.register(1) == Register::RSP && instruction.register(0) != Register::RSP
+    is_move && instruction.register(1) == from && instruction.register(0) != from
 }
 
 /// Eight bytes on the stack.
@@ -301,6 +395,12 @@ impl Word {
     /// Whether an operand there is inside the word, or begins directly below it.
     fn is_near(self, displacement: i64) -> bool {
         (self.place - 8..self.place + 8).contains(&displacement)
+    }
+
+    /// Whether an instruction does no more than write its address to a register.
+    fn is_address_in(self, instruction: &Instruction) -> bool {
+        let is_its = |memory: Memory| memory.is_only(self.base) && memory.displacement == self.place;
+        instruction.operation() == Operation::LoadAddress && instruction.memory().is_some_and(is_its)
     }
 
     /// Whether an instruction reads any of it, or takes its address.
@@ -373,11 +473,10 @@ mod tests {
     #[test]
     fn reads_of_the_return_address() {
         // As gas writes them.
-        let at_rsp: [(&[u8], i32); 9] = [
+        let at_rsp: [(&[u8], i32); 8] = [
             (&[0x48, 0x8b, 0x04, 0x24], 8),                               // mov rax, [rsp]
             (&[0x4c, 0x8b, 0x7c, 0x24, 0x18], 0x20),                      // mov r15, [rsp + 0x18]
             (&[0x48, 0x8b, 0x94, 0x24, 0x88, 0x01, 0, 0], 0x190),         // mov rdx, [rsp + 0x188]
-            (&[0x48, 0x8d, 0x44, 0x24, 0x08], 0x10),                      // lea rax, [rsp + 8]
             (&[0xff, 0x74, 0x24, 0x10], 0x18),                            // push [rsp + 0x10]
             (&[0x48, 0x39, 0x44, 0x24, 0x10], 0x18),                      // cmp [rsp + 0x10], rax
             (&[0xf3, 0x0f, 0x7e, 0x44, 0x24, 0x10], 0x18),                // movq xmm0, [rsp + 0x10]
@@ -417,6 +516,25 @@ mod tests {
         // mov rcx, rsp; mov rax, [rcx]. The same, [rcx + 8]: that is not the return address.
         assert!(uses(&[0x48, 0x89, 0xe1, 0x48, 0x8b, 0x01], Reg::RSP, 8, true));
         assert!(!uses(&[0x48, 0x89, 0xe1, 0x48, 0x8b, 0x41, 0x08], Reg::RSP, 8, true));
+        // mov rcx, rsp; mov rcx, rdi; mov rax, [rcx]: of something else. mov rcx, rsp; mov rdx, rcx; mov rax, [rdx].
+        assert!(!uses(&[0x48, 0x89, 0xe1, 0x48, 0x89, 0xf9, 0x48, 0x8b, 0x01], Reg::RSP, 8, true));
+        assert!(uses(&[0x48, 0x89, 0xe1, 0x48, 0x89, 0xca, 0x48, 0x8b, 0x02], Reg::RSP, 8, true));
+        // mov rcx, rsp; jmp +3; mov rcx, rdi; mov rax, [rcx]: the jump passes what would change rcx.
+        let passes = [0x48, 0x89, 0xe1, 0xeb, 3, 0x48, 0x89, 0xf9, 0x48, 0x8b, 0x01];
+        assert!(uses(&passes, Reg::RSP, 8, true));
+        // lea rax, [rsp + 8]: the address of the return address, and no more; then mov r15, [rax - 8]; then mov rcx, [rax].
+        let address = [0x48, 0x8d, 0x44, 0x24, 0x08];
+        assert!(uses(&address, Reg::RSP, 16, false) && !uses(&address, Reg::RSP, 16, true));
+        assert!(!uses(&[&address[..], &[0x4c, 0x8b, 0x78, 0xf8]].concat(), Reg::RSP, 16, true));
+        assert!(uses(&[&address[..], &[0x48, 0x8b, 0x08]].concat(), Reg::RSP, 16, true));
+        // lea rax, [rsp + 0xc] is the address of a part of it.
+        assert!(uses(&[0x48, 0x8d, 0x44, 0x24, 0x0c], Reg::RSP, 16, true));
+        // lea rsp, [rsp + 0x28]; ret: the frame is left.
+        assert!(!uses(&[0x48, 0x8d, 0x64, 0x24, 0x28, 0xc3], Reg::RSP, 0x30, true));
+        // lea rdi, [rsp + 8]; call: the callee may read it. lea rax, [rsp + 8]; call: that is no argument.
+        let call = [0xe8, 0, 1, 0, 0];
+        assert!(uses(&[&[0x48, 0x8d, 0x7c, 0x24, 0x08][..], &call].concat(), Reg::RSP, 16, true));
+        assert!(!uses(&[&address[..], &call].concat(), Reg::RSP, 16, true));
         // mov rsp, rbx; mov rdi, [rsp]: on another stack.
         let switches = [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24];
         assert!(uses(&switches, Reg::RSP, 8, false) && !uses(&switches, Reg::RSP, 8, true));
