@@ -9,8 +9,10 @@
 //! Decoding all code would be most of the work where call frame information describes it. So bytes are searched for
 //! operands at the slot that the frame's recipe gives, and only the instructions around these are decoded. A false
 //! positive costs little: that return address is not marked. Where it costs more ([`Input::is_exact`]), instructions are
-//! decoded one after the other, and registers that get the return address's address are followed. Reads by an index, and else through other
-//! registers than rsp and rbp, are missed.
+//! decoded one after the other, and what gets the return address's address is followed (`address.rs`). Reads by an index
+//! from rsp or rbp, and through copies of them that are not that address, are missed.
+
+mod address;
 
 use std::ops::{IndexMut, Range};
 
@@ -23,7 +25,8 @@ use crate::encoding::{
 };
 use crate::instruction::{Access, Control, Instruction, Listing, Memory, Operation, Register};
 use crate::worklist::Search;
-use rustc_hash::FxHashSet;
+
+use address::{Addressed, Holder};
 
 /// A range of code in which `CFA = base + disp`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -218,29 +221,35 @@ impl Input<'_> {
         if frame.base == Reg::RSP && frame.disp < 8 {
             return true;
         }
-        let copies = frame.is_at_entry() && copies_stack_pointer(bytes);
         if !self.is_exact {
-            return copies || reads(bytes, frame, false);
+            return frame.is_at_entry() && copies_stack_pointer(bytes) || reads(bytes, frame, false);
         }
         let Some(word) = frame.return_address() else { return false };
         let is_near = move |displacement| word.is_near(displacement);
-        let seems = copies || stack_operands(bytes, word.base, is_near).next().is_some();
+        let copies = frame.is_at_entry() && copies_stack_pointer(bytes);
+        let pushes = frame.is_at_entry() && bytes.contains(&PUSH_RSP);
+        let seems = copies || pushes || stack_operands(bytes, word.base, is_near).next().is_some();
         seems && (reads(bytes, frame, true) || self.reads_copy(frame, procedure))
     }
 
-    /// Whether the address of the return address comes into a register through which the procedure reads it, or which it
-    /// passes on.
+    /// Whether the address of the return address comes into a register through which the procedure reads it, or from which
+    /// others may have it.
     fn reads_copy(&self, frame: &Frame, procedure: usize) -> bool {
         let (Some(word), Some(code)) = (frame.return_address(), self.procedures.get(procedure)) else { return false };
         let listing = Addressed::of(self.bytes(code).unwrap_or(&[]), code.start.0);
+        let is_framed = |at| self.frame_at(LinkAddr(at)).is_some_and(|frame| frame.base == Reg::RBP);
         let in_frame =
             listing.instructions.iter().enumerate().filter(|(_, (at, _))| frame.code.contains(&LinkAddr(*at)));
-        let before_switch = in_frame.take_while(|(_, (_, it))| !switches_stack(it, frame));
-        let copies = before_switch.filter_map(|(index, (_, it))| {
-            let is_copy = frame.is_at_entry() && copies_rsp(it) || word.is_address_in(it);
-            is_copy.then(|| (index, it.register(0)))
-        });
-        copies.into_iter().any(|(index, register)| listing.is_read_through(index, register))
+        let mut before_switch = in_frame.take_while(|(_, (_, it))| !switches_stack(it, frame));
+        before_switch.any(|(index, (_, it))| {
+            let holder = word.held_after(it);
+            holder.is_some_and(|holder| listing.is_read_through(index, holder, &is_framed))
+        })
+    }
+
+    fn frame_at(&self, at: LinkAddr) -> Option<&Frame> {
+        let index = self.frames.partition_point(|frame| frame.code.end <= at);
+        self.frames.get(index).filter(|frame| frame.code.contains(&at))
     }
 
     fn bytes(&self, range: &Range<LinkAddr>) -> Option<&[u8]> {
@@ -251,6 +260,9 @@ impl Input<'_> {
         bytes.get(from..to)
     }
 }
+
+/// `push rsp`
+const PUSH_RSP: u8 = 0x54;
 
 /// Whether an instruction in `bytes` reads or changes any of the word below the CFA, or takes its address.
 fn reads(bytes: &[u8], frame: &Frame, is_exact: bool) -> bool {
@@ -279,75 +291,6 @@ fn switches_stack(instruction: &Instruction, frame: &Frame) -> bool {
     frame.base == Reg::RSP && (instruction.copies_to_stack_pointer() || instruction.loads_stack_pointer())
 }
 
-/// A procedure's instructions, by ascending address.
-struct Addressed {
-    instructions: Vec<(u64, Instruction)>,
-}
-
-impl Addressed {
-    /// The instructions in `bytes`, which begin at `start`, one behind the other; where there is none, from the next byte on.
-    fn of(bytes: &[u8], start: u64) -> Addressed {
-        let mut instructions = Vec::new();
-        let mut offset = 0;
-        while let Some(rest) = bytes.get(offset..).filter(|rest| !rest.is_empty()) {
-            let instruction = Instruction::decode(rest);
-            instructions.extend(instruction.map(|it| (start.wrapping_add(offset as u64), it)));
-            offset += instruction.map_or(1, |it| it.len() as usize);
-        }
-        Addressed { instructions }
-    }
-
-    /// Whether control can come from the instruction of an index, which writes the return address's address to a register, to
-    /// one that reads what lies there, or to a call that it is an argument of. Copies of the register are followed.
-    fn is_read_through(&self, index: usize, register: Register) -> bool {
-        let mut met: FxHashSet<(usize, Register)> = FxHashSet::default();
-        let mut open = vec![(index + 1, register)];
-        while let Some((index, base)) = open.pop() {
-            let Some((at, it)) = self.instructions.get(index).filter(|_| met.insert((index, base))) else { continue };
-            let word = Word { base, place: 0 };
-            let is_copy = word.is_address_in(it) || copies(it, base);
-            if word.is_read_by(it) && !word.is_address_in(it) {
-                return true;
-            }
-            if is_copy && it.register(0) != Register::RSP {
-                open.push((index + 1, it.register(0)));
-            }
-            let control = it.control();
-            let is_call = matches!(control, Control::Call | Control::CallIndirect);
-            let number = base.general();
-            if is_call && number.is_some_and(|number| ARGUMENTS.contains(&number)) {
-                return true;
-            }
-            let is_lost = is_call && number.is_some_and(|number| !PRESERVED.contains(&number));
-            if is_lost || number.is_some_and(|number| it.writes().general_bits() >> number & 1 != 0) {
-                continue;
-            }
-            match control {
-                // Wherever that leads.
-                Control::JumpIndirect
-                    if self.instructions.iter().any(|(_, it)| word.is_read_by(it) && !word.is_address_in(it)) =>
-                {
-                    return true;
-                }
-                Control::Jump | Control::Branch => {
-                    let target = it.target(at.wrapping_add(it.len().into()));
-                    let found = self.instructions.binary_search_by_key(&target, |(at, _)| *at);
-                    open.extend(found.ok().map(|index| (index, base)));
-                }
-                _ => {}
-            }
-            if matches!(control, Control::Next | Control::Branch | Control::Call | Control::CallIndirect) {
-                open.push((index + 1, base));
-            }
-        }
-        false
-    }
-}
-
-/// The numbers of the registers of arguments, and of those that procedures preserve (psABI).
-const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
-const PRESERVED: [usize; 6] = [3, 5, 12, 13, 14, 15];
-
 /// The instructions in `bytes`, one behind the other; where there is none, from the next byte on.
 fn decoded(bytes: &[u8]) -> impl Iterator<Item = Instruction> {
     let mut rest = bytes;
@@ -361,17 +304,6 @@ fn decoded(bytes: &[u8]) -> impl Iterator<Item = Instruction> {
         }
         None
     })
-}
-
-/// Whether an instruction copies rsp to another register.
-fn copies_rsp(instruction: &Instruction) -> bool {
-    copies(instruction, Register::RSP)
-}
-
-/// Whether an instruction copies a register to another one.
-fn copies(instruction: &Instruction, from: Register) -> bool {
-    let is_move = instruction.operation() == Operation::Move && !instruction.has_memory();
-    is_move && instruction.register(1) == from && instruction.register(0) != from
 }
 
 /// Eight bytes on the stack.
@@ -401,6 +333,16 @@ impl Word {
     fn is_address_in(self, instruction: &Instruction) -> bool {
         let is_its = |memory: Memory| memory.is_only(self.base) && memory.displacement == self.place;
         instruction.operation() == Operation::LoadAddress && instruction.memory().is_some_and(is_its)
+    }
+
+    /// What holds its address behind an instruction that computes it from the base.
+    fn held_after(self, instruction: &Instruction) -> Option<Holder> {
+        if instruction.operation() == Operation::Push && instruction.register(0) == Register::RSP && self.place == 0 {
+            return Some(Holder::pushed());
+        }
+        let to = instruction.register(0);
+        let (from, constant) = instruction.sum(to).filter(|_| to != Register::RSP)?;
+        (from == self.base && to != self.base && constant == self.place).then(|| Holder::register(to))
     }
 
     /// Whether an instruction reads any of it, or takes its address.
@@ -551,6 +493,103 @@ mod tests {
         }
         assert!(!uses_return_address(&[0x4b, 0x8b, 0x04, 0x24], Reg::RSP, 8)); // mov rax, [r12 + r12]
         assert!(!uses_return_address(&[], Reg::RSP, 8) && !uses_return_address(&[0x24], Reg::RBP, i32::MIN));
+    }
+
+    #[test]
+    fn ways_to_the_return_address_that_are_no_plain_read() {
+        const MOV_RBX_RSP: &[u8] = &[0x48, 0x89, 0xe3];
+        const MOV_RAX_RSP: &[u8] = &[0x48, 0x89, 0xe0];
+        const READ_RBX: &[u8] = &[0x48, 0x8b, 0x0b]; // mov rcx, [rbx]
+        const READ_RCX: &[u8] = &[0x48, 0x8b, 0x11]; // mov rdx, [rcx]
+        const CALL: &[u8] = &[0xe8, 0, 1, 0, 0];
+        const RET: &[u8] = &[0xc3];
+        let at_entry = |pieces: &[&[u8]]| uses(&pieces.concat(), Reg::RSP, 8, true);
+        let looks: [(&str, &[&[u8]]); 25] = [
+            // In another block, behind calls, branches and a table's jump.
+            ("test edi, edi; je +1; ret; mov rcx, [rbx]", &[MOV_RBX_RSP, &[0x85, 0xff, 0x74, 1], RET, READ_RBX, RET]),
+            ("call; mov rcx, [rbx]", &[MOV_RBX_RSP, CALL, READ_RBX, RET]),
+            ("jmp rdx; mov rcx, [rbx]", &[MOV_RBX_RSP, &[0xff, 0xe2], READ_RBX, RET]),
+            ("jmp back, before the copy", &[&[0xeb, 4], READ_RBX, RET, MOV_RBX_RSP, &[0xeb, 0xf7]]),
+            // Through memory.
+            (
+                "mov [rsp - 8], rbx; mov rcx, [rsp - 8]; mov rdx, [rcx]",
+                &[MOV_RBX_RSP, &[0x48, 0x89, 0x5c, 0x24, 0xf8], &[0x48, 0x8b, 0x4c, 0x24, 0xf8], READ_RCX],
+            ),
+            (
+                "sub rsp, 32; mov [rsp + 16], rbx; push rdi; mov rcx, [rsp + 24]; mov rdx, [rcx]",
+                &[
+                    MOV_RBX_RSP,
+                    &[0x48, 0x83, 0xec, 32],
+                    &[0x48, 0x89, 0x5c, 0x24, 16],
+                    &[0x57],
+                    &[0x48, 0x8b, 0x4c, 0x24, 24],
+                    READ_RCX,
+                ],
+            ),
+            ("push rbx; pop rcx; mov rdx, [rcx]", &[MOV_RBX_RSP, &[0x53, 0x59], READ_RCX]),
+            ("push rsp; pop rcx; mov rdx, [rcx]", &[&[0x54, 0x59], READ_RCX]),
+            (
+                "push rbx; push [rsp]; pop rcx; mov rdx, [rcx]",
+                &[MOV_RBX_RSP, &[0x53, 0xff, 0x34, 0x24, 0x59], READ_RCX],
+            ),
+            ("push rbx; lea rdi, [rsp]; call", &[MOV_RBX_RSP, &[0x53, 0x48, 0x8d, 0x3c, 0x24], CALL]),
+            (
+                "push rbx; and rsp, -64: where it lies then is not known",
+                &[MOV_RBX_RSP, &[0x53, 0x48, 0x83, 0xe4, 0xc0]],
+            ),
+            ("mov [rdi], rbx", &[MOV_RBX_RSP, &[0x48, 0x89, 0x1f]]),
+            ("mov [rip + 16], rbx", &[MOV_RBX_RSP, &[0x48, 0x89, 0x1d, 16, 0, 0, 0]]),
+            ("mov [rsp + rdi*8], rbx", &[MOV_RBX_RSP, &[0x48, 0x89, 0x1c, 0xfc]]),
+            ("mov [rbp - 8], rbx: rbp is anything", &[MOV_RBX_RSP, &[0x48, 0x89, 0x5d, 0xf8]]),
+            // After an addition.
+            ("add rbx, 8; mov rcx, [rbx - 8]", &[MOV_RBX_RSP, &[0x48, 0x83, 0xc3, 8], &[0x48, 0x8b, 0x4b, 0xf8]]),
+            (
+                "lea rcx, [rbx - 16]; sub rcx, -16; mov rdx, [rcx]",
+                &[MOV_RBX_RSP, &[0x48, 0x8d, 0x4b, 0xf0], &[0x48, 0x83, 0xe9, 0xf0], READ_RCX],
+            ),
+            ("sub rbx, rdi", &[MOV_RBX_RSP, &[0x48, 0x29, 0xfb]]),
+            ("mov rcx, [rbx + rdi*8]", &[MOV_RBX_RSP, &[0x48, 0x8b, 0x0c, 0xfb]]),
+            ("mov rcx, [rdi + rbx]", &[MOV_RBX_RSP, &[0x48, 0x8b, 0x0c, 0x1f]]),
+            // By others.
+            ("xchg rbx, rdi", &[MOV_RBX_RSP, &[0x48, 0x87, 0xdf]]),
+            ("movq xmm0, rbx", &[MOV_RBX_RSP, &[0x66, 0x48, 0x0f, 0x6e, 0xc3]]),
+            ("mov rdi, rbx; jmp elsewhere", &[MOV_RBX_RSP, &[0x48, 0x89, 0xdf, 0xe9, 0, 1, 0, 0]]),
+            ("mov rdi, rbx; jmp rax", &[MOV_RBX_RSP, &[0x48, 0x89, 0xdf, 0xff, 0xe0]]),
+            ("mov rsi, rbx; syscall", &[MOV_RBX_RSP, &[0x48, 0x89, 0xde, 0x0f, 0x05]]),
+        ];
+        for (text, pieces) in looks {
+            assert!(at_entry(pieces), "{text}");
+        }
+        // A part of the procedure that lies elsewhere: je out of it.
+        assert!(at_entry(&[MOV_RBX_RSP, &[0x0f, 0x84, 0, 1, 0, 0], RET]));
+        // mov rsp, rbx; pop rcx: the frame is left, then the return address taken. With ret instead.
+        assert!(
+            at_entry(&[MOV_RBX_RSP, &[0x48, 0x89, 0xdc, 0x59]]) && !at_entry(&[MOV_RBX_RSP, &[0x48, 0x89, 0xdc], RET])
+        );
+        // As OpenSSL's assembly keeps its caller's stack pointer: mov rax, rsp; push rbx; sub rsp, 256; and rsp, -64; mov
+        // [rsp + 152], rax; call; mov rsi, [rsp + 152]; mov rbx, [rsi - 8]; lea rsp, [rsi]; ret.
+        let keeps = [
+            MOV_RAX_RSP,
+            &[0x53, 0x48, 0x81, 0xec, 0, 1, 0, 0, 0x48, 0x83, 0xe4, 0xc0],
+            &[0x48, 0x89, 0x84, 0x24, 152, 0, 0, 0],
+            CALL,
+            &[0x48, 0x8b, 0xb4, 0x24, 152, 0, 0, 0],
+            &[0x48, 0x8b, 0x5e, 0xf8],
+            &[0x48, 0x8d, 0x26],
+            RET,
+        ];
+        assert!(!at_entry(&keeps));
+        // The same with [rsi]; with a call in between that may get it.
+        let with = |at: usize, piece: &'static [u8]| {
+            let mut pieces = keeps.to_vec();
+            pieces.insert(at, piece);
+            at_entry(&pieces)
+        };
+        assert!(with(5, &[0x48, 0x8b, 0x1e]) && with(5, CALL));
+        // What is compared, overwritten, or lost by a call is not followed.
+        assert!(!at_entry(&[MOV_RBX_RSP, &[0x48, 0x39, 0xfb], RET]));
+        assert!(!at_entry(&[MOV_RAX_RSP, &[0x31, 0xc0], &[0x48, 0x8b, 0x00]]));
+        assert!(!at_entry(&[MOV_RAX_RSP, CALL, &[0x48, 0x8b, 0x00]]));
     }
 
     #[test]
