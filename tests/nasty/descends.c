@@ -62,13 +62,13 @@ PLAIN void own_stack(void)
     __builtin_unreachable();
 }
 
-/* Goes to own_stack() on another stack, above which there is a word that is no address, and comes back from there. */
-void on_another_stack(void *top, void **kept);
+/* Goes on on another stack, above which there is a word that is no address, and comes back from there. */
+void on_another_stack(void *top, void **kept, void (*goes_on)(void));
 __asm__(".text\n"
         ".type on_another_stack,@function\n"
         "on_another_stack:\n\t.cfi_startproc\n\t"
         "push %rbp\n\tpush %rbx\n\tpush %r12\n\tpush %r13\n\tpush %r14\n\tpush %r15\n\t"
-        "mov %rsp, (%rsi)\n\tmov %rdi, %rsp\n\tjmp own_stack\n\t.cfi_endproc\n"
+        "mov %rsp, (%rsi)\n\tmov %rdi, %rsp\n\tjmp *%rdx\n\t.cfi_endproc\n"
         ".size on_another_stack, . - on_another_stack\n");
 
 /* What is called through a pointer may be dlsym, which asks where it is called from. */
@@ -105,7 +105,7 @@ int main(void)
     unsigned long *top = stack + (1 << 16) / sizeof *stack - 1;
     for (int i = 0; i < 100; i++) {
         *top = 0xdeaddeaddeaddeadul;
-        on_another_stack(top, &interrupted_rsp);
+        on_another_stack(top, &interrupted_rsp, own_stack);
     }
     printf("%ld\n", sum);
     FILE *truth = fopen("truth", "w");
