@@ -100,7 +100,8 @@ fn exact_counts_without_samples() {
     std::fs::copy(SOURCE, directory.path().join("ways.c")).expect("a copy");
     done(Command::new("gcc").args(["-O1", "-g", "-o", "ways", "ways.c"]).current_dir(directory.path()));
     let run = |words: &[&str]| {
-        let output = Command::new(callpath()).args(words).current_dir(directory.path()).output().expect("it can be run");
+        let output =
+            Command::new(callpath()).args(words).current_dir(directory.path()).output().expect("it can be run");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
@@ -119,7 +120,9 @@ fn exact_counts_without_samples() {
     assert_eq!(json["quality"]["exact"], paths["quality"]["exact"]);
     let (_, text, _) = run(&["report", "m"]);
     assert!(text.contains("No samples were taken (-F 0).") && text.contains("--view paths"), "{text}");
-    for words in [&["export", "m", "--format", "folded", "-o", "x"][..], &["merge", "m", "-o", "x"], &["annotate", "main", "m"]] {
+    for words in
+        [&["export", "m", "--format", "folded", "-o", "x"][..], &["merge", "m", "-o", "x"], &["annotate", "main", "m"]]
+    {
         let (status, _, said) = run(words);
         assert!(status == Some(1) && said.contains("none were taken (-F 0)"), "{words:?}: {said}");
     }
