@@ -43,32 +43,53 @@ impl Words<'_> {
     }
 }
 
-/// The address of those values that are of probes, of the node at which the calling thread's call counts: of a procedure at whose
-/// entry it stands. `known` then tells the context from others; if it cannot, `known.site` is 0. `None`: there is no
+/// A context of a procedure that was entered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Context {
+    /// Its node, whose key is the procedure's first instruction.
+    pub node: ArenaRef,
+    /// The address of those of its values that are of probes.
+    pub values: u64,
+}
+
+/// The context at which the calling thread's call counts: of a procedure at whose entry it stands. `known` then tells the context from others; if it cannot, `known.site` is 0. `None`: there is no
 /// memory, or the thread has been interrupted while this was at work. It is counted as dropped.
+///
+/// `told`: where a word is that tells all contexts further out, by where a return address is, and the return address.
 pub fn context_of_call(
-    process: &Process<'_>,
-    thread: Thread<'_>,
+    (process, thread): (&Process<'_>, Thread<'_>),
     at_entry: &Interrupted,
     known: &mut Known,
-) -> Option<u64> {
+    told: impl Fn(u64, u64) -> Option<u64>,
+) -> Option<Context> {
     let record = thread.record;
-    known.site = 0;
+    (known.site, known.node) = (0, 0);
     let Some(in_sample) = &InSample::begin(record) else { return dropped(record, Dropped::InCollector) };
     let sample = &Sample { in_sample, process, thread, trigger: Trigger::Own, interrupted: at_entry, begin_ticks: 0 };
     known.map = process.slot.load_map.load(Relaxed);
     known.rbp_mask = 0;
     let mut stack = Stack::new(sample);
     let mut words = Words { known, len: 0, bounds: stack.bounds(), are_all: true };
+    let mut is_told = false;
     let mut front = Front::NOWHERE;
     let (mut frames, mut base) = (0usize, 0);
     let path = path::of_call(sample, &mut stack, |frame, stack| {
         frames += 1;
         base = frame.cursor.registers.get(Reg::RSP).unwrap_or(0);
         for fact in front.step(frame, stack).into_iter().flatten() {
+            if is_told {
+                return;
+            }
             match (fact.kind & !KnownKind::MARKABLE, fact.at) {
                 (KnownKind::FRAME, 0) if frame.is_innermost => {}
-                (KnownKind::FRAME, at) if at != 0 => words.add(at, fact.word),
+                (KnownKind::FRAME, at) if at != 0 => {
+                    words.add(at, fact.word);
+                    if let Some(at) = told(at, fact.word) {
+                        // SAFETY: a word of the thread's own stack, as `told` says.
+                        words.add(at, unsafe { (at as *const u64).read() });
+                        is_told = true;
+                    }
+                }
                 (KnownKind::WORD, 0) => words.known.rbp_mask = u64::MAX,
                 (KnownKind::WORD, at) => words.add(at, fact.word),
                 _ => words.are_all = false,
@@ -80,42 +101,19 @@ pub fn context_of_call(
         Path::Full(node) | Path::Partial(node) => node,
         Path::NoTable(_) | Path::Deep | Path::NoMemory => return dropped(record, Dropped::NoMemory),
     };
-    let Some(values) = values_of(process, node) else { return dropped(record, Dropped::NoMemory) };
-    number(process, &thread, node);
+    let context = context(process, &thread, Some(node))?;
     known.words = len as u64;
-    known.values = values;
+    known.values = context.values;
     // Of a deeper stack, the outermost frame was not seen here.
     known.base = if matches!(path, Path::Full(_)) && frames < layout::KEYS_LEN { base } else { 0 };
     if are_all && matches!(path, Path::Full(_)) {
         known.site = u64::MAX;
     }
-    Some(values)
+    Some(context)
 }
 
-/// A context of a procedure that was entered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Context {
-    /// Its node, whose key is the procedure's first instruction.
-    pub node: ArenaRef,
-    /// The address of those of its values that are of probes.
-    pub values: u64,
-}
-
-/// The context of a procedure at whose entry the calling thread stands, found by a walk. `None`: there is no memory, or the
-/// thread has been interrupted while this was at work. It is counted as dropped.
-pub fn context_at(process: &Process<'_>, thread: Thread<'_>, at_entry: &Interrupted) -> Option<Context> {
-    let record = thread.record;
-    let Some(in_sample) = &InSample::begin(record) else { return dropped(record, Dropped::InCollector) };
-    let sample = &Sample { in_sample, process, thread, trigger: Trigger::Own, interrupted: at_entry, begin_ticks: 0 };
-    let node = match path::of_call(sample, &mut Stack::new(sample), |_, _| {}) {
-        Path::Full(node) | Path::Partial(node) => Some(node),
-        Path::NoTable(_) | Path::Deep | Path::NoMemory => None,
-    };
-    context(process, &thread, node)
-}
-
-/// The same of a procedure that was called by one whose context is known: `returns_to` is the return address. Without a walk, where
-/// whole paths are kept.
+/// The context of a procedure at whose entry the calling thread stands, where that of its caller is known: `returns_to` is the
+/// return address. There is no walk; the session has to keep whole paths. `None` as of [`context_of_call`].
 pub fn context_below(
     process: &Process<'_>,
     thread: Thread<'_>,
@@ -123,10 +121,6 @@ pub fn context_below(
     at_entry: &Interrupted,
 ) -> Option<Context> {
     let record = thread.record;
-    let settings = &process.session.settings;
-    if settings.recursion == Settings::COLLAPSED || settings.suffix_frames().is_some() {
-        return context_at(process, thread, at_entry);
-    }
     let Some(in_sample) = &InSample::begin(record) else { return dropped(record, Dropped::InCollector) };
     let sample = &Sample { in_sample, process, thread, trigger: Trigger::Own, interrupted: at_entry, begin_ticks: 0 };
     let node = || {
@@ -139,6 +133,12 @@ pub fn context_below(
         tree.child(call, entry)
     };
     context(process, &thread, node())
+}
+
+/// Whether call paths are kept as they are.
+pub fn keeps_whole_paths(process: &Process<'_>) -> bool {
+    let settings = &process.session.settings;
+    settings.recursion != Settings::COLLAPSED && settings.suffix_frames().is_none()
 }
 
 fn context(process: &Process<'_>, thread: &Thread<'_>, node: Option<ArenaRef>) -> Option<Context> {

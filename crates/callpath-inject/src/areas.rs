@@ -31,10 +31,14 @@ pub fn begin() -> bool {
 
 /// Memory that is zeroes in a fork's child.
 pub fn map_wiped(len_bytes: usize) -> Option<usize> {
+    wiped(map_private(len_bytes)?, len_bytes)
+}
+
+/// Has memory that was just mapped be zeroes in a fork's child. `None`: the kernel cannot; it is unmapped.
+pub fn wiped(at: usize, len_bytes: usize) -> Option<usize> {
     const MADVISE: usize = 28;
     const MADV_WIPEONFORK: usize = 18;
     const MADV_DONTDUMP: usize = 16;
-    let at = map_private(len_bytes)?;
     // SAFETY: changes what a fork's child finds there; it is our own memory.
     if unsafe { call4(MADVISE, [at, len_bytes, MADV_WIPEONFORK, 0]) } != 0 {
         unmap(at, len_bytes);
@@ -43,6 +47,14 @@ pub fn map_wiped(len_bytes: usize) -> Option<usize> {
     // SAFETY: changes only what a core dump holds.
     unsafe { call4(MADVISE, [at, len_bytes, MADV_DONTDUMP, 0]) };
     Some(at)
+}
+
+/// Makes memory of ours that was mapped zeroes again.
+pub fn empty(at: usize, len_bytes: usize) {
+    const MADVISE: usize = 28;
+    const MADV_DONTNEED: usize = 4;
+    // SAFETY: private memory of ours without a file: it reads as zeroes from now on.
+    unsafe { call4(MADVISE, [at, len_bytes, MADV_DONTNEED, 0]) };
 }
 
 /// The calling thread's thread pointer.
@@ -239,6 +251,6 @@ unsafe fn set_up(area: *mut Area, process: &Process<'_>, thread: &Thread<'_>) {
             *bottom = Activation::mark(0);
         }
         (*area).top = (*area).activations.as_ptr() as u64;
-        (*area).nodes.forget();
+        contexts::forget(&mut (*area).nodes);
     }
 }

@@ -4,16 +4,20 @@
 //! A fork's child finds all nodes empty: frames that it has from its parent lead to nodes of which nothing is known, and what they
 //! call is found by walks, in the child's own tree.
 
-use callpath_collect::probe::{context_at, context_below};
+use callpath_collect::probe::{context_below, keeps_whole_paths};
+use callpath_collect::syscall::{map_private, unmap};
 use callpath_format::shared::ArenaRef;
-use callpath_format::shared::activation::{CallMark, ContextNode, Entered, NodeMemory};
+use callpath_format::shared::activation::{
+    CallMark, CalleeTable, ContextNode, CopiesWords, Entered, NodeMemory, PieceHead,
+};
 use callpath_format::shared::gauge::Gauge;
-use callpath_format::shared::probe::Area;
-use core::sync::atomic::AtomicU64;
+use callpath_format::shared::known_return::{ActivationTable, KnownReturn};
+use callpath_format::shared::probe::{Area, Slot};
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::gauges::Values;
-use crate::hit::{Saved, at_entry, dropped};
+use crate::hit::{Call, Saved, dropped, known, walked};
 use crate::undisturbed::Undisturbed;
 use crate::{areas, join};
 
@@ -28,68 +32,123 @@ pub struct Descent {
 /// The address of a node of which nothing is known, with as many slots as there may be; all of it is zeroes, and stays so.
 static NOWHERE: AtomicU64 = AtomicU64::new(0);
 
-/// So much of the program's memory nodes may take, bytes.
-const NODES_AT_MOST: u64 = 1 << 30;
+/// So much of the program's address space nodes may take, bytes.
+const NODES_AT_MOST: u64 = 4 << 30;
+const PAGE_BYTES: usize = 4096;
 static PIECES: AtomicU64 = AtomicU64::new(0);
+
+/// Stacks move from thread to thread: nodes that a thread leaves behind may still be in use.
+static STACKS_MOVE: AtomicBool = AtomicBool::new(false);
+
+/// What copies read, too; the recorder writes it. For `routines.rs`, too.
+pub static COPIES: [AtomicU64; CopiesWords::COUNT] = [const { AtomicU64::new(0) }; CopiesWords::COUNT];
+/// The address of the table of callees, behind which that of activations is; for `routines.rs`, too.
+pub static CALLEES: AtomicU64 = AtomicU64::new(0);
+const TABLES_BYTES: usize = (CalleeTable::COUNT + ActivationTable::COUNT) * size_of::<u64>();
+
+/// The address of the words that say where copies are.
+pub fn copies() -> u64 {
+    COPIES.as_ptr() as u64
+}
+
+/// The address of the table of callees.
+pub fn callees() -> u64 {
+    CALLEES.load(Relaxed)
+}
+
+/// Whether an address is in a copy, where it can be read.
+fn is_in_copy(address: u64) -> bool {
+    let [first_start, first_len, second_start, second_len, ..] = &COPIES;
+    let parts = [(first_start, first_len), (second_start, second_len)];
+    parts.iter().any(|(start, len)| address.wrapping_sub(start.load(Relaxed)) < len.load(Relaxed))
+}
 
 /// Maps what all threads need. `false`: there is no memory.
 pub fn begin() -> bool {
-    let len_bytes = ContextNode::LEN_BYTES + ContextNode::MOST_SLOTS * size_of::<u64>();
-    let nowhere = areas::map_wiped(len_bytes);
-    NOWHERE.store(nowhere.unwrap_or(0) as u64, Relaxed);
-    nowhere.is_some()
+    // Behind a head like that of a piece, which says that it is of no thread.
+    let len_bytes = size_of::<PieceHead>() + ContextNode::LEN_BYTES + ContextNode::MOST_SLOTS * size_of::<u64>();
+    let nowhere = map_aligned(len_bytes.next_multiple_of(PAGE_BYTES));
+    let callees = areas::map_wiped(TABLES_BYTES);
+    NOWHERE.store(nowhere.map_or(0, |at| at + size_of::<PieceHead>()) as u64, Relaxed);
+    CALLEES.store(callees.unwrap_or(0) as u64, Relaxed);
+    nowhere.is_some() && callees.is_some()
 }
 
-/// `callpath_descend`: counts the activation in its context, and leaves the context's node where the copy takes it from.
+/// A thread's nodes are another thread's from now on: none of them is there.
+pub fn forget(nodes: &mut NodeMemory) {
+    if nodes.piece != 0 {
+        // It leads to nodes that are none any more.
+        areas::empty(CALLEES.load(Relaxed) as usize, TABLES_BYTES);
+    }
+    if STACKS_MOVE.load(Relaxed) {
+        nodes.first = 0;
+    }
+    nodes.piece = 0;
+    for list in &nodes.by_values {
+        list.store(0, Relaxed);
+    }
+}
+
+/// `callpath_descend` of what is not known by the words that tell the context: counts the activation in its context, and leaves the context's node where the copy takes it from.
 pub unsafe extern "C" fn descended(descent: &mut Descent) {
-    let _undisturbed = Undisturbed::begin();
-    descent.saved.second = descend(descent).unwrap_or(NOWHERE.load(Relaxed));
+    let entered = Entered::from_word(descent.saved.second);
+    let rsp = core::ptr::from_ref(&descent.entry) as u64 + 8 * (1 + u64::from(entered.words));
+    let call = Call { saved: &descent.saved, entry: descent.entry, rsp };
+    let node = again(call, entered).or_else(|| {
+        let _undisturbed = Undisturbed::begin();
+        descend(call, entered)
+    });
+    descent.saved.second = node.unwrap_or(NOWHERE.load(Relaxed));
+}
+
+/// Where there is a node already. It only reads: a handler that comes in between does no harm.
+fn again(call: Call<'_>, entered: Entered) -> Option<u64> {
+    let (_, _, area) = areas::known()?;
+    let list = match Caller::of(area, call) {
+        Some(caller) => caller.callees(),
+        None => List::below_gap(area, known(area, call)?.0)?,
+    };
+    list.count(entered.procedure)
 }
 
 /// `None`: there is no memory for a node, or no context; that is counted as dropped.
-fn descend(descent: &Descent) -> Option<u64> {
-    let entered = Entered::from_word(descent.saved.second);
+fn descend(call: Call<'_>, entered: Entered) -> Option<u64> {
     let Some((process, thread, area)) = areas::own() else { return dropped() };
-    let rsp = core::ptr::from_ref(&descent.entry) as u64 + 8 * (1 + u64::from(entered.words));
-    // SAFETY: the procedure's return address, above what the copy has added to its frame.
-    let returns_to = unsafe { (rsp as *const u64).read() };
-    let caller = Caller::of(rsp, returns_to);
-    if let Some(known) = caller.as_ref().and_then(|caller| caller.callee(entered.procedure)) {
-        count(known.values.load(Relaxed));
-        return Some(address(known));
+    let caller = Caller::of(area, call);
+    let callees = caller.as_ref().map(Caller::callees);
+    if let Some(node) = callees.as_ref().and_then(|callees| callees.count(entered.procedure)) {
+        return Some(node);
     }
-    join::await_chunks(process);
-    let at_entry = &at_entry(&descent.saved, rsp, descent.entry);
-    let context = match caller.as_ref().and_then(Caller::context) {
-        Some(context) => context_below(process, thread, (context, returns_to), at_entry)?,
-        None => context_at(process, thread, at_entry)?,
+    let below = caller.as_ref().and_then(Caller::context).filter(|_| keeps_whole_paths(process));
+    let context = match below {
+        Some(context) => {
+            join::await_chunks(process);
+            context_below(process, thread, (context, call.returns_to()), &call.at_entry())?
+        }
+        // SAFETY: the calling thread's own; no handler comes in between.
+        None => walked((process, thread), unsafe { (*area).known.get_mut(call.number()) }?, call, node_of_caller)?,
     };
-    count(context.values);
-    // SAFETY: the calling thread's own; no handler comes in between.
-    let nodes = unsafe { &mut (*area).nodes };
-    let list: &AtomicU64 = match &caller {
-        Some(caller) => caller.slot,
+    let list = match callees {
+        Some(callees) => callees,
+        None => List::below_gap(area, context.values)?,
+    };
+    let node = match list.count(entered.procedure) {
+        Some(node) => node,
         None => {
-            let list = nodes.by_context.get(context.node.0 as usize % NodeMemory::LISTS)?;
-            let is_it = |node: &&ContextNode| {
-                node.context.load(Relaxed) == context.node.0 && node.procedure.load(Relaxed) == entered.procedure
-            };
-            if let Some(known) = listed(list).find(is_it) {
-                return Some(address(known));
-            }
-            list
+            count(context.values);
+            let node = allocate(area, entered.sites)?;
+            node.values.store(context.values, Relaxed);
+            node.procedure.store(entered.procedure, Relaxed);
+            node.context.store(context.node.0, Relaxed);
+            list.add(node);
+            address(node)
         }
     };
-    let list = core::ptr::from_ref(list);
-    let node = allocate(nodes, entered.sites)?;
-    node.values.store(context.values, Relaxed);
-    node.procedure.store(entered.procedure, Relaxed);
-    node.context.store(context.node.0, Relaxed);
-    // SAFETY: a slot of a node, or a list of the thread's area: both stay.
-    let list = unsafe { &*list };
-    node.next.store(list.load(Relaxed), Relaxed);
-    list.store(address(node), Relaxed);
-    Some(address(node))
+    if caller.is_none() {
+        // SAFETY: the calling thread's own; no handler comes in between.
+        unsafe { (*area).known.get_mut(call.number()) }?.node = node;
+    }
+    Some(node)
 }
 
 fn count(values: u64) {
@@ -101,6 +160,49 @@ fn address(node: &ContextNode) -> u64 {
     core::ptr::from_ref(node) as u64
 }
 
+/// The mark at a return address, if there is one.
+fn mark_at(returns_to: u64) -> Option<CallMark> {
+    // SAFETY: memory with copies can be read.
+    is_in_copy(returns_to)
+        .then(|| CallMark::from_word(unsafe { (returns_to as *const u64).read_unaligned() }))
+        .flatten()
+}
+
+/// Where the caller's word is that holds its node, by where the return address is that the mark stands at.
+fn word_of(mark: CallMark, return_address_at: u64) -> u64 {
+    return_address_at + size_of::<u64>() as u64 * (1 + u64::from(mark.words))
+}
+
+/// What tells the caller's context, by where the return address to it is, and that: a word of its frame.
+fn node_of_caller(return_address_at: u64, returns_to: u64) -> Option<u64> {
+    let at = word_of(mark_at(returns_to)?, return_address_at);
+    // SAFETY: as in `Caller::of`.
+    let node = unsafe { (at as *const u64).read() };
+    (node != 0 && node != NOWHERE.load(Relaxed)).then_some(at)
+}
+
+/// The node of the caller and the call site, where no mark is but the return address is known.
+fn noted(call: Call<'_>) -> Option<(u64, u16)> {
+    let [.., returns, shift] = &COPIES;
+    let (table, shift) = (returns.load(Relaxed) as *const [u64; 2], shift.load(Relaxed));
+    if table.is_null() {
+        return None;
+    }
+    let (returns_to, from) = (call.returns_to(), KnownReturn::place(call.returns_to(), shift));
+    // SAFETY: the recorder has written the table, which ends with a zero behind any place.
+    let entries = (from..).map(|place| unsafe { table.add(place).read() }).take_while(|entry| entry[0] != 0);
+    let known = KnownReturn::from_word({ entries }.find(|entry| entry[0] == returns_to)?[1]);
+    let base = if known.is_above_rbp { call.saved.rbp() } else { call.rsp + size_of::<u64>() as u64 };
+    let at = base.wrapping_add(size_of::<u64>() as u64 * u64::from(known.words));
+    let activations = CALLEES.load(Relaxed) + ActivationTable::AT as u64;
+    // SAFETY: within the table, which stays mapped.
+    let word = unsafe { &*(activations as *const AtomicU64).add(ActivationTable::place(at)) }.load(Relaxed);
+    let node = ActivationTable::node(word, at)?;
+    // SAFETY: addresses in the table are of nodes, which stay mapped.
+    let procedure = unsafe { (*(node as *const ContextNode)).procedure.load(Relaxed) };
+    (procedure == known.procedure).then_some((node, known.site))
+}
+
 /// Who has called, by the mark behind the call.
 struct Caller {
     node: &'static ContextNode,
@@ -108,46 +210,94 @@ struct Caller {
 }
 
 impl Caller {
-    /// Of a procedure with this rsp at its entry. `None`: it is not counted, or has no node.
-    fn of(rsp: u64, returns_to: u64) -> Option<Caller> {
-        const LEAST_ADDRESS: u64 = 1 << 16;
-        if returns_to < LEAST_ADDRESS {
-            return None;
-        }
-        // SAFETY: code that is returned to; the copy has read it, too.
-        let mark = CallMark::from_word(unsafe { (returns_to as *const u64).read_unaligned() })?;
-        // SAFETY: where a mark is, the copy that it stands in keeps a node's address there, which stays mapped.
-        let node = unsafe { ((rsp + 8 * (1 + u64::from(mark.words))) as *const u64).read() };
+    /// Of a procedure that has just been entered. `None`: it is not counted, or has no node of the calling thread's own.
+    fn of(area: *mut Area, call: Call<'_>) -> Option<Caller> {
+        let (node, site) = match mark_at(call.returns_to()) {
+            // SAFETY: where a mark is, the copy that it stands in keeps a node's address there, which stays mapped.
+            Some(mark) => (unsafe { (word_of(mark, call.rsp) as *const u64).read() }, mark.site),
+            None => noted(call)?,
+        };
         if node == 0 || node == NOWHERE.load(Relaxed) {
             return None;
         }
-        let slot = node + ContextNode::slot_at(mark.site) as u64;
+        // SAFETY: each piece of memory with nodes begins with its head; in a fork's child it is zeroes.
+        let owner = unsafe { (*(PieceHead::of(node) as *const PieceHead)).owner };
+        if owner != 0 && owner != area as u64 {
+            STACKS_MOVE.store(true, Relaxed);
+            return None;
+        }
+        let slot = node + ContextNode::slot_at(site) as u64;
         // SAFETY: a node has a slot for each call site of its procedure.
         Some(unsafe { Caller { node: &*(node as *const ContextNode), slot: &*(slot as *const AtomicU64) } })
+    }
+
+    fn callees(&self) -> List {
+        List { first: self.slot, values: None }
     }
 
     /// Its context, if it is known.
     fn context(&self) -> Option<ArenaRef> {
         ArenaRef(self.node.context.load(Relaxed)).some()
     }
+}
 
-    fn callee(&self, procedure: u32) -> Option<&'static ContextNode> {
-        listed(self.slot).find(|node| node.procedure.load(Relaxed) == procedure)
+/// Nodes of one call site, or of procedures whose callers are not counted.
+struct List {
+    first: &'static AtomicU64,
+    /// Only those with these values are meant: there may be others.
+    values: Option<u64>,
+}
+
+impl List {
+    /// Of procedures whose callers are not counted, and whose contexts have these values.
+    fn below_gap(area: *mut Area, values: u64) -> Option<List> {
+        // SAFETY: the area is the calling thread's own, and stays mapped; a list is atomic.
+        let lists = unsafe { &(*area).nodes.by_values };
+        let mixed = ((values / size_of::<u64>() as u64) as u32).wrapping_mul(Slot::SPREAD);
+        let number = mixed >> (u32::BITS - NodeMemory::LISTS.trailing_zeros());
+        Some(List { first: lists.get(number as usize)?, values: Some(values) })
+    }
+
+    /// Counts an activation of a procedure where its node is in the list, whose address this is.
+    fn count(&self, procedure: u32) -> Option<u64> {
+        // SAFETY: lists hold addresses of nodes, which stay mapped.
+        let node = |at: u64| unsafe { (at as *const ContextNode).as_ref() };
+        let mut nodes = core::iter::successors(node(self.first.load(Relaxed)), |last| node(last.next.load(Relaxed)));
+        let node = nodes.find(|node| {
+            node.procedure.load(Relaxed) == procedure
+                && self.values.is_none_or(|values| node.values.load(Relaxed) == values)
+        })?;
+        count(node.values.load(Relaxed));
+        self.remember(node);
+        Some(address(node))
+    }
+
+    /// Lets copies find a node of a call site that is not the first one.
+    fn remember(&self, node: &ContextNode) {
+        let slot = core::ptr::from_ref(self.first) as u64;
+        let place = CalleeTable::place(slot, node.procedure.load(Relaxed));
+        // SAFETY: within the table, which stays mapped.
+        unsafe { &*(CALLEES.load(Relaxed) as *const AtomicU64).add(place) }.store(address(node), Relaxed);
+    }
+
+    /// Adds a node. No handler comes in between.
+    fn add(&self, node: &ContextNode) {
+        node.slot.store(core::ptr::from_ref(self.first) as u64, Relaxed);
+        node.next.store(self.first.load(Relaxed), Relaxed);
+        self.first.store(address(node), Relaxed);
     }
 }
 
-/// The nodes of a list.
-fn listed(list: &AtomicU64) -> impl Iterator<Item = &'static ContextNode> {
-    // SAFETY: lists hold addresses of nodes, which stay mapped.
-    let node = |at: u64| unsafe { (at as *const ContextNode).as_ref() };
-    core::iter::successors(node(list.load(Relaxed)), move |last| node(last.next.load(Relaxed)))
-}
-
-/// A new node, all of it zeroes. `None`: there is no memory.
-fn allocate(nodes: &mut NodeMemory, sites: u16) -> Option<&'static ContextNode> {
+/// A new node of the calling thread, all of it zeroes. `None`: there is no memory.
+fn allocate(area: *mut Area, sites: u16) -> Option<&'static ContextNode> {
+    // SAFETY: the area is the calling thread's own, and stays mapped; no handler comes in between.
+    let nodes = unsafe { &mut (*area).nodes };
     let len_bytes = ContextNode::LEN_BYTES + usize::from(sites) * size_of::<u64>();
-    if nodes.first == 0 || nodes.used as usize + len_bytes > NodeMemory::PIECE_LEN_BYTES {
-        next_piece(nodes, len_bytes)?;
+    if nodes.piece == 0 || nodes.used as usize + len_bytes > PieceHead::PIECE_BYTES {
+        if size_of::<PieceHead>() + len_bytes > PieceHead::PIECE_BYTES {
+            return None;
+        }
+        next_piece(nodes, area as u64)?;
     }
     let at = (nodes.piece + nodes.used) as *mut u8;
     nodes.used += len_bytes as u64;
@@ -159,29 +309,31 @@ fn allocate(nodes: &mut NodeMemory, sites: u16) -> Option<&'static ContextNode> 
 }
 
 /// Goes on to the next piece of memory, a new one if need be.
-fn next_piece(nodes: &mut NodeMemory, len_bytes: usize) -> Option<()> {
-    const BEGIN: u64 = size_of::<u64>() as u64;
-    if BEGIN as usize + len_bytes > NodeMemory::PIECE_LEN_BYTES {
-        return None;
-    }
-    // SAFETY: a piece begins with the address of the next one.
-    let known = if nodes.piece == 0 { nodes.first } else { unsafe { (nodes.piece as *const u64).read() } };
-    let next = match known {
-        0 => {
-            let mapped = PIECES.fetch_add(1, Relaxed) * NodeMemory::PIECE_LEN_BYTES as u64;
-            if mapped >= NODES_AT_MOST {
-                return None;
-            }
-            areas::map_wiped(NodeMemory::PIECE_LEN_BYTES)? as u64
-        }
-        known => known,
+fn next_piece(nodes: &mut NodeMemory, owner: u64) -> Option<()> {
+    // SAFETY: a piece begins with its head.
+    let next = match nodes.piece {
+        0 => &mut nodes.first,
+        piece => unsafe { &mut (*(piece as *mut PieceHead)).next },
     };
-    if nodes.first == 0 {
-        nodes.first = next;
-    } else if known == 0 {
-        // SAFETY: as above.
-        unsafe { (nodes.piece as *mut u64).write(next) };
+    if *next == 0 {
+        let mapped = PIECES.fetch_add(1, Relaxed) * PieceHead::PIECE_BYTES as u64;
+        if mapped >= NODES_AT_MOST {
+            return None;
+        }
+        *next = map_aligned(PieceHead::PIECE_BYTES)? as u64;
+        // SAFETY: it was just mapped.
+        unsafe { (*next as *mut PieceHead).write(PieceHead { next: 0, owner }) };
     }
-    (nodes.piece, nodes.used) = (next, BEGIN);
+    (nodes.piece, nodes.used) = (*next, size_of::<PieceHead>() as u64);
     Some(())
+}
+
+/// Memory, a multiple of the length of a page, aligned to the length of a piece.
+fn map_aligned(len_bytes: usize) -> Option<usize> {
+    let around = len_bytes + PieceHead::PIECE_BYTES;
+    let at = map_private(around)?;
+    let aligned = at.next_multiple_of(PieceHead::PIECE_BYTES);
+    unmap(at, aligned - at);
+    unmap(aligned + len_bytes, at + around - (aligned + len_bytes));
+    areas::wiped(aligned, len_bytes)
 }

@@ -1,7 +1,7 @@
 //! A call as the assembly in `routines.rs` hands it over: what the registers held, and its context.
 
-use callpath_collect::Interrupted;
-use callpath_collect::probe::context_of_call;
+use callpath_collect::probe::{Context, context_of_call};
+use callpath_collect::{Interrupted, Process, Thread};
 use callpath_format::register::Reg;
 use callpath_format::shared::probe::{Area, Known, Slot};
 use callpath_format::shared::thread::Dropped;
@@ -46,29 +46,40 @@ impl Saved {
         core::ptr::from_ref(&self.second) as u64
     }
 
+    /// rbp.
+    pub fn rbp(&self) -> u64 {
+        self.rbp
+    }
+
+    /// The call of a procedure that has just been entered.
+    pub fn call(&self) -> Call<'_> {
+        Call { saved: self, entry: self.first, rsp: self.rsp_at_entry() }
+    }
+
     /// The integer arguments of a procedure that has just been entered (psABI).
     pub fn arguments(&self) -> [u64; 6] {
         [self.rdi, self.rsi, self.rdx, self.rcx, self.r8, self.r9]
     }
 }
 
+/// A call of a procedure, which has just been entered.
+#[derive(Clone, Copy)]
+pub struct Call<'s> {
+    pub saved: &'s Saved,
+    /// The procedure's first instruction.
+    pub entry: u64,
+    /// Where the return address is.
+    pub rsp: u64,
+}
+
 /// A call's context: the address of its values, the stack that it is on, and what the thread keeps.
-pub fn found(saved: &Saved) -> Option<(u64, u64, Activations<'static>)> {
+pub fn found(call: Call<'_>) -> Option<(u64, u64, Activations<'static>)> {
     let Some((process, thread, area)) = areas::own() else { return dropped() };
-    let rsp = saved.rsp_at_entry();
     // SAFETY: the area is the calling thread's own, and stays mapped.
-    let place = unsafe { (*area).known.get_mut(number_of(saved)) }?;
-    let values = match known_values(place, saved, rsp) {
+    let place = unsafe { (*area).known.get_mut(call.number()) }?;
+    let values = match call.values_in(place) {
         Some(values) => values,
-        None => {
-            join::await_chunks(process);
-            let values = context_of_call(process, thread, &at_entry(saved, rsp, saved.first), place)?;
-            if place.site != 0 {
-                (place.rsp, place.rbp) = (rsp, saved.rbp);
-                place.site = saved.first;
-            }
-            values
-        }
+        None => walked((process, thread), place, call, |_, _| None)?.values,
     };
     // SAFETY: the calling thread's own.
     Some((values, place.base, unsafe { Activations::of(area, &thread) }))
@@ -81,69 +92,92 @@ pub fn dropped<T>() -> Option<T> {
     None
 }
 
-/// Where a thread keeps what it knows of such a call.
-fn number_of(saved: &Saved) -> usize {
-    let rsp = saved.rsp_at_entry();
-    // SAFETY: the return address of the procedure that has just been entered.
-    let returns_to = unsafe { (rsp as *const u64).read() };
-    let mixed = (rsp.wrapping_add(returns_to).wrapping_add(saved.first) as u32).wrapping_mul(Slot::SPREAD);
-    (mixed >> (u32::BITS - Known::COUNT.trailing_zeros())) as usize
+/// A call's context, found by a walk. `known` is the thread's place for it; `told` as of [`context_of_call`].
+pub fn walked(
+    (process, thread): (&Process<'_>, Thread<'_>),
+    known: &mut Known,
+    call: Call<'_>,
+    told: impl Fn(u64, u64) -> Option<u64>,
+) -> Option<Context> {
+    join::await_chunks(process);
+    let context = context_of_call((process, thread), &call.at_entry(), known, told)?;
+    if known.site != 0 {
+        (known.rsp, known.rbp) = (call.rsp, call.saved.rbp);
+        known.site = call.entry;
+    }
+    Some(context)
 }
 
 /// The same of a call whose context the thread knows already: its values and its stack. A handler that comes in between
 /// takes nothing away.
-pub fn known(area: *mut Area, saved: &Saved) -> Option<(u64, u64)> {
+pub fn known(area: *mut Area, call: Call<'_>) -> Option<(u64, u64)> {
     // SAFETY: the area is the calling thread's own, and stays mapped.
-    let place = unsafe { (*area).known.get(number_of(saved)) }?;
+    let place = unsafe { (*area).known.get(call.number()) }?;
     // First: a handler may put another context there.
     let (values, base) = (core::ptr::from_ref(&place.values), core::ptr::from_ref(&place.base));
     // SAFETY: just borrowed.
     let (values, base) = unsafe { (values.read_volatile(), base.read_volatile()) };
     compiler_fence(SeqCst);
-    known_values(place, saved, saved.rsp_at_entry())?;
+    call.values_in(place)?;
     Some((values, base))
 }
 
-/// The same look as in the assembly of `routines.rs`, for a thread whose place in the table is another's.
-fn known_values(known: &Known, saved: &Saved, rsp: u64) -> Option<u64> {
-    let map = join::LOAD_MAP.load(Relaxed) as *const AtomicU64;
-    // SAFETY: a word of the process's slot, in the arena.
-    let map = unsafe { (*map).load(Relaxed) };
-    let is_there = known.site == saved.first
-        && known.rsp == rsp
-        && (known.rbp ^ saved.rbp) & known.rbp_mask == 0
-        && known.map == map
-        && known.word.get(..known.words as usize)?.iter().all(|[at, word]| {
-            // SAFETY: on the thread's own stack, outwards of where it stands: only such words are remembered.
-            unsafe { (*at as *const u64).read_volatile() == *word }
-        });
-    is_there.then_some(known.values)
-}
-
-/// The thread as it stands at the procedure's first instruction, `pc`.
-pub fn at_entry(saved: &Saved, rsp: u64, pc: u64) -> Interrupted {
-    let mut registers = [0; 16];
-    for (reg, value) in [
-        (0, saved.rax),
-        (1, saved.rdx),
-        (2, saved.rcx),
-        (3, saved.rbx),
-        (4, saved.rsi),
-        (5, saved.rdi),
-        (Reg::RBP.index(), saved.rbp),
-        (Reg::RSP.index(), rsp),
-        (8, saved.r8),
-        (9, saved.r9),
-        (10, saved.r10),
-        (11, saved.r11),
-        (12, saved.r12),
-        (13, saved.r13),
-        (14, saved.r14),
-        (15, saved.r15),
-    ] {
-        if let Some(place) = registers.get_mut(reg) {
-            *place = value;
-        }
+impl Call<'_> {
+    /// Where the procedure returns to.
+    pub fn returns_to(&self) -> u64 {
+        // SAFETY: the return address of a procedure that has just been entered.
+        unsafe { (self.rsp as *const u64).read() }
     }
-    Interrupted { registers, pc }
+
+    /// Where a thread keeps what it knows of such a call.
+    pub fn number(&self) -> usize {
+        let sum = self.rsp.wrapping_add(self.returns_to()).wrapping_add(self.entry);
+        let mixed = (sum as u32).wrapping_mul(Slot::SPREAD);
+        (mixed >> (u32::BITS - Known::COUNT.trailing_zeros())) as usize
+    }
+
+    /// The same look as in the assembly of `routines.rs`, for a thread whose place in the table is another's.
+    fn values_in(&self, known: &Known) -> Option<u64> {
+        let map = join::LOAD_MAP.load(Relaxed) as *const AtomicU64;
+        // SAFETY: a word of the process's slot, in the arena.
+        let map = unsafe { (*map).load(Relaxed) };
+        let is_there = known.site == self.entry
+            && known.rsp == self.rsp
+            && (known.rbp ^ self.saved.rbp) & known.rbp_mask == 0
+            && known.map == map
+            && known.word.get(..known.words as usize)?.iter().all(|[at, word]| {
+                // SAFETY: on the thread's own stack, outwards of where it stands: only such words are remembered.
+                unsafe { (*at as *const u64).read_volatile() == *word }
+            });
+        is_there.then_some(known.values)
+    }
+
+    /// The thread as it stands at the procedure's first instruction.
+    pub fn at_entry(&self) -> Interrupted {
+        let saved = self.saved;
+        let mut registers = [0; 16];
+        for (reg, value) in [
+            (0, saved.rax),
+            (1, saved.rdx),
+            (2, saved.rcx),
+            (3, saved.rbx),
+            (4, saved.rsi),
+            (5, saved.rdi),
+            (Reg::RBP.index(), saved.rbp),
+            (Reg::RSP.index(), self.rsp),
+            (8, saved.r8),
+            (9, saved.r9),
+            (10, saved.r10),
+            (11, saved.r11),
+            (12, saved.r12),
+            (13, saved.r13),
+            (14, saved.r14),
+            (15, saved.r15),
+        ] {
+            if let Some(place) = registers.get_mut(reg) {
+                *place = value;
+            }
+        }
+        Interrupted { registers, pc: self.entry }
+    }
 }

@@ -17,7 +17,7 @@ pub unsafe extern "C" fn measured(saved: &Saved) {
         return;
     }
     let _undisturbed = Undisturbed::begin();
-    let Some((values, ..)) = found(saved) else { return };
+    let Some((values, ..)) = found(saved.call()) else { return };
     let Some((process, _, area)) = areas::own() else { return };
     // SAFETY: of a node; the area is the calling thread's.
     let (values, area) = unsafe { (Values::at(values), &*area) };
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn measured(saved: &Saved) {
 
 fn measured_quickly(saved: &Saved) -> Option<()> {
     let (process, _, area) = areas::known()?;
-    let (values, _) = hit::known(area, saved)?;
+    let (values, _) = hit::known(area, saved.call())?;
     // SAFETY: of a node; the area is the calling thread's.
     let (values, area) = unsafe { (Values::at(values), &*area) };
     gauges::at_entry(area, process, values, &saved.arguments());
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn begun(saved: &Saved) {
         return;
     }
     let _undisturbed = Undisturbed::begin();
-    let context = found(saved).map(|(values, base, _)| (values, base));
+    let context = found(saved.call()).map(|(values, base, _)| (values, base));
     let Some((process, thread, area)) = areas::own() else { return };
     let (values, base) = context.unwrap_or((0, 0));
     let rsp = saved.rsp_at_entry();
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn begun(saved: &Saved) {
 
 fn begun_quickly(saved: &Saved) -> Option<()> {
     let (process, thread, area) = areas::known()?;
-    let (values, base) = hit::known(area, saved)?;
+    let (values, base) = hit::known(area, saved.call())?;
     let rsp = saved.rsp_at_entry();
     // SAFETY: the area is the calling thread's, and the values are a node's.
     unsafe {

@@ -24,6 +24,8 @@ use crate::gauges::Values;
 use crate::hit::{Saved, found};
 use crate::undisturbed::Undisturbed;
 use crate::{areas, contexts, join, left, measured, waiting};
+use callpath_format::shared::activation::{ContextNode, CopiesWords, PieceHead};
+use callpath_format::shared::known_return::{ActivationTable, KnownReturn};
 
 /// Where the number of a context lies, from its values that are of probes on, bytes.
 pub static CONTEXT_AT: AtomicU64 = AtomicU64::new(0);
@@ -66,6 +68,20 @@ macro_rules! routines {
             mask = const offset_of!(Known, rbp_mask),
             values = const offset_of!(Known, values),
             words = const offset_of!(Known, words),
+            node = const offset_of!(Known, node),
+            copies = sym contexts::COPIES,
+            callees = sym contexts::CALLEES,
+            returns_at = const CopiesWords::RETURNS_AT,
+            returns_shift_at = const CopiesWords::RETURNS_SHIFT_AT,
+            rbp_bit = const KnownReturn::RBP_BIT,
+            place_shift = const ActivationTable::PLACE_SHIFT,
+            tag_shift = const ActivationTable::TAG_SHIFT,
+            activations_at = const ActivationTable::AT,
+            piece = const PieceHead::PIECE_BYTES,
+            owner = const offset_of!(PieceHead, owner),
+            procedure = const offset_of!(ContextNode, procedure),
+            next = const offset_of!(ContextNode, next),
+            slots = const ContextNode::slot_at(0),
             map = const offset_of!(Known, map),
             base = const offset_of!(Known, base),
             word = const offset_of!(Known, word),
@@ -102,15 +118,19 @@ routines!(
     // \\timed, on another stack than the uppermost activation.
     ".macro callpath_context timed",
     "lea rsi, [rsp + 64]",
-    "mov rdi, qword ptr [rsi]",
     "mov r8, qword ptr [rsp + 48]",
+    "callpath_known {values}, \\timed",
+    ".endm",
+    // rax: the word \\what of the context; rsi: rsp at the entry; r8: the procedure's address; as above.
+    ".macro callpath_known what, timed",
+    "mov rdi, qword ptr [rsi]",
     "lea rax, [rsi + rdi]",
     "add rax, r8",
     "imul eax, eax, {spread}",
     "shr eax, {known_shift}",
     "shl eax, {known_len_shift}",
     "lea rcx, [rdx + rax + {known}]",
-    "mov rax, qword ptr [rcx + {values}]",
+    "mov rax, qword ptr [rcx + \\what]",
     "cmp qword ptr [rcx + {site}], r8",
     "jne 8f",
     "cmp qword ptr [rcx + {rsp_of}], rsi",
@@ -373,7 +393,93 @@ routines!(
     "callpath_general callpath_go_on, {goes_on}, 0",
     "callpath_general callpath_jump, {jumps}, 0",
     "callpath_general callpath_catch, {catches}, 0",
-    "callpath_general callpath_descend, {descended}, 0",
+    // What the copy has pushed: the procedure's address, and how many words of its frame lie above that.
+    ".p2align 6",
+    ".hidden callpath_descend",
+    ".globl callpath_descend",
+    ".type callpath_descend,@function",
+    "callpath_descend:",
+    "callpath_push",
+    "callpath_area",
+    "movzx ecx, word ptr [rsp + 62]",
+    "lea rsi, [rsp + rcx * 8 + 72]",
+    // Whether the return address is known, where no mark is.
+    "mov r8, qword ptr [rip + {copies} + {returns_at}]",
+    "test r8, r8",
+    "jz 5f",
+    "mov rdi, qword ptr [rsi]",
+    "imul eax, edi, {spread}",
+    "mov ecx, dword ptr [rip + {copies} + {returns_shift_at}]",
+    "shr eax, cl",
+    "shl rax, 4",
+    "add r8, rax",
+    "2:",
+    "mov rax, qword ptr [r8]",
+    "cmp rax, rdi",
+    "je 3f",
+    "add r8, 16",
+    "test rax, rax",
+    "jnz 2b",
+    "jmp 5f",
+    // rax: where the caller's return address is.
+    "3:",
+    "mov r8, qword ptr [r8 + 8]",
+    "movzx ecx, r8w",
+    "lea rax, [rsi + 8]",
+    "btr ecx, {rbp_bit}",
+    "jnc 4f",
+    "mov rax, rbp",
+    "4:",
+    "lea rax, [rax + rcx * 8]",
+    // rdi: the caller's node, if it is noted there.
+    "mov rcx, rax",
+    "shr rcx, {place_shift}",
+    "movzx ecx, cx",
+    "mov rdi, qword ptr [rip + {callees}]",
+    "mov rdi, qword ptr [rdi + rcx * 8 + {activations_at}]",
+    "shr rax, {tag_shift}",
+    "mov rcx, rdi",
+    "shr rcx, 48",
+    "cmp ax, cx",
+    "jne 5f",
+    "shl rdi, 16",
+    "shr rdi, 16",
+    "jz 5f",
+    "mov rax, rdi",
+    "and rax, -{piece}",
+    "cmp qword ptr [rax + {owner}], rdx",
+    "jne 5f",
+    "mov rax, r8",
+    "shr rax, 32",
+    "cmp dword ptr [rdi + {procedure}], eax",
+    "jne 5f",
+    // Its callee at that site.
+    "shr r8d, 16",
+    "mov rax, qword ptr [rdi + r8 * 8 + {slots}]",
+    "mov ecx, dword ptr [rsp + 56]",
+    "2:",
+    "test rax, rax",
+    "jz 8f",
+    "cmp dword ptr [rax + {procedure}], ecx",
+    "je 4f",
+    "mov rax, qword ptr [rax + {next}]",
+    "jmp 2b",
+    "5:",
+    "mov r8, qword ptr [rsp + 64]",
+    "callpath_known {node}, 0",
+    "test rax, rax",
+    "jz 8f",
+    "4:",
+    "mov qword ptr [rsp + 56], rax",
+    "mov rax, qword ptr [rax]",
+    "add qword ptr [rax + {calls}], 1",
+    "7:",
+    "callpath_pop",
+    "ret",
+    "8:",
+    "callpath_slowly {descended}, 0",
+    "jmp 7b",
+    ".size callpath_descend, . - callpath_descend",
     ".popsection",
 );
 
@@ -416,13 +522,15 @@ pub fn addresses() -> Routines {
         jump: at(callpath_jump),
         catch: at(callpath_catch),
         descend: at(callpath_descend),
+        copies: contexts::copies(),
+        callees: contexts::callees(),
     }
 }
 
 /// `callpath_count` of what is not known yet.
 unsafe extern "C" fn counted(saved: &Saved) {
     let _undisturbed = Undisturbed::begin();
-    if let Some((values, ..)) = found(saved) {
+    if let Some((values, ..)) = found(saved.call()) {
         // SAFETY: of a node.
         unsafe { Values::at(values) }.add(Gauge::CALLS_COLUMN, 1);
     }
@@ -441,7 +549,7 @@ unsafe extern "C" fn noted(saved: &Saved) {
 fn begin(saved: &Saved, is_timed: bool) {
     let _undisturbed = Undisturbed::begin();
     let (rsp, reading) = (saved.rsp_at_entry(), Reading::NONE);
-    match found(saved) {
+    match found(saved.call()) {
         Some((values, base, mut activations)) => {
             // SAFETY: of a node.
             unsafe { Values::at(values) }.add(Gauge::CALLS_COLUMN, 1);

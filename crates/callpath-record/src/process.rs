@@ -53,8 +53,11 @@ pub(crate) fn is_emulated(allocator: &ArenaAllocator, slot: usize, maps: &Maps) 
         && stack.is_some_and(|stack| !(stack.start.0..=stack.end.0).contains(&top))
 }
 
-/// How often a process's clock is compared with its event's.
+/// How often a process's clock is compared with its event's, if it has fewer than [`THREADS_A_LOOK`] threads.
 const LOOK_AT_CLOCKS_EVERY: Duration = Duration::from_millis(50);
+
+/// The kernel adds up both over all threads: with so many more it is asked less often.
+const THREADS_A_LOOK: usize = 256;
 
 enum ThreadState {
     Live(Box<Thread>),
@@ -102,6 +105,8 @@ pub(crate) struct Process {
     reach: Reach,
     threads: Vec<ThreadState>,
     records: FxHashSet<ArenaRef>,
+    /// How often its file has been brought up to date.
+    writings: usize,
     /// By metric, the sum over all samples at the last writing.
     sums: Vec<u64>,
     /// Frames in code that the process has generated.
@@ -141,6 +146,7 @@ impl Process {
             asker: None,
             threads: Vec::new(),
             records: FxHashSet::default(),
+            writings: 0,
             sums: vec![0; shared.publisher.metrics().len()],
             generated_keys: FxHashSet::default(),
             log: ProcessLog::default(),
@@ -249,7 +255,8 @@ impl Process {
     pub(crate) fn serve(&mut self, shared: &mut Shared) {
         let bases = shared.allocator.bases(self.slot);
         self.sources.iter_mut().for_each(|sources| sources.counters.look(bases));
-        if self.ran_looked.is_none_or(|at| at.elapsed() >= LOOK_AT_CLOCKS_EVERY) {
+        let look_every = LOOK_AT_CLOCKS_EVERY * (1 + self.records.len() / THREADS_A_LOOK) as u32;
+        if self.ran_looked.is_none_or(|at| at.elapsed() >= look_every) {
             self.ran_looked = Some(Instant::now());
             self.ran.look(&self.handle, self.sources.as_ref().and_then(Sources::cpu_clock));
         }

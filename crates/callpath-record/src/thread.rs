@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use callpath_format::shared::{ArenaRef, ChunkIndex, Column, ProcessSlot, ThreadRecord};
+use callpath_format::shared::{ArenaRef, ChunkIndex, Column, Dropped, ProcessSlot, ThreadRecord};
 use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT, PathTree, SampleTally, ThreadProfile};
 use callpath_target::thread_lives;
 use rustc_hash::FxHashSet;
@@ -27,6 +27,22 @@ pub(crate) struct Thread {
     noted_name: [u64; 2],
     pub(crate) raw_full: u64,
     pub(crate) raw_partial: u64,
+    /// What it had done when the profile was brought up to date last.
+    noted: Option<Doings>,
+}
+
+/// What changes in a thread's record, and here, with whatever its profile is brought up to date with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Doings {
+    tid: u32,
+    name: Option<[u64; 2]>,
+    start_routine: u64,
+    /// Additions to nodes.
+    counted: u32,
+    /// Samples: taken; of full, of partial paths, raw ones; those of raw ones that were unwound here.
+    samples: [u64; 6],
+    dropped: [u64; Dropped::COUNT],
+    handler_ticks: u64,
 }
 
 impl Thread {
@@ -40,7 +56,33 @@ impl Thread {
             noted_name: [0; 2],
             raw_full: 0,
             raw_partial: 0,
+            noted: None,
         }
+    }
+
+    /// Whether the thread has done anything since this was asked last.
+    pub(crate) fn has_changed(&mut self, allocator: &ArenaAllocator) -> bool {
+        let doings = self.doings(allocator);
+        // What probes and returns add is in no account.
+        let is_new = doings.is_none() || doings != self.noted;
+        self.noted = doings;
+        is_new
+    }
+
+    fn doings(&self, allocator: &ArenaAllocator) -> Option<Doings> {
+        let settings = allocator.settings();
+        let record = self.record(allocator).filter(|_| settings.notes_additions())?;
+        let [taken, full, partial, raw] =
+            [&record.taken, &record.full, &record.partial, &record.raw].map(|count| count.load(Acquire));
+        Some(Doings {
+            tid: record.tid.load(Relaxed),
+            name: record.name(),
+            start_routine: record.start_routine.load(Relaxed),
+            counted: record.counted.load(Acquire),
+            samples: [taken, full, partial, raw, self.raw_full, self.raw_partial],
+            dropped: record.dropped.each_ref().map(|count| count.load(Relaxed)),
+            handler_ticks: record.handler_ticks.load(Relaxed),
+        })
     }
 
     pub(crate) fn record<'a>(&self, allocator: &'a ArenaAllocator) -> Option<&'a ThreadRecord> {

@@ -96,10 +96,7 @@ impl Update<'_> {
         let counted = at.counted.load(Acquire);
         self.copy_new();
         let since = counted.wrapping_sub(self.copy.counted) as usize;
-        // Returns and probed calls are added by code that does not note their nodes.
-        let settings = allocator.settings();
-        let notes_all = !settings.uses(Settings::RETURNS) && !settings.uses(Settings::CALLS);
-        if is_last || !notes_all || !self.look_at_noted(at, since) {
+        if is_last || !allocator.settings().notes_additions() || !self.look_at_noted(at, since) {
             self.look_at_all();
         }
         self.copy.counted = counted;

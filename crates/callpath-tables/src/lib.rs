@@ -4,6 +4,7 @@
 
 mod cache_trouble;
 pub mod calls_in_copies;
+mod contexts;
 pub mod copies;
 mod error;
 pub mod graphs;

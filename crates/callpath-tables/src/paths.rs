@@ -2,13 +2,16 @@
 //! Which word of a thread's lane counts which path is decided here; what lanes are, `callpath_format::shared::lanes` says.
 
 use callpath_format::address::LinkAddr;
+use callpath_format::shared::known_return::KnownReturn;
 pub use callpath_x86::paths::Category;
 use callpath_x86::paths::{Numbering, Path, PathOperation, Placement, Site, Ways, weights};
-use callpath_x86::rewrite::{Cell, Operation, Place, Plan, Reason, Refusal};
+use callpath_x86::rewrite::{Cell, Operation, Place, Plan, Reason, Refusal, UnmarkedCall};
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::calls_in_copies::CallsInCopies;
+use crate::contexts::ContextsHead;
+pub use crate::contexts::Descending;
 use crate::copies::{Copies, copy_planned};
 use crate::module::Module;
 use crate::probes::Change;
@@ -31,6 +34,10 @@ pub struct Counting {
     pub lane_word: i32,
     /// The first word of a lane that is free.
     pub first_word: u32,
+    /// Whether paths are counted.
+    pub paths: bool,
+    /// How activations are counted in their contexts, if they are.
+    pub contexts: Option<Descending>,
 }
 
 /// Copies that count, as data.
@@ -49,6 +56,10 @@ pub struct CountedModule {
     pub procedures: Vec<CountedProcedure>,
     /// The first word of a lane that is free now.
     pub next_word: u32,
+    /// The first number that no procedure has now.
+    pub next_procedure: u32,
+    /// Of calls that no mark stands behind, the run-time address that each returns to.
+    pub returns: Vec<(u64, KnownReturn)>,
 }
 
 /// A procedure that counts its paths.
@@ -86,7 +97,8 @@ pub fn room(code_bytes: u64) -> u64 {
 }
 
 /// Copies the procedures of a module that `is_chosen` says by their first instructions, to `at` and behind, so that each counts
-/// its paths. `calls`: which calls the copies make. `None`: unwinders cannot be told, since something is too far away.
+/// its paths, or its activations in their contexts: then the new memory begins with the words that say where copies are. `calls`: which
+/// calls the copies make. `None`: unwinders cannot be told, since something is too far away.
 pub fn counted(
     module: &Module,
     at: LinkAddr,
@@ -96,27 +108,42 @@ pub fn counted(
     let told = asked(module);
     let mut procedures: Vec<CountedProcedure> = Vec::new();
     let mut next_word = counting.first_word;
+    let mut next_procedure = counting.contexts.map_or(0, |contexts| contexts.first_procedure);
+    let head = counting.contexts.map(|contexts| (ContextsHead::new(at), contexts));
+    let mut numbers: FxHashMap<LinkAddr, u32> = FxHashMap::default();
+    let mut changes = vec![];
+    if let Some((head, contexts)) = &head {
+        changes.push(head.change(contexts.routine)?);
+    }
     let mut copies = copy_planned(
         module,
-        at,
+        head.as_ref().map_or(at, |(head, _)| head.end()),
         |entry| Some(entry) != told && is_chosen(entry),
         |flow, graph| {
-            let ways = Ways::new(flow, graph);
-            let weights = weights(graph, &ways);
-            let numbering = Numbering::with_limit(&ways, &weights, MOST_PATHS);
-            let too_many = Refusal { at: graph.entry, reason: Reason::TooFar };
-            let words = u32::try_from(numbering.paths()).map_err(|_| too_many)?;
             let mut plan = Plan::new(None);
             plan.let_copy_call(counting.bias);
             plan.give_words(calls.can_enlarge(flow, graph));
             calls.plan(flow, graph, &mut plan);
-            let first = i64::from(next_word);
-            for (site, operation) in numbering.place(&ways, &weights, Placement::Tree) {
-                let operation = inserted(operation, first, counting.lane_word).ok_or(too_many)?;
-                plan.insert(place(site), operation);
+            if let Some((head, _)) = &head {
+                let contexts = head.contexts(next_procedure, graph.entry.0.wrapping_add(counting.bias));
+                plan.count_contexts(contexts, !graph.calls.is_empty());
+                numbers.insert(graph.entry, next_procedure);
+                next_procedure += 1;
             }
-            procedures.push(CountedProcedure { entry: graph.entry, first_word: next_word, ways, numbering });
-            next_word = next_word.checked_add(words).ok_or(too_many)?;
+            if counting.paths {
+                let ways = Ways::new(flow, graph);
+                let weights = weights(graph, &ways);
+                let numbering = Numbering::with_limit(&ways, &weights, MOST_PATHS);
+                let too_many = Refusal { at: graph.entry, reason: Reason::TooFar };
+                let words = u32::try_from(numbering.paths()).map_err(|_| too_many)?;
+                let first = i64::from(next_word);
+                for (site, operation) in numbering.place(&ways, &weights, Placement::Tree) {
+                    let operation = inserted(operation, first, counting.lane_word).ok_or(too_many)?;
+                    plan.insert(place(site), operation);
+                }
+                procedures.push(CountedProcedure { entry: graph.entry, first_word: next_word, ways, numbering });
+                next_word = next_word.checked_add(words).ok_or(too_many)?;
+            }
             Ok(plan)
         },
     );
@@ -125,7 +152,6 @@ pub fn counted(
     procedures.retain(|procedure| made.contains(&procedure.entry));
     let frames_at = LinkAddr(copies.end.0.next_multiple_of(size_of::<u64>() as u64));
     let frames = calls.frames(&copies, frames_at)?;
-    let mut changes = vec![];
     for copy in copies.made.iter().map(|made| &made.copy) {
         changes.push(Change { at: copy.at, old: None, new: copy.code.clone() });
         let patches = copy.patches.iter();
@@ -138,8 +164,18 @@ pub fn counted(
     let header = LinkAddr(frames_at.0 + frames.header);
     let end = LinkAddr(frames_at.0 + frames.bytes.len() as u64);
     changes.push(Change { at: frames_at, old: None, new: frames.bytes });
-    let moved = Moved::of(&copies);
-    Some(CountedModule { changes, copies, moved, header, end, procedures, next_word })
+    let returns = copies.made.iter().flat_map(|made| {
+        let procedure = numbers.get(&made.copy.entry).copied();
+        made.copy.unmarked.iter().filter_map(move |call| {
+            let UnmarkedCall { returns_to, words, is_above_rbp, site } = *call;
+            let known = KnownReturn { words, is_above_rbp, site, procedure: procedure? };
+            Some((returns_to.0.wrapping_add(counting.bias), known))
+        })
+    });
+    let returns = returns.collect();
+    let thunks = head.iter().map(|(head, _)| (head.thunk(), false));
+    let moved = Moved::of(&copies).with_thunks(thunks);
+    Some(CountedModule { changes, copies, moved, header, end, procedures, next_word, next_procedure, returns })
 }
 
 fn place(site: Site) -> Place {

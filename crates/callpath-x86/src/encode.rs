@@ -194,11 +194,38 @@ pub(crate) fn load_from_table(to: Register, base: Register, index: Register, dis
     bytes
 }
 
-/// `cmp register, constant`, of the whole register or its lower half.
-pub(crate) fn compare(register: Register, constant: u32, is_wide: bool) -> Vec<u8> {
-    let mut bytes = vec![rex_of(is_wide.into(), 0, register), 0x81, 0xf8 | register & 7];
+/// `cmp register, constant`, of the lower half.
+pub(crate) fn compare(register: Register, constant: u32) -> Vec<u8> {
+    let mut bytes = vec![rex_of(0, 0, register), 0x81, 0xf8 | register & 7];
     bytes.extend(constant.to_le_bytes());
     bytes
+}
+
+/// `sub register, [rip + distance]`, up to the distance.
+pub(crate) fn subtract_beside_code(register: Register) -> [u8; 3] {
+    [rex_of(1, register, 0), 0x2b, MODRM_BESIDE_CODE | (register & 7) << 3]
+}
+
+/// `add register, [rip + distance]`, up to the distance.
+pub(crate) fn add_beside_code(register: Register) -> [u8; 3] {
+    [rex_of(1, register, 0), 0x03, MODRM_BESIDE_CODE | (register & 7) << 3]
+}
+
+/// `cmp [base + displacement], register`; `base` is neither rsp nor r12.
+pub(crate) fn compare_with(base: Register, displacement: i8, register: Register) -> [u8; 4] {
+    let [modrm, displacement] = near(register, base, displacement);
+    [rex_of(1, register, base), 0x39, modrm, displacement]
+}
+
+/// `lea register, [8 * register]`
+pub(crate) fn times_8(register: Register) -> [u8; 8] {
+    let high = register >> 3 & 1;
+    [REX_W | high << 2 | high << 1, 0x8d, MODRM_SIB | (register & 7) << 3, 0xc5 | (register & 7) << 3, 0, 0, 0, 0]
+}
+
+/// `cmp register, [rip + distance]`, up to the distance.
+pub(crate) fn compare_beside_code(register: Register) -> [u8; 3] {
+    [rex_of(1, register, 0), 0x3b, MODRM_BESIDE_CODE | (register & 7) << 3]
 }
 
 /// `cmp dword [base + displacement], constant`; `base` is neither rsp nor r12.
@@ -213,6 +240,23 @@ pub(crate) fn compare_word(base: Register, displacement: i8, constant: u32) -> V
 /// `shr register, bits`
 pub(crate) fn shift_right(register: Register, bits: u8) -> [u8; 4] {
     [rex_of(1, 0, register), 0xc1, 0xe8 | register & 7, bits]
+}
+
+/// `shl register, bits`
+pub(crate) fn shift_left(register: Register, bits: u8) -> [u8; 4] {
+    [rex_of(1, 0, register), 0xc1, 0xe0 | register & 7, bits]
+}
+
+/// `or to, from`
+pub(crate) fn or(to: Register, from: Register) -> [u8; 3] {
+    [rex_of(1, from, to), 0x09, 0xc0 | (from & 7) << 3 | to & 7]
+}
+
+/// `mov [base + displacement], from`; `base` is neither rsp nor r12.
+pub(crate) fn store_to(base: Register, displacement: i32, from: Register) -> Vec<u8> {
+    let mut bytes = vec![rex_of(1, from, base), 0x89, MODRM_DISPLACED | (from & 7) << 3 | base & 7];
+    bytes.extend(displacement.to_le_bytes());
+    bytes
 }
 
 /// `movzx to, from`: the lowest 16 bits.
@@ -239,6 +283,10 @@ pub(crate) fn pop(register: Register) -> [u8; 2] {
 pub(crate) const CALL: [u8; 1] = [0xe8];
 /// `push qword ptr [rip + distance]`, up to the distance.
 pub(crate) const PUSH_BESIDE_CODE: [u8; 2] = [0xff, 0x35];
+/// `pushfq`
+pub(crate) const PUSH_FLAGS: [u8; 1] = [0x9c];
+/// `popfq`
+pub(crate) const POP_FLAGS: [u8; 1] = [0x9d];
 /// `push rax`
 pub(crate) const PUSH_RAX: [u8; 1] = [0x50];
 /// `pop rax`
@@ -286,10 +334,19 @@ mod tests {
             (load_from(1, 9, 0x10).to_vec(), "mov rcx, [r9+0x10]"),
             (load_from_table(11, 4, 2, 0x28), "mov r11, [rsp+rdx*8+0x28]"),
             (load_from_table(0, 1, 11, 16), "mov rax, [rcx+r11*8+0x10]"),
-            (compare(11, 0xc884_1f0f, false), "cmp r11d, 0xc8841f0f"),
-            (compare(1, 0x1_0000, true), "cmp rcx, 0x10000"),
+            (compare(11, 0xc884_1f0f), "cmp r11d, 0xc8841f0f"),
+            ([&subtract_beside_code(9)[..], &[1, 0, 0, 0]].concat(), "sub r9, [0x1008]"),
+            ([&add_beside_code(11)[..], &[1, 0, 0, 0]].concat(), "add r11, [0x1008]"),
+            (compare_with(9, 24, 2).to_vec(), "cmp [r9+0x18], rdx"),
+            (times_8(9).to_vec(), "lea r9, [r9*8]"),
+            (times_8(1).to_vec(), "lea rcx, [rcx*8]"),
+            ([&compare_beside_code(2)[..], &[1, 0, 0, 0]].concat(), "cmp rdx, [0x1008]"),
             (compare_word(0, 8, 0x77), "cmp dword ptr [rax+8], 0x77"),
             (shift_right(8, 48).to_vec(), "shr r8, 0x30"),
+            (shift_left(9, 48).to_vec(), "shl r9, 0x30"),
+            (or(9, 1).to_vec(), "or r9, rcx"),
+            (store_to(11, 0x8_0000, 2), "mov [r11+0x80000], rdx"),
+            (copy(11, 4).to_vec(), "mov r11, rsp"),
             (lowest_16(9, 1).to_vec(), "movzx r9d, cx"),
             (copy(11, 0).to_vec(), "mov r11, rax"),
             (test(6).to_vec(), "test rsi, rsi"),
@@ -299,6 +356,7 @@ mod tests {
             (add_without_flags(4, -128), "lea rsp, [rsp-0x80]"),
             ([&CALL[..], &[1, 0, 0, 0]].concat(), "call 0x1006"),
             ([&PUSH_BESIDE_CODE[..], &[2, 0, 0, 0]].concat(), "push qword ptr [0x1008]"),
+            ([PUSH_FLAGS, POP_FLAGS].concat(), "pushfq; popfq"),
             ([PUSH_RAX, POP_RAX].concat(), "push rax; pop rax"),
             ([&FLAGS_TO_AX[..], &FLAGS_FROM_AX].concat(), "lahf; seto al; add al, 0x7f; sahf"),
         ];

@@ -1,4 +1,4 @@
-//! `cargo xtask bench-paths`: what it costs the suite's programs to count their paths.
+//! `cargo xtask bench-exact`: what it costs the suite's programs to be counted exactly.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -10,28 +10,44 @@ use crate::arguments::Arguments;
 use crate::suite::prepared::Prepared;
 use crate::{build, suite};
 
-/// `cargo xtask bench-paths [--programs NAME,...] [--runs N]`
+/// `cargo xtask bench-exact [--kinds KIND,...] [--programs NAME,...] [--runs N]`
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    arguments.only(&["programs", "runs", "callpath"])?;
+    arguments.only(&["kinds", "programs", "runs", "callpath"])?;
     let runs = arguments.number("runs", 5)?;
     let callpath = build::command(arguments)?;
     let place = suite::work_directory()?;
-    println!("CPU time of the program while it counts its paths, over bare (median of {runs} pairs, least to most)\n");
-    println!("| program | over bare | procedures | not counted | paths executed | of | planning and recorder, s |");
-    println!("|---|---|---|---|---|---|---|");
-    for program in suite::chosen(arguments.text("programs"))? {
-        match measured(program, &callpath, (&place, runs)) {
-            Ok(row) => println!("| {} | {row} |", program.name),
-            Err(error) => println!("| {} | SKIPPED: {error:#} | | | | | |", program.name),
+    for kind in arguments.text("kinds").unwrap_or("paths,calls").split(',') {
+        println!(
+            "\n`record --exact={kind}`: CPU time of the program over bare (median of {runs} pairs, least to most)\n"
+        );
+        println!("| program | over bare | procedures | not counted | {kind} counted | at | planning and recorder, s |");
+        println!("|---|---|---|---|---|---|---|");
+        let mut ratios = Vec::new();
+        for program in suite::chosen(arguments.text("programs"))? {
+            match measured(program, kind, &callpath, (&place, runs)) {
+                Ok((ratio, row)) => {
+                    ratios.push(ratio);
+                    println!("| {} | {row} |", program.name);
+                }
+                Err(error) => println!("| {} | SKIPPED: {error:#} | | | | | |", program.name),
+            }
         }
+        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+        println!("\nMedian of {} programs {:.2}, mean {mean:.2}", ratios.len(), median(&mut ratios));
     }
     std::fs::remove_dir_all(&place)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A program's row.
-fn measured(program: &suite::Program, callpath: &Path, (place, runs): (&Path, usize)) -> anyhow::Result<String> {
+/// A program's median over bare, and its row.
+fn measured(
+    program: &suite::Program,
+    kind: &str,
+    callpath: &Path,
+    (place, runs): (&Path, usize),
+) -> anyhow::Result<(f64, String)> {
     let inputs = place.join(program.name);
+    suite::remove_output(&inputs)?;
     std::fs::create_dir_all(&inputs)?;
     let prepared = (program.prepare)(&inputs, 5)?;
     let output = place.join("out.callpath");
@@ -41,7 +57,7 @@ fn measured(program: &suite::Program, callpath: &Path, (place, runs): (&Path, us
     for _ in 0..runs {
         let bare = suite::run_once(&prepared, prepared.bare(&inputs))?.cpu.as_secs_f64();
         suite::remove_output(&output)?;
-        suite::run_once(&prepared, counting(callpath, &prepared, (&inputs, &output)))?;
+        suite::run_once(&prepared, counting(callpath, kind, &prepared, (&inputs, &output)))?;
         last = report(callpath, &output, &["--view", "flat"])?;
         let counted = last["run"]["cpu_time_by_kernel_ns"].as_f64().context("its CPU time is not known")? / 1e9;
         ratios.push(counted / bare);
@@ -50,22 +66,41 @@ fn measured(program: &suite::Program, callpath: &Path, (place, runs): (&Path, us
     let exact = report(callpath, &output, &["--view", "paths"])?;
     let quality = &exact["quality"]["exact"];
     let refused = quality["refused"].as_array().map_or(0, Vec::len);
-    let nodes = exact["nodes"].as_array().context("no nodes")?;
-    let executed = nodes.iter().filter(|node| node["kind"] == "path").count();
-    let possible: u64 = nodes.iter().filter_map(|node| node["possible"].as_u64()).sum();
-    ratios.sort_by(f64::total_cmp);
+    let (counted, places) = match kind {
+        "calls" => {
+            let contexts = report(callpath, &output, &["--view", "context", "--columns", "calls"])?;
+            let nodes = contexts["nodes"].as_array().context("no nodes")?;
+            let calls = |node: &Value| node["exclusive"][0].as_u64().unwrap_or(0);
+            let here = nodes.iter().map(calls).filter(|calls| *calls > 0).count();
+            (nodes.iter().map(calls).sum::<u64>(), format!("{here} contexts"))
+        }
+        _ => {
+            let nodes = exact["nodes"].as_array().context("no nodes")?;
+            let executed = nodes.iter().filter(|node| node["kind"] == "path").count();
+            let possible: u64 = nodes.iter().filter_map(|node| node["possible"].as_u64()).sum();
+            (executed as u64, format!("{possible} possible"))
+        }
+    };
+    let median = median(&mut ratios);
     let at = |index: usize| ratios.get(index).copied().unwrap_or(f64::NAN);
-    let (median, least, most) = (at(ratios.len() / 2), at(0), at(ratios.len().saturating_sub(1)));
-    Ok(format!(
-        "{median:.2} ({least:.2} to {most:.2}) | {} | {refused} | {executed} | {possible} | {recorder:.1}",
+    let (least, most) = (at(0), at(ratios.len().saturating_sub(1)));
+    let row = format!(
+        "{median:.2} ({least:.2} to {most:.2}) | {} | {refused} | {counted} | {places} | {recorder:.1}",
         quality["procedures"]
-    ))
+    );
+    Ok((median, row))
 }
 
-fn counting(callpath: &Path, prepared: &Prepared, (inputs, output): (&Path, &Path)) -> Command {
+/// Puts them in order.
+fn median(ratios: &mut [f64]) -> f64 {
+    ratios.sort_by(f64::total_cmp);
+    ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn counting(callpath: &Path, kind: &str, prepared: &Prepared, (inputs, output): (&Path, &Path)) -> Command {
     let mut command = Command::new(callpath);
-    command.args(["record", "--quiet", "--exact=paths", "-o"]).arg(output).arg("--").arg(&prepared.program);
-    command.args(&prepared.arguments).current_dir(inputs);
+    command.args(["record", "--quiet", "-o"]).arg(output).arg(format!("--exact={kind}"));
+    command.arg("--").arg(&prepared.program).args(&prepared.arguments).current_dir(inputs);
     command
 }
 

@@ -4,10 +4,60 @@
 //! Each copy that makes calls keeps the address of its [`ContextNode`] in a word of its frame. Behind each of its calls stands a
 //! [`CallMark`], an instruction that does nothing; it tells the callee where that word is, and which call site this is. So a callee
 //! finds its caller's node by its return address, whatever happened in between: a `longjmp`, an exception, a signal or a change
-//! of stacks leaves nothing to repair. A return address without a mark is one of code that is not counted.
+//! of stacks leaves nothing to repair. A return address without a mark is one of code that is not counted, or of a procedure
+//! whose frame cannot have such a word ([`super::known_return`]).
 
-use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// What copies read, in each module: words of eight bytes, all zeroes at first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CopiesWords {
+    /// Where copies are that return addresses may be in: of two parts of memory, which can be read from begin to end, the run-time
+    /// address and the length in bytes. Any other return address may be anything, and is not followed.
+    pub regions: [[u64; 2]; 2],
+    /// The address of the table of callees ([`CalleeTable`]), and right behind it that of activations ([`super::known_return::ActivationTable`]).
+    pub callees: u64,
+    /// The address of the table of returns ([`super::known_return::KnownReturn`]); 0: there is none.
+    pub returns: u64,
+    /// By how many bits the hash of a return address is shifted there.
+    pub returns_shift: u64,
+}
+
+impl CopiesWords {
+    /// How many words it is.
+    pub const COUNT: usize = 7;
+    /// Where [`CopiesWords::callees`] is, bytes.
+    pub const CALLEES_AT: usize = 4 * size_of::<u64>();
+    /// Where [`CopiesWords::returns`] is, bytes.
+    pub const RETURNS_AT: usize = 5 * size_of::<u64>();
+    /// Where [`CopiesWords::returns_shift`] is, bytes.
+    pub const RETURNS_SHIFT_AT: usize = 6 * size_of::<u64>();
+
+    /// In their order.
+    pub const fn to_words(self) -> [u64; CopiesWords::COUNT] {
+        let [[first, first_len], [second, second_len]] = self.regions;
+        [first, first_len, second, second_len, self.callees, self.returns, self.returns_shift]
+    }
+}
+
+/// A table of the process's, of addresses of nodes: one that is not the first one of its call site may be found there. Whose it is
+/// tells the node itself.
+pub struct CalleeTable;
+
+impl CalleeTable {
+    /// How many there are: all numbers of 16 bits.
+    pub const COUNT: usize = 1 << 16;
+
+    /// What is added for a procedure to the eighth of its slot's address; the lowest 16 bits of that are its place.
+    pub const fn spread(procedure: u32) -> i32 {
+        (procedure.wrapping_mul(0x9e37_79b1) >> 8) as i32
+    }
+
+    /// The place of the node of a procedure that a slot leads to.
+    pub const fn place(slot: u64, procedure: u32) -> usize {
+        ((slot >> 3).wrapping_add(CalleeTable::spread(procedure) as u64) & (CalleeTable::COUNT as u64 - 1)) as usize
+    }
+}
 
 /// What stands behind a call, eight bytes: `nop dword ptr [rax + 8 * register + displacement]`, as no compiler writes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +99,8 @@ pub struct ContextNode {
     pub context: AtomicU32,
     /// The address of the next node of the same call site; 0: there is none.
     pub next: AtomicU64,
+    /// The address of the slot that leads to it, or of the list that it is in.
+    pub slot: AtomicU64,
 }
 
 impl ContextNode {
@@ -65,28 +117,37 @@ impl ContextNode {
 /// Where a thread's nodes are.
 #[repr(C)]
 pub struct NodeMemory {
-    /// The address of the first piece of memory; 0: there is none yet. Each begins with the address of the next one.
+    /// The address of the first piece of memory ([`PieceHead`]); 0: there is none yet.
     pub first: u64,
-    /// That of the piece in which nodes are made.
+    /// That of the piece in which nodes are made; 0: none is.
     pub piece: u64,
     /// Where the next node is made in it, bytes.
     pub used: u64,
-    /// Nodes of procedures whose callers are not counted, in lists ([`ContextNode::next`]) by their contexts.
-    pub by_context: [AtomicU64; NodeMemory::LISTS],
+    /// Nodes of procedures whose callers are not counted, in lists ([`ContextNode::next`]) by a hash of [`ContextNode::values`].
+    pub by_values: [AtomicU64; NodeMemory::LISTS],
 }
 
 impl NodeMemory {
-    /// The length of a piece, bytes.
-    pub const PIECE_LEN_BYTES: usize = 256 << 10;
     /// How many lists there are; a power of two.
     pub const LISTS: usize = 1024;
+}
 
-    /// The nodes are another thread's from now on: none of them is there.
-    pub fn forget(&mut self) {
-        (self.piece, self.used) = (self.first, size_of::<u64>() as u64);
-        for list in &self.by_context {
-            list.store(0, Relaxed);
-        }
+/// What a piece of memory with nodes begins with. It is aligned to its length.
+#[repr(C)]
+pub struct PieceHead {
+    /// The address of the thread's next piece; 0: there is none.
+    pub next: u64,
+    /// The address of the thread's [`super::probe::Area`]; 0 in a fork's child, where all of the piece is zeroes.
+    pub owner: u64,
+}
+
+impl PieceHead {
+    /// The length of a piece, bytes; a power of two.
+    pub const PIECE_BYTES: usize = 256 << 10;
+
+    /// The address of the head of the piece that a node lies in.
+    pub const fn of(node: u64) -> u64 {
+        node & !(PieceHead::PIECE_BYTES as u64 - 1)
     }
 }
 
@@ -127,6 +188,8 @@ mod tests {
         assert_eq!(CallMark::from_word(CallMark { words: 7, site: 0 }.to_word()), None);
         let entered = Entered { procedure: 0xdead_beef, sites: 3, words: 4 };
         assert_eq!(Entered::from_word(entered.to_word()), entered);
-        assert_eq!([ContextNode::slot_at(1), ContextNode::slot_at(3)], [24, 40]);
+        let far = CalleeTable::place(0x7fff_1234_5678, u32::MAX);
+        assert!(far < CalleeTable::COUNT);
+        assert_eq!([ContextNode::slot_at(1), ContextNode::slot_at(3)], [32, 48]);
     }
 }

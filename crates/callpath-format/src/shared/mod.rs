@@ -23,6 +23,7 @@ pub mod columns;
 pub mod expression;
 pub mod gauge;
 pub mod generated;
+pub mod known_return;
 pub mod lanes;
 pub mod load_map;
 pub mod moved;

@@ -72,10 +72,14 @@ pub struct Routines {
     pub catch: u64,
     /// Called by a procedure that counts its contexts and does not find the one that it is in ([`super::activation`]).
     pub descend: u64,
+    /// Not a routine: where it reads the same words as the copies do that call it ([`super::activation::CopiesWords`]).
+    pub copies: u64,
+    /// Not a routine: the table of callees ([`super::activation::CalleeTable`]).
+    pub callees: u64,
 }
 
 impl Routines {
-    const COUNT: usize = 16;
+    const COUNT: usize = 18;
 
     fn to_words(self) -> [u64; Routines::COUNT] {
         [
@@ -95,12 +99,14 @@ impl Routines {
             self.jump,
             self.catch,
             self.descend,
+            self.copies,
+            self.callees,
         ]
     }
 
     fn from_words(words: [u64; Routines::COUNT]) -> Routines {
         let [count, enter, leave, measure, begin, end, end_by_jump, rest @ ..] = words;
-        let [wait, wait_for_io, go_on, note, forget, ask, jump, catch, descend] = rest;
+        let [wait, wait_for_io, go_on, note, forget, ask, jump, catch, descend, copies, callees] = rest;
         Routines {
             count,
             enter,
@@ -118,6 +124,8 @@ impl Routines {
             jump,
             catch,
             descend,
+            copies,
+            callees,
         }
     }
 }
@@ -208,13 +216,16 @@ pub struct Known {
     pub map: u64,
     /// The stack pointer of its outermost frame, which tells stacks from each other; 0: the walk did not reach it.
     pub base: u64,
+    /// The address of the context's node, where calls are counted in contexts ([`super::activation::ContextNode`]); 0: it is not known.
+    pub node: u64,
+    reserved: u64,
     /// Those words, from the innermost frame on: address and value.
     pub word: [[u64; 2]; Known::MOST_WORDS],
 }
 
 impl Known {
     /// The most words of a context that is remembered.
-    pub const MOST_WORDS: usize = 60;
+    pub const MOST_WORDS: usize = 59;
     /// How many contexts a thread remembers; a power of two.
     pub const COUNT: usize = 1024;
     /// The binary logarithm of its length in bytes.

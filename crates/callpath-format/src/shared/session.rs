@@ -155,6 +155,14 @@ impl Settings {
         self.meters & OF_PROBES != 0 && self.meters & !OF_PROBES == 0
     }
 
+    /// Whether threads note each node that they add to ([`ThreadRecord::counted`]). Returns and probed calls are added
+    /// without a note.
+    ///
+    /// [`ThreadRecord::counted`]: super::ThreadRecord::counted
+    pub fn notes_additions(&self) -> bool {
+        !self.uses(Settings::RETURNS) && !self.uses(Settings::CALLS)
+    }
+
     /// Whether a metric is read from the thread's usage.
     #[inline]
     pub fn uses_usage(&self) -> bool {

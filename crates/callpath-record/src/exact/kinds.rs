@@ -9,6 +9,8 @@ pub enum ExactKind {
     Paths,
     /// Edges between the blocks of procedures.
     Edges,
+    /// Activations of procedures in their calling contexts.
+    Calls,
 }
 
 /// Kinds that can be counted together; at least one.
@@ -23,13 +25,16 @@ impl ExactKinds {
     pub fn new(kinds: impl IntoIterator<Item = ExactKind>) -> Result<ExactKinds, &'static str> {
         let kinds = ExactKinds(kinds.into_iter().collect());
         if kinds.0.is_empty() {
-            return Err("--exact needs a kind: paths");
+            return Err("--exact needs a kind: paths or calls");
         }
         if kinds.has(ExactKind::Paths) && kinds.has(ExactKind::Edges) {
             return Err("--exact=paths,edges: counts of edges follow from those of paths; leave out one of them");
         }
         if kinds.has(ExactKind::Edges) {
             return Err("--exact=edges: edges alone cannot be counted yet; their counts follow from --exact=paths");
+        }
+        if kinds.has(ExactKind::Paths) && kinds.has(ExactKind::Calls) {
+            return Err("--exact=calls,paths: paths cannot be counted in each context yet; count them in two runs");
         }
         Ok(kinds)
     }
@@ -46,11 +51,13 @@ mod tests {
 
     #[test]
     fn edges_follow_from_paths() {
-        use ExactKind::{Edges, Paths};
+        use ExactKind::{Calls, Edges, Paths};
         let kinds = ExactKinds::new([Paths, Paths]).unwrap();
         assert!(kinds.has(Paths) && !kinds.has(Edges));
         assert!(ExactKinds::new([Edges]).unwrap_err().starts_with("--exact=edges: "));
         assert!(ExactKinds::new([Paths, Edges]).unwrap_err().starts_with("--exact=paths,edges: "));
+        assert!(ExactKinds::new([Calls, Paths]).unwrap_err().starts_with("--exact=calls,paths: "));
+        assert!(ExactKinds::new([Calls]).unwrap().has(Calls));
         assert!(ExactKinds::new([]).is_err());
     }
 }

@@ -1,12 +1,16 @@
-//! Exact counts: the procedures of a program run as copies that count the paths through them (Ammons, Ball and Larus 1997).
+//! Exact counts: the procedures of a program run as copies that count the paths through them, or their activations in calling
+//! contexts (Ammons, Ball and Larus 1997).
 //!
 //! The program waits at its beginning until the copies are in. Each of its threads counts in a lane of its own
 //! (`callpath_format::shared::lanes`), in memory of ours: what was counted is there however the program ends. Its forks go on
-//! counting, in lanes of their own.
+//! counting, in lanes of their own. Activations are counted in the calling context tree that samples are in, by our object in the
+//! program (`callpath-inject`).
 
 mod counts;
 mod kinds;
 mod place;
+mod regions;
+mod returns;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,20 +40,35 @@ pub trait Counting {
     fn check(&mut self) -> Result<(), String>;
 }
 
-/// Runs the program and records it until it ends; the paths of its procedures are counted from its first constructor on.
+/// What is counted.
+#[derive(Debug)]
+pub struct ExactCounts {
+    /// The kinds.
+    pub kinds: ExactKinds,
+    /// The bytes of the injected object.
+    pub injected: &'static [u8],
+}
+
+/// Runs the program and records it until it ends; its procedures are counted from its first constructor on. If calls are
+/// ([`ExactKind::Calls`]), `options` begin with what probes measure, and mark no return addresses.
 ///
 /// # Errors
 /// As of [`crate::record`]; also if nothing can be counted: then the program has been ended before its first instruction.
-pub fn record_exactly(options: &RecordOptions, counting: &mut dyn Counting) -> Result<Recorded, RecordError> {
+pub fn record_exactly(
+    options: &RecordOptions,
+    counts: &ExactCounts,
+    counting: &mut dyn Counting,
+) -> Result<Recorded, RecordError> {
     record_as(options, |program, recorder| {
         recorder.keep_waiting(program.pid);
-        CountedProgram { program, counting, is_set: false }
+        CountedProgram { program, counts, counting, is_set: false }
     })
 }
 
-/// A program whose paths are counted.
+/// A program that is counted.
 struct CountedProgram<'o> {
     program: Program,
+    counts: &'o ExactCounts,
     counting: &'o mut dyn Counting,
     is_set: bool,
 }
@@ -59,7 +78,7 @@ impl Subject for CountedProgram<'_> {
         if let Some(ended) = self.program.look(recorder) {
             if !self.is_set {
                 recorder.note(
-                    "no path was counted: the program ended, or did not load callpath's object, before it could begin",
+                    "nothing was counted: the program ended, or did not load callpath's object, before it could begin",
                 );
             }
             return Some(ended);
@@ -67,11 +86,12 @@ impl Subject for CountedProgram<'_> {
         if self.is_set {
             return None;
         }
-        recorder.waiting()?;
+        let slot = recorder.waiting()?;
         let pid = self.program.pid;
+        let counts = self.counts;
         let counting = &mut *self.counting;
         let beat = Doorbell::new(&recorder.shared.allocator.session().beat);
-        match while_beating(&beat, || place::put_in(recorder, pid, counting)) {
+        match while_beating(&beat, || place::put_in(recorder, (pid, slot), counts, counting)) {
             Ok(()) => {
                 self.is_set = true;
                 recorder.let_in();

@@ -6,20 +6,25 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_format::shared::activation::CopiesWords;
+use callpath_format::shared::known_return::KnownReturn;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
+use callpath_format::shared::probe::Routines;
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
 use callpath_tables::module::Module;
-use callpath_tables::paths::{self, CountedModule, FIRST_WORD, counted};
+use callpath_tables::paths::{self, CountedModule, Descending, FIRST_WORD, counted};
 use callpath_tables::probes::Change;
 use callpath_tables::return_users::ReturnUsers;
 use callpath_tables::unwinders::{self, KnownCode};
 use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, Write};
 
-use super::Counting;
 use super::counts::{Counted, InModule};
+use super::regions::Regions;
+use super::returns;
+use super::{Counting, ExactCounts, ExactKind};
 use crate::error::RecordError;
 use crate::moved::MovedCode;
-use crate::probe::{Loaded, halt};
+use crate::probe::{Injected, Loaded, halt, map_private};
 use crate::serve::Recorder;
 
 const PAGE_BYTES: u64 = 4096;
@@ -33,8 +38,13 @@ struct Analysed {
     module: Module,
 }
 
-/// Has the program's procedures count their paths.
-pub(super) fn put_in(recorder: &mut Recorder<'_>, pid: Pid, counting: &mut dyn Counting) -> Result<(), RecordError> {
+/// Has the program's procedures count. `slot`: the one that the process has taken.
+pub(super) fn put_in(
+    recorder: &mut Recorder<'_>,
+    (pid, slot): (Pid, usize),
+    counts: &ExactCounts,
+    counting: &mut dyn Counting,
+) -> Result<(), RecordError> {
     let all = Loaded::all(&Maps::read(pid)?).into_iter().filter(|loaded| !loaded.is_ours());
     // What is not known of one may matter to the calls of all others.
     let analysed = all.map(|loaded| match loaded.image(pid) {
@@ -65,9 +75,29 @@ pub(super) fn put_in(recorder: &mut Recorder<'_>, pid: Pid, counting: &mut dyn C
     if lane_word == 0 {
         return Err(refused(analysed.first(), "it has not told where its threads keep their words"));
     }
-    let mut placing =
-        Placing { recorder, pid, lane_word, next_word: FIRST_WORD, known: Vec::new(), modules: Vec::new() };
-    for (index, of_module) in analysed.iter().enumerate().filter(|(_, analysed)| !analysed.loaded.is_left_alone()) {
+    let injected = match counts.kinds.has(ExactKind::Calls) {
+        true => Some(Injected::into((pid, Some(slot)), recorder, counts.injected)?),
+        false => None,
+    };
+    let counted: Vec<(usize, &Analysed)> =
+        analysed.iter().enumerate().filter(|(_, analysed)| !analysed.loaded.is_left_alone()).collect();
+    let room = |analysed: &&Analysed| (analysed.loaded.start..analysed.loaded.end, analysed.room());
+    let regions = Regions::reserve(&Maps::read(pid)?, counted.iter().map(|(_, analysed)| room(analysed)));
+    let mut placing = Placing {
+        recorder,
+        pid,
+        lane_word,
+        paths: counts.kinds.has(ExactKind::Paths),
+        injected,
+        next_word: FIRST_WORD,
+        next_procedure: 0,
+        regions,
+        heads: Vec::new(),
+        returns: Vec::new(),
+        known: Vec::new(),
+        modules: Vec::new(),
+    };
+    for (index, of_module) in counted {
         let chosen = counting.choose(of_module.module.image(), &of_module.loaded.path);
         let calls = CallsInCopies::of(&of_module.module, &users, index);
         placing.put_in_module(of_module, &calls, chosen.as_deref())?;
@@ -77,13 +107,30 @@ pub(super) fn put_in(recorder: &mut Recorder<'_>, pid: Pid, counting: &mut dyn C
     placing.finish()
 }
 
+impl Analysed {
+    /// How much memory its copies may take, bytes.
+    fn room(&self) -> u64 {
+        let code = self.module.file().code();
+        paths::room(code.iter().map(|code| code.end.0.saturating_sub(code.start.0)).sum())
+    }
+}
+
 /// What is being put into a program.
 struct Placing<'r, 'o> {
     recorder: &'r mut Recorder<'o>,
     pid: Pid,
     /// How far above the thread pointer a thread's word is.
     lane_word: i64,
+    /// Whether paths are counted.
+    paths: bool,
+    /// If activations are counted in their contexts.
+    injected: Option<Injected>,
     next_word: u32,
+    next_procedure: u32,
+    regions: Regions,
+    /// Where each module's words are that say where copies are, and the region that its copies are in.
+    heads: Vec<(RunAddr, Option<usize>)>,
+    returns: Vec<(u64, KnownReturn)>,
     known: Vec<KnownCode>,
     modules: Vec<InModule>,
 }
@@ -97,28 +144,41 @@ impl Placing<'_, '_> {
     ) -> Result<(), RecordError> {
         let Analysed { loaded, bias, module } = of_module;
         let bias = *bias;
-        let code_bytes: u64 = module.file().code().iter().map(|code| code.end.0.saturating_sub(code.start.0)).sum();
         let no_room = || RecordError::NoRoom { module: loaded.path.clone() };
-        let maps = Maps::read(self.pid)?;
-        let place = maps.free_near(loaded.start..loaded.end, paths::room(code_bytes)).ok_or_else(no_room)?;
+        let region = self.regions.place(loaded.start, of_module.room());
+        let place = match region {
+            Some((_, place)) => place,
+            None => {
+                let maps = Maps::read(self.pid)?;
+                maps.free_near(loaded.start..loaded.end, of_module.room()).ok_or_else(no_room)?
+            }
+        };
         let is_chosen = |entry: LinkAddr| chosen.is_none_or(|chosen| chosen.binary_search(&entry).is_ok());
         let lane_word = i32::try_from(self.lane_word).map_err(|_| no_room())?;
-        let counting = paths::Counting { bias, lane_word, first_word: self.next_word };
+        let contexts = self
+            .injected
+            .map(|injected| Descending { routine: injected.routines.descend, first_procedure: self.next_procedure });
+        let counting = paths::Counting { bias, lane_word, first_word: self.next_word, paths: self.paths, contexts };
         let planned = counted(module, RunAddr(place).to_link(bias), (calls, is_chosen), counting);
-        let CountedModule { changes, copies, moved, header, end, procedures, next_word } =
+        let CountedModule { changes, copies, moved, header, end, procedures, next_word, next_procedure, returns } =
             planned.ok_or_else(no_room)?;
         let refused = copies.refused.iter().map(|refused| (refused.entry, refused.refusal.to_string())).collect();
         self.modules.push(InModule { bias, procedures, refused });
         if copies.made.is_empty() {
             return Ok(());
         }
-        self.next_word = next_word;
+        (self.next_word, self.next_procedure) = (next_word, next_procedure);
+        self.returns.extend(returns);
         let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(bias));
         self.known.push(KnownCode { start: run(copies.start), end: run(copies.end), header: run(header) });
         let mut moved = MovedCode::of_module(loaded.mapped(bias), moved);
         self.recorder.prepare(self.pid, &mut moved);
         self.write(RunAddr(place)..run(end), changes, bias)?;
         self.recorder.shared.moved.push(moved);
+        if let Some((region, _)) = region {
+            self.regions.take(region, run(end));
+        }
+        self.heads.push((RunAddr(place), region.map(|(region, _)| region)));
         Ok(())
     }
 
@@ -148,7 +208,7 @@ impl Placing<'_, '_> {
 
     /// Gives the first thread, and those that the C library does not start, their lanes.
     fn finish(self) -> Result<(), RecordError> {
-        let Placing { recorder, pid, lane_word, next_word, modules, .. } = self;
+        let Placing { recorder, pid, lane_word, injected, next_word, regions, heads, returns, modules, .. } = self;
         let words = u64::from(next_word) * size_of::<u64>() as u64;
         let lane_len_bytes = (LaneHead::LEN_BYTES as u64 + words).next_multiple_of(PAGE_BYTES);
         // Where address space is limited, most of it is the program's.
@@ -179,6 +239,17 @@ impl Placing<'_, '_> {
         let image = RunAddr(recorder.shared.allocator.session().lane_word_image.load(Acquire));
         halted.write(own, &first?.0.to_le_bytes())?;
         halted.write(image, &shared?.0.to_le_bytes())?;
+        if let Some(injected) = injected {
+            let Routines { copies, callees, .. } = injected.routines;
+            let (table, returns_shift) = returns::table(&returns);
+            let returns = map_private(&halted, (table.len() * size_of::<[u64; 2]>()) as u64)?;
+            halted.write(returns, &table.concat().into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>())?;
+            for (at, own) in heads.into_iter().chain([(RunAddr(copies), None)]) {
+                let regions = regions.known_in(own);
+                let words = CopiesWords { regions, callees, returns: returns.0, returns_shift }.to_words();
+                halted.write(at, &words.map(u64::to_le_bytes).concat())?;
+            }
+        }
         recorder.shared.counted = Some(counted);
         recorder.refresh_map(pid, Duration::ZERO);
         halted.release()?;

@@ -75,13 +75,13 @@ impl Drop for Held {
 /// Our object in a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Injected {
-    pub(super) routines: Routines,
+    pub(crate) routines: Routines,
 }
 
 impl Injected {
     /// Maps the object and both memories, and lets the object begin.
     /// `slot`: the one that the process has taken already, if it is sampled.
-    pub(super) fn into(
+    pub(crate) fn into(
         (pid, slot): (Pid, Option<usize>),
         recorder: &mut Recorder<'_>,
         object: &[u8],
@@ -97,7 +97,7 @@ impl Injected {
         }
         let arena = halted.map_shared(shared.allocator.memory(), None, true)?;
         let published = halted.map_shared(shared.publisher.memory(), None, false)?;
-        let stack = map_stack(&halted)?;
+        let stack = map_private(&halted, STACK_BYTES)?;
         let maps = Maps::read(pid)?;
         let first = halted.threads()?.into_iter().find(|thread| *thread == pid);
         let mut admission = Admission {
@@ -145,11 +145,11 @@ impl Injected {
     }
 }
 
-/// Memory for a stack in the process.
-fn map_stack(halted: &Halted) -> Result<RunAddr, RecordError> {
+/// Private memory of the process's own, of zeroes.
+pub(crate) fn map_private(halted: &Halted, len_bytes: u64) -> Result<RunAddr, RecordError> {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
-    let mapped = halted.system_call(libc::SYS_mmap, [0, STACK_BYTES, protection, flags, u64::MAX, 0])?;
+    let mapped = halted.system_call(libc::SYS_mmap, [0, len_bytes, protection, flags, u64::MAX, 0])?;
     u64::try_from(mapped).map(RunAddr).map_err(|_| unusable("the process gets no memory"))
 }
 

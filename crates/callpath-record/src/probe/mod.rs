@@ -34,7 +34,7 @@ pub use chooser::Chooser;
 use control::Control;
 pub use control::{Answer, CONTROL_SOCKET, ListedProbe, ask};
 pub(crate) use halt::halt;
-use inject::Injected;
+pub(crate) use inject::{Injected, map_private};
 pub(crate) use modules::Loaded;
 pub use modules::{is_left_alone, probed_modules};
 pub(crate) use patches::Probes;

@@ -21,6 +21,10 @@ use super::{Process, ThreadState};
 /// Ended threads beyond this many are put together by where they began.
 const SEPARATE_THREADS: usize = 512;
 
+/// At each writing the kernel is asked of so many threads at most whether they still live. All others that have ended
+/// say so.
+const THREADS_ASKED_FOR: usize = 1024;
+
 /// How many processes have separate files; later ones have one if they live for long.
 const OWN_FILES: u32 = 16;
 
@@ -33,20 +37,23 @@ impl Process {
         self.code.publish_changes(shared, self.slot);
         self.find_threads(shared);
         let mut partings = Vec::new();
+        let ask_every = 1 + self.records.len() / THREADS_ASKED_FOR;
         for index in 0..self.threads.len() {
             let ThreadState::Live(thread) = &self.threads[index] else { continue };
-            let waits = self.has_waiting(thread.record);
-            let over = ended_ns.is_some() || !waits && thread.has_ended(&shared.allocator, self.handle.pid());
+            let is_asked_for =
+                (index + self.writings).is_multiple_of(ask_every) || thread.says_it_ended(&shared.allocator);
+            let has_ended = || is_asked_for && thread.has_ended(&shared.allocator, self.handle.pid());
+            let over = ended_ns.is_some() || has_ended() && !self.has_waiting(thread.record);
             if over {
                 // What it has put down since belongs to it as long as it is here.
                 self.drain_raw(shared);
-            }
-            let parting = self.follow(index, shared, over);
-            if over {
-                partings.push((index, parting));
+                partings.push((index, self.follow_to_end(index, shared)));
                 self.take_leave(index, shared);
+            } else {
+                self.follow(index, shared);
             }
         }
+        self.writings += 1;
         if let Some(ended_ns) = ended_ns {
             if self.threads.is_empty() {
                 // There was no memory for its first thread's record. What it has run is known all the same.
@@ -129,17 +136,33 @@ impl Process {
                 && thread.has_ended(&shared.allocator, self.handle.pid())
             {
                 self.drain_raw(shared);
-                self.follow(index, shared, true);
+                self.follow_to_end(index, shared);
                 self.take_leave(index, shared);
             }
         }
         self.put_together_ended(shared.publisher.metrics());
     }
 
-    /// Brings a thread's profile up to date, and returns its last state. `is_last`: the thread adds nothing any more.
-    fn follow(&mut self, index: usize, shared: &mut Shared, is_last: bool) -> Parting {
+    /// Brings a thread's profile up to date, if it has done anything since the last time.
+    fn follow(&mut self, index: usize, shared: &Shared) {
+        if let ThreadState::Live(thread) = &mut self.threads[index]
+            && thread.has_changed(&shared.allocator)
+        {
+            self.update(index, shared, false);
+        }
+    }
+
+    /// The same of a thread that adds nothing any more. Returns its last state.
+    fn follow_to_end(&mut self, index: usize, shared: &Shared) -> Parting {
+        self.update(index, shared, true);
+        let ThreadState::Live(thread) = &self.threads[index] else { return Parting::default() };
         let time_base = shared.began.time_base();
-        let ThreadState::Live(thread) = &mut self.threads[index] else { return Parting::default() };
+        Parting::of(thread, &shared.allocator, |ticks| time_base.monotonic_ns(ticks))
+    }
+
+    fn update(&mut self, index: usize, shared: &Shared, is_last: bool) {
+        let time_base = shared.began.time_base();
+        let ThreadState::Live(thread) = &mut self.threads[index] else { return };
         thread.learn_name(&shared.allocator, |tid| self.handle.thread_name(tid));
         let units = Units { tick: time_base.tick, metrics: shared.publisher.metrics() };
         thread.follow_tree(&shared.allocator, units, is_last);
@@ -147,10 +170,9 @@ impl Process {
             self.impossible.get_or_insert(Impossible::Tree);
         }
         thread.update_tally(&shared.allocator, time_base.tick);
-        let Some(record) = thread.record(&shared.allocator) else { return Parting::default() };
+        let Some(record) = thread.record(&shared.allocator) else { return };
         let routine = record.start_routine.load(Relaxed);
         thread.profile.start = (routine != 0).then(|| self.code.frame_at(RunAddr(routine)));
-        Parting::of(thread, &shared.allocator, |ticks| time_base.monotonic_ns(ticks))
     }
 
     fn take_leave(&mut self, index: usize, shared: &mut Shared) {

@@ -1,22 +1,25 @@
 //! How a copy finds the context that it is entered in, and counts there (`callpath_format::shared::activation`).
 //!
 //! ```text
-//! entry:    the return address; the mark there: how far up the caller's word is, which site
-//!           the caller's node; the slot of the site; the list of its nodes
+//! entry:    the return address; is it in a copy?
+//!           the mark there: how far up the caller's word is, which site
+//!           the caller's node; the slot of the site; its first node: is it this procedure's?
 //! found:    add 1 to the context's count
-//! counted:  keep the node in a word of the frame, if there are calls
+//! counted:  keep the node in a word of the frame, or note it in the table of activations, if there are calls
 //!
+//! others:   look it up in the table of callees; go on at `found` if it is there
 //! apart:    push what the procedure is; call the routine, which counts; pop the node; go on at `counted`
 //! ```
 
-use callpath_format::shared::activation::{CallMark, ContextNode, Entered};
+use callpath_format::address::LinkAddr;
+use callpath_format::shared::activation::{CallMark, CalleeTable, ContextNode, CopiesWords, Entered};
+use callpath_format::shared::known_return::{ActivationTable, KnownReturn};
 use std::mem::offset_of;
 
 use super::assembler::{Assembler, Target};
 use super::frame::Height;
-use super::inserted::{SCRATCH, Scratch, Spot};
-use super::plan::{Contexts, Plan, Rax};
-use super::refusal::{Reason, Refusal};
+use super::inserted::{SCRATCH, Spot};
+use super::plan::{Cell, Contexts, Plan};
 use crate::encode::{self, Register, Word};
 use crate::encoding;
 
@@ -26,103 +29,223 @@ const WORD_BYTES: i32 = 8;
 const IS_EQUAL: u8 = 4;
 const IS_OTHER: u8 = 5;
 const IS_BELOW: u8 = 2;
-/// What lies below is no return address: code that is not called may find anything in its place.
-const LEAST_ADDRESS: u32 = 1 << 16;
+const IS_NOT_BELOW: u8 = 3;
 
-/// What stands behind a call that a copy makes, the one with this index: `before` is how the CFA is found before it. `None`: the plan
-/// counts no contexts, or the caller's word cannot be told.
-pub(super) fn mark(plan: &Plan, before: Option<Height>, index: u16) -> Option<[u8; CallMark::LEN_BYTES]> {
+/// What stands behind a call that a copy makes at site number `site`: `before` is how the CFA is found before it. `word`: which one of
+/// the activation holds its node. `None`: where that is cannot be told.
+pub(super) fn mark(word: u32, before: Option<Height>, site: u16) -> Option<[u8; CallMark::LEN_BYTES]> {
     let before = before.filter(|before| before.register == RSP)?;
-    let distance = before.distance_of(plan.context_word()?.offset_in_activation()?);
-    let words = u16::try_from(distance / WORD_BYTES).ok().filter(|_| distance % WORD_BYTES == 0)?;
-    let site = index.checked_add(1)?;
+    let words = words(before.distance_of(word))?;
     Some(CallMark { words, site }.to_word().to_le_bytes())
+}
+
+/// A call of a copy that counts contexts, and marks no calls: its node is noted in a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnmarkedCall {
+    /// The link-time address that it returns to, at home or in the copy.
+    pub returns_to: LinkAddr,
+    /// How far above rsp, as it is before the call, or above rbp, the copy's own return address is, in words of eight bytes.
+    pub words: u16,
+    /// Above rbp.
+    pub is_above_rbp: bool,
+    /// The number of the call site, from 1 on.
+    pub site: u16,
+}
+
+impl UnmarkedCall {
+    /// `None`: where the return address is cannot be told.
+    pub(super) fn new(returns_to: LinkAddr, before: Option<Height>, site: u16) -> Option<UnmarkedCall> {
+        const MOST_WORDS: u16 = (1 << KnownReturn::RBP_BIT) - 1;
+        let before = before?;
+        let words = words(before.distance_of(0)).filter(|words| *words <= MOST_WORDS)?;
+        Some(UnmarkedCall { returns_to, words, is_above_rbp: before.register != RSP, site })
+    }
+}
+
+/// A distance in words.
+fn words(distance: i32) -> Option<u16> {
+    u16::try_from(distance / WORD_BYTES).ok().filter(|_| distance % WORD_BYTES == 0)
 }
 
 /// What is written apart from the rest: the way of a context that is not found.
 pub(super) struct NotFound {
     contexts: Contexts,
-    /// Where it begins, and where it leads.
-    labels: [usize; 2],
-    /// Takes the node's address.
-    node: Register,
+    /// Where it begins, and where it leads; the same of the way by the table of callees.
+    labels: [usize; 4],
+    /// Holds the address of the slot where there is one; takes the node's address.
+    registers: [Register; 2],
     /// How many words of the frame lie below the return address.
     words: u16,
-    /// The program's value of rax is in its cell.
-    is_rax_in_cell: bool,
+    /// By how many bytes rsp is lower than the program has it.
+    lowered: u32,
+}
+
+/// The registers that inserted code uses, and which of them have values that are read later: those wait on the stack, as do flags
+/// that are.
+struct Used {
+    registers: [Register; 2],
+    waiting: Vec<Register>,
+    flags: bool,
+}
+
+impl Used {
+    fn choose(plan: &Plan, spot: Spot) -> Used {
+        const RAX: Register = 0;
+        let is_live =
+            |register: &Register| spot.live.general() >> register & 1 != 0 || Some(*register) == plan.register();
+        let free = SCRATCH.into_iter().filter(|register| !is_live(register));
+        // Where rax waits would have to be told.
+        let live = SCRATCH.into_iter().filter(|register| is_live(register) && *register != RAX);
+        let mut all = free.chain(live);
+        let registers = [(); 2].map(|()| all.next().unwrap_or(RAX));
+        Used { registers, waiting: registers.into_iter().filter(is_live).collect(), flags: spot.live.has_flags() }
+    }
+
+    /// By how many bytes rsp is lower for the flags, and for registers.
+    fn parts(&self) -> [i32; 2] {
+        let flags = if self.flags { WORD_BYTES } else { 0 };
+        [flags, if self.waiting.is_empty() { 0 } else { 2 * WORD_BYTES }]
+    }
+
+    /// By how many bytes rsp is lower while they wait.
+    fn lowered(&self) -> i32 {
+        self.parts().iter().sum()
+    }
+
+    fn take(&self, out: &mut Assembler) {
+        let [flags, registers] = self.parts();
+        if self.flags {
+            out.bytes(&encode::PUSH_FLAGS);
+            out.set_lowered(flags as u32);
+        }
+        if registers > 0 {
+            out.bytes(&encode::move_rsp(-registers as i8));
+            out.set_lowered((flags + registers) as u32);
+        }
+        for (register, place) in self.waiting.iter().zip([0, WORD_BYTES]) {
+            out.bytes(&encode::store(*register, Word::OfFrame(RSP, place)).bytes);
+        }
+    }
+
+    fn give_back(&self, out: &mut Assembler) {
+        let [flags, registers] = self.parts();
+        for (register, place) in self.waiting.iter().zip([0, WORD_BYTES]) {
+            out.bytes(&encode::load(*register, Word::OfFrame(RSP, place)).bytes);
+        }
+        if registers > 0 {
+            out.bytes(&encode::move_rsp(registers as i8));
+            out.set_lowered(flags as u32);
+        }
+        if self.flags {
+            out.bytes(&encode::POP_FLAGS);
+            out.set_lowered(0);
+        }
+    }
 }
 
 /// Writes what an entry counts with.
-pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: Spot) -> Result<NotFound, Refusal> {
+pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: Spot) -> NotFound {
     const AT_SLOTS: i32 = ContextNode::slot_at(0) as i32;
-    const AT_NEXT: i8 = offset_of!(ContextNode, next) as i8;
     const AT_PROCEDURE: i8 = offset_of!(ContextNode, procedure) as i8;
     const AT_VALUES: i8 = offset_of!(ContextNode, values) as i8;
-    if spot.live.has_flags() {
-        return Err(Refusal { at: spot.at, reason: Reason::NoFreeRegister });
+    let used = Used::choose(plan, spot);
+    let ([slot, node], lowered) = (used.registers, used.lowered());
+    let below = plan.enlarged_by() as i32 + lowered;
+    used.take(out);
+    let [apart, known, found, counted] = [(); 4].map(|()| out.label());
+    out.bytes(&encode::load(node, Word::OfFrame(RSP, below)).bytes);
+    // Only there it is known that the address can be read.
+    for number in [0, 1] {
+        let [start, len] = [0, 1].map(|word| Target::Fixed(contexts.words.0 + 8 * (2 * number + word)));
+        out.bytes(&encode::copy(slot, node));
+        out.opcode_to(&encode::subtract_beside_code(slot), start);
+        out.opcode_to(&encode::compare_beside_code(slot), len);
+        match number {
+            0 => branch(out, IS_BELOW, known),
+            _ => branch(out, IS_NOT_BELOW, apart),
+        }
     }
-    let below = plan.enlarged_by() as i32;
-    let first = Scratch::take(out, plan, spot, &SCRATCH)?;
-    let others: Vec<Register> = SCRATCH.into_iter().filter(|&register| register != first.register).collect();
-    let second = Scratch::take(out, plan, spot, &others)?;
-    let (node, other) = (first.register, second.register);
-    let [apart, check, found, counted] = [(); 4].map(|()| out.label());
-    let branch = |out: &mut Assembler, condition: u8, label: usize| {
-        out.opcode_to(&encoding::branch(condition), Target::Label(label));
-    };
-    out.bytes(&encode::load(other, Word::OfFrame(RSP, below)).bytes);
-    out.bytes(&encode::compare(other, LEAST_ADDRESS, true));
-    branch(out, IS_BELOW, apart);
-    out.bytes(&encode::load_from(node, other, 0));
-    out.bytes(&encode::compare(node, CallMark::OPCODE, false));
+    out.set_label(known);
+    out.bytes(&encode::load_from(slot, node, 0));
+    out.bytes(&encode::compare(slot, CallMark::OPCODE));
     branch(out, IS_OTHER, apart);
-    out.bytes(&encode::copy(other, node));
-    out.bytes(&encode::shift_right(other, 48));
-    out.bytes(&encode::shift_right(node, 32));
-    out.bytes(&encode::lowest_16(node, node));
-    out.bytes(&encode::load_from_table(node, RSP, node, below + WORD_BYTES));
-    out.bytes(&encode::load_from_table(node, node, other, AT_SLOTS));
-    out.set_label(check);
+    out.bytes(&encode::copy(node, slot));
+    out.bytes(&encode::shift_right(node, 48));
+    out.bytes(&encode::shift_right(slot, 32));
+    out.bytes(&encode::lowest_16(slot, slot));
+    out.bytes(&encode::load_from_table(slot, RSP, slot, below + WORD_BYTES));
+    out.bytes(&encode::address_in_table(slot, slot, Some(node), AT_SLOTS));
+    out.bytes(&encode::load_from(node, slot, 0));
     out.bytes(&encode::test(node));
     branch(out, IS_EQUAL, apart);
     out.bytes(&encode::compare_word(node, AT_PROCEDURE, contexts.number));
-    out.near_to(encoding::near_branch(IS_EQUAL), Target::Label(found));
-    out.bytes(&encode::load_from(node, node, AT_NEXT));
-    out.near_to(encoding::SHORT_JUMP, Target::Label(check));
+    let others = out.label();
+    branch(out, IS_OTHER, others);
     out.set_label(found);
-    out.bytes(&encode::load_from(other, node, AT_VALUES));
-    out.bytes(&encode::count_in_table(other, None, 0));
+    out.bytes(&encode::load_from(slot, node, AT_VALUES));
+    out.bytes(&encode::count_in_table(slot, None, 0));
     out.set_label(counted);
-    if let Some(cell) = plan.context_word() {
-        spot.put(out, cell, |word| encode::store(node, word))?;
+    if let Some(word) = plan.context_word().and_then(Cell::offset_in_activation) {
+        out.bytes(&encode::store(node, Word::OfFrame(RSP, word as i32 + lowered)).bytes);
+    } else if plan.notes_activations() {
+        out.bytes(&encode::address_in_table(slot, RSP, None, below));
+        out.bytes(&encode::shift_right(slot, ActivationTable::TAG_SHIFT));
+        out.bytes(&encode::shift_left(slot, ActivationTable::NODE_BITS));
+        out.bytes(&encode::or(slot, node));
+        out.bytes(&encode::address_in_table(node, RSP, None, below));
+        out.bytes(&encode::shift_right(node, ActivationTable::PLACE_SHIFT));
+        out.bytes(&encode::lowest_16(node, node));
+        out.bytes(&encode::times_8(node));
+        out.opcode_to(&encode::add_beside_code(node), callees(contexts));
+        out.bytes(&encode::store_to(node, ActivationTable::AT as i32, slot));
     }
-    let is_rax_in_cell = first.is_rax_of_program() || second.is_rax_of_program();
-    second.give_back(out, spot)?;
-    first.give_back(out, spot)?;
-    let words = (below / WORD_BYTES) as u16;
-    Ok(NotFound { contexts, labels: [apart, counted], node, words, is_rax_in_cell })
+    used.give_back(out);
+    let (words, lowered) = ((below / WORD_BYTES) as u16, lowered as u32);
+    NotFound { contexts, labels: [apart, counted, others, found], registers: [slot, node], words, lowered }
+}
+
+/// Where the address of the table of callees is.
+fn callees(contexts: Contexts) -> Target {
+    Target::Fixed(contexts.words.0 + CopiesWords::CALLEES_AT as u64)
+}
+
+fn branch(out: &mut Assembler, condition: u8, label: usize) {
+    out.opcode_to(&encoding::branch(condition), Target::Label(label));
 }
 
 impl NotFound {
     /// Writes it. `sites`: how many calls of the copy are marked.
     pub(super) fn write(self, out: &mut Assembler, sites: u16) {
-        let NotFound { contexts, labels: [apart, counted], node, words, is_rax_in_cell } = self;
+        const AT_SLOT: i8 = offset_of!(ContextNode, slot) as i8;
+        const AT_PROCEDURE: i8 = offset_of!(ContextNode, procedure) as i8;
+        let NotFound { contexts, labels: [apart, counted, others, found], registers: [slot, node], .. } = self;
+        let NotFound { words, lowered, .. } = self;
+        out.set_lowered(lowered);
+        out.set_label(others);
+        out.bytes(&encode::copy(node, slot));
+        out.bytes(&encode::shift_right(node, 3));
+        out.bytes(&encode::add_without_flags(node, CalleeTable::spread(contexts.number)));
+        out.bytes(&encode::lowest_16(node, node));
+        out.bytes(&encode::times_8(node));
+        out.opcode_to(&encode::add_beside_code(node), callees(contexts));
+        out.bytes(&encode::load_from(node, node, 0));
+        out.bytes(&encode::test(node));
+        branch(out, IS_EQUAL, apart);
+        out.bytes(&encode::compare_with(node, AT_SLOT, slot));
+        branch(out, IS_OTHER, apart);
+        out.bytes(&encode::compare_word(node, AT_PROCEDURE, contexts.number));
+        branch(out, IS_EQUAL, found);
         out.set_label(apart);
-        if is_rax_in_cell {
-            out.set_rax(Rax::InCell);
-        }
         out.push_word(contexts.entry);
-        out.set_lowered(WORD_BYTES as u32);
+        out.set_lowered(lowered + WORD_BYTES as u32);
         out.push_word(Entered { procedure: contexts.number, sites, words }.to_word());
-        out.set_lowered(2 * WORD_BYTES as u32);
+        out.set_lowered(lowered + 2 * WORD_BYTES as u32);
         out.opcode_to(&encode::CALL, Target::Fixed(contexts.routine.0));
         out.bytes(&encode::pop(node));
-        out.set_lowered(WORD_BYTES as u32);
+        out.set_lowered(lowered + WORD_BYTES as u32);
         out.bytes(&encode::move_rsp(WORD_BYTES as i8));
-        out.set_lowered(0);
+        out.set_lowered(lowered);
         out.jump(Target::Label(counted));
-        if is_rax_in_cell {
-            out.set_rax(Rax::InPlace);
-        }
+        out.set_lowered(0);
     }
 }

@@ -8,11 +8,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::assembler::{Assembler, Target};
 use super::body::{Body, Step};
 use super::calls;
-use super::contexts::{self, NotFound};
+use super::contexts::{self, NotFound, UnmarkedCall};
 use super::frame::{Frame, Height};
 use super::inserted::{self, Spot};
 use super::patch::DirectBranch;
-use super::plan::{Place, Plan, Rax};
+use super::plan::{Cell, Place, Plan, Rax};
 use super::refusal::{Reason, Refusal};
 use crate::encode;
 use crate::encoding;
@@ -37,6 +37,8 @@ pub(super) struct Copy {
     pub(super) out_of_order: u32,
     /// Calls that are made like the original does: the offset where each comes back, and where it comes back at home.
     pub(super) returns: Vec<(u32, LinkAddr)>,
+    /// Calls that no mark stands behind, where contexts are counted.
+    pub(super) unmarked: Vec<UnmarkedCall>,
     pub(super) direct_jumps: Vec<DirectBranch>,
     /// Jumps to one address: where each stands at home, its end in the copy, and where it leads.
     jumps: Vec<(u64, u32, u64)>,
@@ -143,7 +145,7 @@ impl Copy {
         let mut out = Assembler::new(at.0);
         let mut stubs: Vec<Stub> = Vec::new();
         let mut not_found: Option<NotFound> = None;
-        let mut sites = 0;
+        let mut sites = 0u16;
         // Cold parts may come first.
         source.enlarge_again(&mut out);
         for (number, steps) in body.blocks.iter().enumerate() {
@@ -176,7 +178,7 @@ impl Copy {
                 });
                 match plan.bias().filter(|_| source.from_copy.contains(&step.at)) {
                     Some(bias) => calls::write(&mut out, step, bias),
-                    None if source.frame.above().binary_search(&step.at).is_ok() => {
+                    None if plan.enlarged_by() > 0 && source.frame.above().binary_search(&step.at).is_ok() => {
                         let moved = displaced_by(step.bytes, source.plan.enlarged_by() as i32);
                         out.bytes(&moved.ok_or(Refusal { at: origin, reason: Reason::FrameUnknown })?);
                     }
@@ -190,12 +192,25 @@ impl Copy {
                 if body.leaves_at(step.at) {
                     source.enlarge_again(&mut out);
                 }
+                if step.motion == Motion::Call && plan.notes_activations() {
+                    let site = sites.saturating_add(1);
+                    let is_in_copy = source.in_copy.contains(&step.at);
+                    let returns_to = if is_in_copy { at.0 + u64::from(out.offset()) } else { step.end() };
+                    let call = UnmarkedCall::new(LinkAddr(returns_to), source.frame.before(origin), site);
+                    let is_new = |call: &UnmarkedCall| copy.unmarked.iter().all(|it| it.returns_to != call.returns_to);
+                    if let Some(call) = call.filter(|call| call.site > sites && is_new(call)) {
+                        copy.unmarked.push(call);
+                        sites = site;
+                    }
+                }
                 if source.in_copy.contains(&step.at) {
                     copy.returns.push((out.offset(), LinkAddr(step.end())));
-                    if let Some(mark) = contexts::mark(plan, source.frame.before(origin), sites) {
+                    if let Some(word) = plan.context_word().and_then(Cell::offset_in_activation) {
+                        let unknown = Refusal { at: origin, reason: Reason::FrameUnknown };
+                        sites = sites.checked_add(1).ok_or(unknown)?;
+                        let mark = contexts::mark(word, source.frame.before(origin), sites).ok_or(unknown)?;
                         copy.origins.push((out.offset(), LinkAddr(step.end())));
                         out.bytes(&mark);
-                        sites += 1;
                     }
                     if !plan.at(Place::AfterCall(origin)).is_empty() {
                         copy.origins.push((out.offset(), LinkAddr(step.end())));
@@ -270,9 +285,7 @@ impl Copy {
             out.set_enlarged(bytes);
         }
         source.insert(out, Place::Entry, entry)?;
-        contexts
-            .map(|contexts| contexts::write(out, source.plan, contexts, source.spot(Place::Entry, entry)))
-            .transpose()
+        Ok(contexts.map(|contexts| contexts::write(out, source.plan, contexts, source.spot(Place::Entry, entry))))
     }
 
     /// Writes what is inserted where control comes from home: at the entry, behind calls, at targets of tables and

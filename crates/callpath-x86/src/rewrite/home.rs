@@ -337,7 +337,8 @@ impl Layout {
         let direct_calls =
             calls.map(|call| DirectBranch { end: LinkAddr(call.end()), target: LinkAddr(call.target()) }).collect();
         let entered_at = copy.of(entry.0).map_or(entry, LinkAddr);
-        let Copy { at, code, origins, lowered, enlarged, rax, out_of_order, returns, direct_jumps, .. } = copy;
+        let Copy { at, code, origins, lowered, enlarged, rax, out_of_order, returns, unmarked, direct_jumps, .. } =
+            copy;
         Ok(Rewritten {
             entry,
             at,
@@ -351,6 +352,7 @@ impl Layout {
             rax,
             out_of_order,
             returns,
+            unmarked,
             detours,
             entered_at,
             direct_calls,

@@ -154,12 +154,7 @@ fn count(
 
 impl Spot {
     /// Writes an instruction with a cell as its operand.
-    pub(super) fn put(
-        self,
-        out: &mut Assembler,
-        cell: Cell,
-        instruction: impl FnOnce(Word) -> Encoded,
-    ) -> Result<(), Refusal> {
+    fn put(self, out: &mut Assembler, cell: Cell, instruction: impl FnOnce(Word) -> Encoded) -> Result<(), Refusal> {
         match cell {
             Cell::OfThread(distance) => out.bytes(&instruction(Word::OfThread(distance)).bytes),
             Cell::OfActivation(offset) => {
@@ -176,21 +171,16 @@ impl Spot {
 }
 
 /// A register that inserted code uses.
-pub(super) struct Scratch {
-    pub(super) register: Register,
+struct Scratch {
+    register: Register,
     /// Where its value waits, if it is live.
     waits: Option<Cell>,
 }
 
 impl Scratch {
-    /// Whether the program's value of rax waits.
-    pub(super) fn is_rax_of_program(&self) -> bool {
-        self.register == RAX && self.waits.is_some()
-    }
-
     /// One of these registers; if none is free, the first one: then rax waits in the first cell for it, another in the
     /// second.
-    pub(super) fn take(out: &mut Assembler, plan: &Plan, spot: Spot, of: &[Register]) -> Result<Scratch, Refusal> {
+    fn take(out: &mut Assembler, plan: &Plan, spot: Spot, of: &[Register]) -> Result<Scratch, Refusal> {
         let none = Refusal { at: spot.at, reason: Reason::NoFreeRegister };
         let is_free =
             |register: Register| spot.live.general() >> register & 1 == 0 && Some(register) != plan.register();
@@ -208,7 +198,7 @@ impl Scratch {
         Ok(Scratch { register, waits: Some(cell) })
     }
 
-    pub(super) fn give_back(self, out: &mut Assembler, spot: Spot) -> Result<(), Refusal> {
+    fn give_back(self, out: &mut Assembler, spot: Spot) -> Result<(), Refusal> {
         if let Some(cell) = self.waits {
             spot.put(out, cell, |word| encode::load(self.register, word))?;
             if self.register == RAX {

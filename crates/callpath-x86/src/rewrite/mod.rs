@@ -44,6 +44,7 @@ use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
 
 pub use callee::{Callee, callee};
+pub use contexts::UnmarkedCall;
 pub use exits::{Exit, ExitKind, Exits, LeftOut, exits};
 pub use find_object::{KnownCode, find_object};
 pub use fuzzing::fuzz_rewrite;
@@ -124,6 +125,8 @@ pub struct Rewritten {
     /// Calls that the copy makes with return addresses of its own ([`Plan::call_in_copy`]): the offset where each comes back, ascending, and
     /// where it comes back at home.
     pub returns: Vec<(u32, LinkAddr)>,
+    /// Calls that no mark stands behind, where contexts are counted ([`Plan::count_contexts`]).
+    pub unmarked: Vec<UnmarkedCall>,
     /// Springboards that do not lie where they are entered, and the instruction to whose copy they lead.
     pub detours: Vec<(LinkAddr, LinkAddr)>,
     /// Where a call of the procedure continues in the copy.
@@ -296,6 +299,7 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         }
         let layout = home::Layout::new(self.flow, &self.entrances, body, plan)?;
         let frame = match plan.enlarged_by() {
+            0 if plan.notes_activations() => frame::Frame::of(body).unwrap_or_default(),
             0 => frame::Frame::default(),
             _ => frame::Frame::of(body)?,
         };

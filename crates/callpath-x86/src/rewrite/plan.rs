@@ -102,8 +102,11 @@ pub struct Contexts {
     pub number: u32,
     /// The run-time address of its first instruction.
     pub entry: u64,
-    /// The routine that finds a context which the copy does not find; it may lie outside of the module but within 2 GB.
+    /// The routine that finds a context which the copy does not find.
     pub routine: LinkAddr,
+    /// Where what copies read is (`callpath_format::shared::activation::CopiesWords`). Like the routine it may lie outside of the
+    /// module but within 2 GB.
+    pub words: LinkAddr,
 }
 
 /// What a frame is enlarged by, bytes: a multiple of the stack's alignment.
@@ -129,6 +132,9 @@ pub struct Plan {
     bias: Option<u64>,
     in_copy: BTreeSet<LinkAddr>,
     contexts: Option<Contexts>,
+    has_calls: bool,
+    /// Calls in the copy are not marked: activations have no word that a mark could lead to.
+    are_unmarked: bool,
 }
 
 impl Plan {
@@ -138,9 +144,11 @@ impl Plan {
     }
 
     /// Counts each activation in its context, and marks the calls that the copy makes ([`Plan::call_in_copy`]), so that what is called
-    /// finds its own. If there are such calls, activations need words ([`Plan::give_words`]).
-    pub fn count_contexts(&mut self, contexts: Contexts) {
+    /// finds its own. If it makes calls, activations need words ([`Plan::give_words`]): without them calls are not marked
+    /// ([`super::UnmarkedCall`]).
+    pub fn count_contexts(&mut self, contexts: Contexts, has_calls: bool) {
         self.contexts = Some(contexts);
+        self.has_calls = has_calls;
     }
 
     /// What it counts contexts by, if it does.
@@ -150,7 +158,13 @@ impl Plan {
 
     /// The word of the activation that holds the address of its context's node, if it makes calls.
     pub(super) fn context_word(&self) -> Option<Cell> {
-        (self.contexts.is_some() && !self.in_copy.is_empty()).then_some(Cell::OfActivation(8))
+        let is_kept = self.contexts.is_some() && self.has_calls && !self.are_unmarked;
+        is_kept.then_some(Cell::OfActivation(8))
+    }
+
+    /// Whether activations have no word for a node, but are to be noted, if there are calls.
+    pub(super) fn notes_activations(&self) -> bool {
+        self.contexts.is_some() && self.are_unmarked
     }
 
     /// Gives each activation two words of its own ([`Cell::OfActivation`]), if what is inserted uses them. The first one is a
@@ -179,6 +193,9 @@ impl Plan {
         }
         if may_enlarge {
             choices.push(with(Words::InFrame));
+        }
+        if self.context_word().is_some() {
+            choices.extend(Plan { are_unmarked: true, ..self.clone() }.choices(register));
         }
         choices
     }

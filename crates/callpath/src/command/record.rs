@@ -12,9 +12,9 @@ use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_measurement::Measurement;
 use callpath_record::{
-    Chooser as _, Counting, Event, EventError, ExactKind, ExactKinds, HIGHEST_RATE, MAX_EVENTS, ProbeMetric,
-    ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded, Sentinel, Unsaid, offered_events,
-    parse_events, probe_events, record, record_exactly, record_with_probes,
+    Chooser as _, Counting, Event, EventError, ExactCounts, ExactKind, ExactKinds, HIGHEST_RATE, MAX_EVENTS,
+    ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded, Sentinel, Unsaid,
+    offered_events, parse_events, probe_events, record, record_exactly, record_with_probes,
 };
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
@@ -62,7 +62,8 @@ pub(crate) struct Arguments {
     /// Function whose calls are counted, too, as `callpath probe` does; may be repeated
     #[arg(long, value_name = "FUNCTION")]
     probe: Vec<String>,
-    /// What is counted exactly: `paths` through procedures. All procedures run as copies, which count; docs/paths.md
+    /// What is counted exactly: `calls` of procedures in their calling contexts, or `paths` through procedures. All procedures
+    /// run as copies, which count; docs/paths.md
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_enum, conflicts_with = "probe")]
     exact: Vec<ExactArgument>,
     /// Count in these functions only (names, globs, module!name, as for `callpath probe`); may be repeated
@@ -106,7 +107,7 @@ fn without_samples(arguments: &Arguments) -> &'static str {
 fn add_probes(arguments: &Arguments, events: &mut Vec<Event>) -> anyhow::Result<()> {
     if matches!(arguments.sentinel, SentinelArgument::Always) {
         anyhow::bail!(
-            "--sentinel=always changes return addresses, which probes compare: it cannot be used with --probe"
+            "--sentinel=always changes return addresses, which probes compare: it cannot be used with --probe or --exact=calls"
         );
     }
     let of_probes = probe_events(&arguments.probe_metrics)?;
@@ -134,6 +135,7 @@ fn explained(error: EventError) -> anyhow::Error {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum ExactArgument {
+    Calls,
     Paths,
     Edges,
 }
@@ -141,6 +143,7 @@ enum ExactArgument {
 impl ExactArgument {
     fn kind(self) -> ExactKind {
         match self {
+            ExactArgument::Calls => ExactKind::Calls,
             ExactArgument::Paths => ExactKind::Paths,
             ExactArgument::Edges => ExactKind::Edges,
         }
@@ -199,7 +202,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         [] => None,
         functions => Some(Choice::typed(functions).map_err(|error| failed(error, FAILED))?),
     };
-    if choice.is_some() {
+    let counts_calls = exact.as_ref().is_some_and(|kinds| kinds.has(ExactKind::Calls));
+    if choice.is_some() || counts_calls {
         add_probes(arguments, &mut events).map_err(|error| failed(error, FAILED))?;
     }
     let sentinel = match arguments.sentinel {
@@ -240,8 +244,11 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         [] => None,
         functions => Some(Choice::typed(functions).map_err(|error| failed(error, FAILED))?),
     });
-    let result = match (&mut choice, &exact) {
-        (None, Some(_)) => record_exactly(&options, &mut counted).map(ProbedProcess::from),
+    let result = match (&mut choice, exact) {
+        (None, Some(kinds)) => {
+            let counts = ExactCounts { kinds, injected: preload::INJECTED };
+            record_exactly(&options, &counts, &mut counted).map(ProbedProcess::from)
+        }
         (None, None) => record(&options).map(ProbedProcess::from),
         (Some(choice), _) => {
             let probes = ProbesBesideSamples { injected: preload::INJECTED, chooser: choice };
