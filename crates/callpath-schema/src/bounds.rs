@@ -20,6 +20,11 @@ impl Bounds {
         self.most == Some(self.least)
     }
 
+    /// Whether there is any that is known of: one at least, or not more than so many.
+    pub fn is_known_to_be_some(self) -> bool {
+        self.least > 0 || self.most.is_some_and(|most| most > 0)
+    }
+
     /// Both together.
     pub fn plus(self, other: Bounds) -> Bounds {
         let most = self.most.zip(other.most).and_then(|(one, two)| one.checked_add(two));
