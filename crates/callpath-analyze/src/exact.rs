@@ -81,7 +81,7 @@ fn called(module: &MergedModule) -> String {
 /// Adds what was counted in a module.
 fn add(module: &MergedModule, (options, cache): (&AttributeOptions, &TableCache), counts: &mut ExactCounts) {
     let names = add_quality(module, || open(module, options), &mut counts.quality);
-    let executed = || module.procedures.iter().filter(|(_, procedure)| !procedure.paths.is_empty());
+    let executed = || module.procedures.iter().filter(|(_, procedure)| procedure.is_executed());
     let entries: Vec<LinkAddr> = executed().map(|(entry, _)| *entry).collect();
     if entries.is_empty() {
         return;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use callpath_format::address::LinkAddr;
 use callpath_image::identity::ModuleIdentity;
-use callpath_measurement::{MeasuredPaths, Measurement, PathCounts, ProcessFile};
-use callpath_schema::PathCategory;
+use callpath_measurement::{CountedEdges, MeasuredPaths, Measurement, PathCounts, ProcessFile};
+use callpath_schema::{Bounds, PathCategory};
 use rustc_hash::FxHashMap;
 
 /// All processes together.
@@ -33,6 +33,48 @@ pub(super) struct MergedProcedure {
     pub(super) possible: u64,
     pub(super) cuts: u32,
     pub(super) paths: BTreeMap<PathKey, u64>,
+    /// If edges were counted.
+    pub(super) flow: Option<MergedFlow>,
+}
+
+impl MergedProcedure {
+    /// Whether it is known to have been executed.
+    pub(super) fn is_executed(&self) -> bool {
+        !self.paths.is_empty() || self.flow.as_ref().is_some_and(|flow| !flow.blocks.is_empty())
+    }
+}
+
+/// Edges of a procedure.
+pub(super) struct MergedFlow {
+    pub(super) entries: u64,
+    pub(super) cut_short: Option<u64>,
+    pub(super) blocks: BTreeMap<LinkAddr, Bounds>,
+    pub(super) edges: BTreeMap<EdgeKey, Bounds>,
+}
+
+/// What makes an edge the same one in another process.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct EdgeKey {
+    pub(super) from: LinkAddr,
+    pub(super) to: Vec<LinkAddr>,
+    pub(super) is_back: bool,
+}
+
+impl MergedFlow {
+    fn add(&mut self, counted: &CountedEdges) {
+        self.entries = self.entries.saturating_add(counted.entries);
+        self.cut_short = self.cut_short.zip(counted.cut_short).and_then(|(one, two)| one.checked_add(two));
+        let none = Bounds::exactly(0);
+        for (block, executions) in &counted.blocks {
+            let sum = self.blocks.entry(*block).or_insert(none);
+            *sum = sum.plus(*executions);
+        }
+        for edge in &counted.edges {
+            let key = EdgeKey { from: edge.from, to: edge.to.clone(), is_back: edge.is_back };
+            let sum = self.edges.entry(key).or_insert(none);
+            *sum = sum.plus(edge.executions);
+        }
+    }
 }
 
 /// What makes a path the same one in another process: its number, and what that stands for.
@@ -90,6 +132,16 @@ impl Merged {
                 let executions = sum.paths.entry(PathKey { number, category, blocks }).or_default();
                 *executions = executions.saturating_add(path.executions);
             }
+        }
+        for counted in &counts.edges {
+            let Some(at) = place(&mut self.modules, counted.module.0) else {
+                unknown.insert(counted.module.0);
+                continue;
+            };
+            let sum = self.modules[at].procedures.entry(counted.entry).or_default();
+            let (blocks, edges) = (BTreeMap::new(), BTreeMap::new());
+            let nothing = MergedFlow { entries: 0, cut_short: Some(0), blocks, edges };
+            sum.flow.get_or_insert(nothing).add(counted);
         }
         for refused in &counts.refused {
             match place(&mut self.modules, refused.module.0) {
