@@ -51,7 +51,8 @@ impl ProcedureCode<'_> {
                 is_back: key.is_back,
                 executions: *executions,
             };
-            let executions = |start: &LinkAddr| flow.blocks.get(start).copied().unwrap_or(Bounds::exactly(0));
+            let absent = Bounds { least: 0, most: flow.cut_short.map(|_| 0) };
+            let executions = |start: &LinkAddr| flow.blocks.get(start).copied().unwrap_or(absent);
             ExactFlow {
                 entries: flow.entries,
                 cut_short: flow.cut_short,

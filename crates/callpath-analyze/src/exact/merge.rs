@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use callpath_format::address::LinkAddr;
 use callpath_image::identity::ModuleIdentity;
-use callpath_measurement::{CountedEdges, MeasuredPaths, Measurement, PathCounts, ProcessFile};
+use callpath_measurement::{CountedEdge, CountedEdges, MeasuredPaths, Measurement, PathCounts, ProcessFile};
 use callpath_schema::{Bounds, PathCategory};
 use rustc_hash::FxHashMap;
 
@@ -61,20 +61,37 @@ pub(super) struct EdgeKey {
 }
 
 impl MergedFlow {
-    fn add(&mut self, counted: &CountedEdges) {
-        self.entries = self.entries.saturating_add(counted.entries);
-        self.cut_short = self.cut_short.zip(counted.cut_short).and_then(|(one, two)| one.checked_add(two));
-        let none = Bounds::exactly(0);
-        for (block, executions) in &counted.blocks {
-            let sum = self.blocks.entry(*block).or_insert(none);
-            *sum = sum.plus(*executions);
-        }
-        for edge in &counted.edges {
-            let key = EdgeKey { from: edge.from, to: edge.to.clone(), is_back: edge.is_back };
-            let sum = self.edges.entry(key).or_insert(none);
-            *sum = sum.plus(edge.executions);
-        }
+    /// Nothing was executed.
+    fn new() -> MergedFlow {
+        let (blocks, edges) = (BTreeMap::new(), BTreeMap::new());
+        MergedFlow { entries: 0, cut_short: Some(0), blocks, edges }
     }
+
+    fn add(&mut self, counted: &CountedEdges) {
+        if counted.entries == 0 && counted.blocks.is_empty() && counted.edges.is_empty() {
+            return;
+        }
+        let key = |edge: &CountedEdge| EdgeKey { from: edge.from, to: edge.to.clone(), is_back: edge.is_back };
+        self.entries = self.entries.saturating_add(counted.entries);
+        let [before, its] = [self.cut_short, counted.cut_short].map(|cut_short| cut_short.is_some());
+        self.cut_short = self.cut_short.zip(counted.cut_short).and_then(|(one, two)| one.checked_add(two));
+        add_all(&mut self.blocks, counted.blocks.iter().copied(), (before, its));
+        add_all(&mut self.edges, counted.edges.iter().map(|edge| (key(edge), edge.executions)), (before, its));
+    }
+}
+
+/// Adds counts of a process. What is not there was not executed, if that is known of all before and of this process.
+fn add_all<K: Ord>(
+    sums: &mut BTreeMap<K, Bounds>,
+    more: impl Iterator<Item = (K, Bounds)>,
+    (is_known_before, is_known): (bool, bool),
+) {
+    let absent = |is_known: bool| Bounds { least: 0, most: is_known.then_some(0) };
+    let mut more: BTreeMap<K, Bounds> = more.collect();
+    for (key, sum) in sums.iter_mut() {
+        *sum = sum.plus(more.remove(key).unwrap_or(absent(is_known)));
+    }
+    sums.extend(more.into_iter().map(|(key, executions)| (key, executions.plus(absent(is_known_before)))));
 }
 
 /// What makes a path the same one in another process: its number, and what that stands for.
@@ -139,9 +156,7 @@ impl Merged {
                 continue;
             };
             let sum = self.modules[at].procedures.entry(counted.entry).or_default();
-            let (blocks, edges) = (BTreeMap::new(), BTreeMap::new());
-            let nothing = MergedFlow { entries: 0, cut_short: Some(0), blocks, edges };
-            sum.flow.get_or_insert(nothing).add(counted);
+            sum.flow.get_or_insert_with(MergedFlow::new).add(counted);
         }
         for refused in &counts.refused {
             match place(&mut self.modules, refused.module.0) {

@@ -17,7 +17,11 @@ const WRAPPER_BYTES: u64 = 512;
 /// system call, or calls what does so in the same module.
 pub fn may_return_twice(flow: &ModuleFlow<'_>, graph: &ProcedureGraph) -> bool {
     let blocks = graph.blocks.iter().any(|block| starts(flow, block.code.start, block.code.end));
-    let wrapper = |target: LinkAddr| starts(flow, target, LinkAddr(target.0.saturating_add(WRAPPER_BYTES)));
+    let wrapper = |target: LinkAddr| {
+        let at_most = LinkAddr(target.0.saturating_add(WRAPPER_BYTES));
+        let next = flow.fragment_from(LinkAddr(target.0.saturating_add(1)));
+        starts(flow, target, next.map_or(at_most, |next| next.min(at_most)))
+    };
     blocks || graph.calls.iter().filter_map(|call| call.target).any(wrapper)
 }
 
@@ -27,14 +31,28 @@ fn starts(flow: &ModuleFlow<'_>, start: LinkAddr, end: LinkAddr) -> bool {
     if memchr::memmem::find(flow.bytes(&code), &SYSTEM_CALL).is_none() {
         return false;
     }
-    let mut number = None;
+    // What is known of each register's value.
+    let mut known = [None; 16];
     for (_, instruction) in flow.instructions(&code) {
         if instruction.operation() == Operation::SystemCall {
-            if number.is_none_or(|number| STARTING.contains(&number)) {
+            if known[RAX].is_none_or(|number| STARTING.contains(&number)) {
                 return true;
             }
-        } else if instruction.operation() == Operation::Move && instruction.register(0).general() == Some(RAX) {
-            number = instruction.immediate();
+            continue;
+        }
+        let of = |operand: usize| instruction.register(operand).general();
+        let Some(written) = of(0) else { continue };
+        let value = match instruction.operation() {
+            Operation::Move => {
+                instruction.immediate().or_else(|| of(1).and_then(|from| known.get(from).copied().flatten()))
+            }
+            // The way to set it to 0.
+            Operation::Xor if of(1) == Some(written) => Some(0),
+            Operation::Compare | Operation::Test => continue,
+            _ => None,
+        };
+        if let Some(known) = known.get_mut(written) {
+            *known = value;
         }
     }
     false
