@@ -204,7 +204,7 @@ pub fn counted(
                         let counters = (0i64..).zip(edges.counters());
                         let operations: Vec<(Site, PathOperation)> =
                             counters.map(|(number, site)| (site, PathOperation::CountNumber(number))).collect();
-                        let may_return_twice = may_return_twice(flow, graph);
+                        let may_return_twice = !calls.are_all_in_copy(flow, graph) || may_return_twice(flow, graph);
                         (operations.len() as u64, CountedInside::Edges { plan: edges, may_return_twice }, operations)
                     }
                     _ => {
