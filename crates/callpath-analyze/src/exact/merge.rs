@@ -169,3 +169,38 @@ impl Merged {
         self.notes.extend(unknown.into_iter().map(note));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use callpath_format::frame::ModuleIndex;
+
+    use super::*;
+
+    const A: LinkAddr = LinkAddr(0x10);
+    const B: LinkAddr = LinkAddr(0x20);
+    const C: LinkAddr = LinkAddr(0x30);
+
+    fn counted(cut_short: Option<u64>, blocks: &[(LinkAddr, Bounds)]) -> CountedEdges {
+        let (module, entry) = (ModuleIndex(0), A);
+        CountedEdges { module, entry, entries: blocks.len() as u64, cut_short, blocks: blocks.to_vec(), edges: vec![] }
+    }
+
+    /// A fork's child does not know how often it executed what it does not name; its parent does.
+    #[test]
+    fn what_one_process_does_not_know_is_not_known_of_both() {
+        let parent = counted(Some(2), &[(A, Bounds::exactly(5)), (C, Bounds::exactly(3))]);
+        let child = counted(None, &[(A, Bounds { least: 1, most: None }), (B, Bounds::exactly(2))]);
+        let idle = counted(None, &[]);
+        for order in [[&parent, &child, &idle], [&idle, &child, &parent]] {
+            let mut flow = MergedFlow::new();
+            order.into_iter().for_each(|counted| flow.add(counted));
+            let unknown = |least| Bounds { least, most: None };
+            assert_eq!(flow.blocks, BTreeMap::from([(A, unknown(6)), (B, Bounds::exactly(2)), (C, unknown(3))]));
+            assert_eq!((flow.entries, flow.cut_short), (4, None));
+        }
+        let mut flow = MergedFlow::new();
+        [&parent, &idle, &parent].into_iter().for_each(|counted| flow.add(counted));
+        assert_eq!(flow.blocks, BTreeMap::from([(A, Bounds::exactly(10)), (C, Bounds::exactly(6))]));
+        assert_eq!(flow.cut_short, Some(4));
+    }
+}
