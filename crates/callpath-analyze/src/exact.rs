@@ -64,7 +64,7 @@ fn add_quality(
     quality: &mut ExactQuality,
 ) -> Option<ModuleNames> {
     quality.counted += module.procedures.len() as u64;
-    quality.paths |= module.procedures.values().any(|procedure| procedure.possible > 0);
+    quality.paths |= module.procedures.values().any(|procedure| procedure.possible > 0 || procedure.flow.is_some());
     let names = (!module.refused.is_empty()).then(open)?;
     quality.refused.extend(module.refused.iter().map(|(entry, reason)| RefusedFunction {
         function: names.procedure(*entry).name,
@@ -82,7 +82,7 @@ fn called(module: &MergedModule) -> String {
 /// Adds what was counted in a module.
 fn add(module: &MergedModule, (options, cache): (&AttributeOptions, &TableCache), counts: &mut ExactCounts) {
     let names = add_quality(module, || open(module, options), &mut counts.quality);
-    let executed = || module.procedures.iter().filter(|(_, procedure)| !procedure.paths.is_empty());
+    let executed = || module.procedures.iter().filter(|(_, procedure)| procedure.is_executed());
     let entries: Vec<LinkAddr> = executed().map(|(entry, _)| *entry).collect();
     if entries.is_empty() {
         return;

@@ -42,7 +42,8 @@ pub use names_file::{NamedCode, NamesFile, encode_names, nameless, nameless_mapp
 pub use numbered::{NoContext, is_number};
 pub use pack_file::PackFile;
 pub use path_file::{
-    CountedPath, CountedProcedure, MeasuredPaths, PathCounts, RefusedProcedure, has_paths, paths_file_name,
+    CountedEdge, CountedEdges, CountedPath, CountedProcedure, MeasuredPaths, PathCounts, RefusedProcedure, has_paths,
+    paths_file_name,
 };
 pub use plain::plain;
 pub use process_file::{decode_process, encode_process};

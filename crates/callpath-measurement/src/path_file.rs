@@ -1,13 +1,13 @@
-//! What was counted exactly in one process, a number for each path through a procedure: a file beside the process's.
+//! What was counted exactly in one process, a number for each path through a procedure, or for its edges: a file beside the process's.
 //!
-//! Nothing here knows how paths are numbered: a path says which blocks it has.
+//! Nothing here knows how paths are numbered: a path says which blocks it has. Nor which edges had counters.
 
 use std::fs;
 use std::path::Path;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::ModuleIndex;
-use callpath_schema::PathCategory;
+use callpath_schema::{Bounds, PathCategory};
 
 use crate::bytes::{KIND_PATHS, Reader, Writer, finished, started};
 use crate::directory::{Measurement, TEMPORARY, read_file, write_file};
@@ -31,6 +31,38 @@ pub struct PathCounts {
     pub cut_short: u64,
     /// Counts that are known to be missing: a thread had no memory for them.
     pub lost: u64,
+    /// Procedures whose edges were counted, each once; in a file by module and entry.
+    pub edges: Vec<CountedEdges>,
+}
+
+/// A procedure whose edges were counted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CountedEdges {
+    /// Its module, as in the process's file.
+    pub module: ModuleIndex,
+    /// Its first instruction.
+    pub entry: LinkAddr,
+    /// How often it was entered there.
+    pub entries: u64,
+    /// Activations that came and did not leave. `None`: that is not known.
+    pub cut_short: Option<u64>,
+    /// Where its blocks begin that were executed, and how often each was.
+    pub blocks: Vec<(LinkAddr, Bounds)>,
+    /// The edges that were passed.
+    pub edges: Vec<CountedEdge>,
+}
+
+/// An edge that was passed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CountedEdge {
+    /// Where the block begins that it comes from.
+    pub from: LinkAddr,
+    /// Where those begin that it leads to, together. None: out of the procedure, or control does not continue.
+    pub to: Vec<LinkAddr>,
+    /// Whether it leads back into a loop.
+    pub is_back: bool,
+    /// How often.
+    pub executions: Bounds,
 }
 
 /// A procedure whose paths were counted.
@@ -98,6 +130,10 @@ impl PathCounts {
             put_distance(&mut w, &mut last, *entry);
             w.string(reason);
         }
+        // Where paths alone are counted there is nothing of edges.
+        if !self.edges.is_empty() {
+            write_edges(&mut w, &self.edges, &mut last);
+        }
         finished(w)
     }
 
@@ -123,6 +159,9 @@ impl PathCounts {
             let module = module(&mut r)?;
             let entry = take_distance(&mut r, &mut last)?;
             counts.refused.push(RefusedProcedure { module, entry, reason: r.string()? });
+        }
+        if !r.is_at_end() {
+            counts.edges = read_edges(&mut r, &mut last)?;
         }
         r.finish()?;
         Ok(counts)
@@ -176,6 +215,75 @@ fn read_paths(r: &mut Reader<'_>, entry: LinkAddr, possible: u64) -> Result<Vec<
         paths.push(CountedPath { number, category, blocks, executions });
     }
     Ok(paths)
+}
+
+fn write_edges(w: &mut Writer, procedures: &[CountedEdges], last: &mut u64) {
+    w.number(procedures.len() as u64);
+    let mut procedures: Vec<&CountedEdges> = procedures.iter().collect();
+    procedures.sort_by_key(|procedure| (procedure.module, procedure.entry.0));
+    for CountedEdges { module, entry, entries, cut_short, blocks, edges } in procedures {
+        w.number(u64::from(module.0));
+        put_distance(w, last, *entry);
+        w.number(*entries);
+        w.number(cut_short.map_or(0, |count| count.saturating_add(1)));
+        w.number(blocks.len() as u64);
+        for (block, executions) in blocks {
+            put_distance(w, last, *block);
+            write_bounds(w, *executions);
+        }
+        w.number(edges.len() as u64);
+        for CountedEdge { from, to, is_back, executions } in edges {
+            put_distance(w, last, *from);
+            w.number(u64::from(*is_back));
+            w.number(to.len() as u64);
+            to.iter().for_each(|to| put_distance(w, last, *to));
+            write_bounds(w, *executions);
+        }
+    }
+}
+
+fn read_edges(r: &mut Reader<'_>, last: &mut u64) -> Result<Vec<CountedEdges>, MeasurementError> {
+    let mut procedures: Vec<CountedEdges> = Vec::new();
+    for _ in 0..r.count(6)? {
+        let module = module(r)?;
+        let entry = take_distance(r, last)?;
+        let before = procedures.last().map(|before| (before.module, before.entry.0));
+        if before.is_some_and(|before| before >= (module, entry.0)) {
+            return Err(r.error("order of procedures"));
+        }
+        let (entries, cut_short) = (r.number()?, r.number()?.checked_sub(1));
+        let mut blocks = Vec::new();
+        for _ in 0..r.count(3)? {
+            blocks.push((take_distance(r, last)?, read_bounds(r)?));
+        }
+        let mut edges = Vec::new();
+        for _ in 0..r.count(5)? {
+            let from = take_distance(r, last)?;
+            let is_back = r.number()? != 0;
+            let mut to = Vec::new();
+            for _ in 0..r.count(1)? {
+                to.push(take_distance(r, last)?);
+            }
+            edges.push(CountedEdge { from, to, is_back, executions: read_bounds(r)? });
+        }
+        procedures.push(CountedEdges { module, entry, entries, cut_short, blocks, edges });
+    }
+    Ok(procedures)
+}
+
+/// The least number; then 0 if the greatest is not known, else 1 and how far it is above.
+fn write_bounds(w: &mut Writer, bounds: Bounds) {
+    w.number(bounds.least);
+    w.number(bounds.most.map_or(0, |most| most.saturating_sub(bounds.least).saturating_add(1)));
+}
+
+fn read_bounds(r: &mut Reader<'_>) -> Result<Bounds, MeasurementError> {
+    let least = r.number()?;
+    let most = match r.number()?.checked_sub(1) {
+        None => None,
+        Some(above) => Some(least.checked_add(above).ok_or_else(|| r.error("bounds of a count"))?),
+    };
+    Ok(Bounds { least, most })
 }
 
 /// An address as its distance from the last one: twice that, or twice the distance backwards less 1.
@@ -320,6 +428,37 @@ pub(crate) mod tests {
             }],
             cut_short: 12,
             lost: u64::MAX,
+            edges: vec![
+                CountedEdges {
+                    module: ModuleIndex(0),
+                    entry: LinkAddr(0x401_200),
+                    entries: 7,
+                    cut_short: Some(0),
+                    blocks: vec![(LinkAddr(0x401_200), Bounds::exactly(7))],
+                    edges: vec![CountedEdge {
+                        from: LinkAddr(0x401_200),
+                        to: vec![],
+                        is_back: false,
+                        executions: Bounds::exactly(7),
+                    }],
+                },
+                CountedEdges {
+                    module: ModuleIndex(3),
+                    entry: LinkAddr(0x40),
+                    entries: 0,
+                    cut_short: None,
+                    blocks: vec![
+                        (LinkAddr(0x48), Bounds { least: 1, most: None }),
+                        (LinkAddr(0x40), Bounds { least: 2, most: Some(9) }),
+                    ],
+                    edges: vec![CountedEdge {
+                        from: LinkAddr(0x48),
+                        to: vec![LinkAddr(0x40), LinkAddr(0x50)],
+                        is_back: true,
+                        executions: Bounds { least: 0, most: Some(u64::MAX - 1) },
+                    }],
+                },
+            ],
         }
     }
 
@@ -363,6 +502,8 @@ pub(crate) mod tests {
         is(error(|counts| counts.procedures[1].paths[1].blocks.clear()), "path without a block");
         is(error(|counts| counts.procedures[1].paths[1].blocks[1].0 = 1 << 48), "address");
         is(error(|counts| counts.refused[0].entry.0 = 1 << 63), "address");
+        is(error(|counts| counts.edges[1].entry.0 = 0x401_200 | 1 << 48), "address");
+        is(error(|counts| counts.edges[1] = counts.edges[0].clone()), "order of procedures");
         let mut whole = counts().to_bytes();
         whole.truncate(HEADER_BYTES);
         let len = whole.len() as u64;

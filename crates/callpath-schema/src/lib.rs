@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bounds;
 mod context;
 pub mod encoding;
 mod expression;
@@ -13,6 +14,7 @@ mod path_category;
 mod probes;
 mod registry;
 
+pub use bounds::Bounds;
 pub use context::ContextId;
 pub use expression::{Expression, ExpressionError, Operand};
 pub use metric::{Formula, Metric, MetricKind, MetricSource, MetricType, Rule, Value};

@@ -57,8 +57,12 @@ impl<'m> CallsInCopies<'m> {
 
     /// Whether the frames of a procedure's copy can be larger: it makes all calls itself, and unwinders can be told.
     pub fn can_enlarge(&self, flow: &ModuleFlow<'_>, graph: &ProcedureGraph) -> bool {
+        self.are_all_in_copy(flow, graph) && graph.blocks.iter().all(|block| self.frames.can_enlarge(&block.code))
+    }
+
+    /// Whether a procedure's copy makes all calls itself: no callee looks at its return address, as `setjmp` does, which returns twice.
+    pub fn are_all_in_copy(&self, flow: &ModuleFlow<'_>, graph: &ProcedureGraph) -> bool {
         graph.calls.iter().all(|call| self.can_be_in_copy(flow, call))
-            && graph.blocks.iter().all(|block| self.frames.can_enlarge(&block.code))
     }
 
     fn can_be_in_copy(&self, flow: &ModuleFlow<'_>, call: &CallSite) -> bool {

@@ -1,10 +1,11 @@
-//! Copies of a module's procedures that count the paths through them (Ball and Larus 1996; Ammons, Ball and Larus 1997).
-//! Which word of a thread's lane counts which path is decided here; what lanes are, `callpath_format::shared::lanes` says.
+//! Copies of a module's procedures that count the paths through them (Ball and Larus 1996; Ammons, Ball and Larus 1997), or edges.
+//! Which word of a thread's lane counts which path or edge is decided here; what lanes are, `callpath_format::shared::lanes` says.
 
 use callpath_format::address::LinkAddr;
 use callpath_format::shared::known_return::KnownReturn;
 pub use callpath_x86::paths::Category;
-use callpath_x86::paths::{Numbering, Path, PathOperation, Placement, Site, Ways, weights};
+pub use callpath_x86::paths::{EdgeBounds, EdgeCounts};
+use callpath_x86::paths::{EdgePlan, Numbering, Path, PathOperation, Placement, Site, Ways, may_return_twice, weights};
 use callpath_x86::rewrite::{Cell, Operation, Place, Plan, Reason, Refusal, UnmarkedCall};
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -22,7 +23,7 @@ use crate::unwinders::asked;
 pub const MOST_PATHS: u64 = 1 << 16;
 /// The word of a lane that counts paths which were begun and not ended.
 pub const CUT_SHORT: u32 = 0;
-/// The first word of a lane that counts paths.
+/// The first word of a lane that counts paths or edges.
 pub const FIRST_WORD: u32 = 8;
 
 /// How the procedures of a module count.
@@ -34,10 +35,21 @@ pub struct Counting {
     pub lane_word: i32,
     /// The first word of a lane that is free.
     pub first_word: u32,
-    /// Whether paths are counted.
-    pub paths: bool,
+    /// What is counted in the procedures, besides their activations.
+    pub inside: Inside,
     /// How activations are counted in their contexts, if they are.
     pub contexts: Option<Descending>,
+}
+
+/// What is counted inside of procedures.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inside {
+    /// Nothing.
+    Nothing,
+    /// Paths.
+    Paths,
+    /// Edges.
+    Edges,
 }
 
 /// Copies that count, as data.
@@ -62,32 +74,83 @@ pub struct CountedModule {
     pub returns: Vec<(u64, KnownReturn)>,
 }
 
-/// A procedure that counts its paths.
+/// A procedure that counts its paths or edges.
 pub struct CountedProcedure {
     /// Its first instruction.
     pub entry: LinkAddr,
-    /// The word of a lane that counts path number 0; the others follow.
+    /// The first of its words of a lane.
     pub first_word: u32,
     ways: Ways,
-    numbering: Numbering,
+    /// What its words count.
+    pub counts: CountedInside,
+}
+
+/// What the words of a procedure count.
+pub enum CountedInside {
+    /// Each path has a word, by its number.
+    Paths(Numbering),
+    /// Some edges have one each.
+    Edges {
+        /// Which ones.
+        plan: EdgePlan,
+        /// Control may leave a call more often than it comes there.
+        may_return_twice: bool,
+    },
+}
+
+/// How often control passed from one block to another.
+pub struct CountedEdge {
+    /// Where the block begins that it comes from.
+    pub from: LinkAddr,
+    /// Where those begin that it leads to, together. None: out of the procedure, or control does not continue.
+    pub to: Vec<LinkAddr>,
+    /// Whether it leads back into a loop.
+    pub is_back: bool,
+    /// How often.
+    pub executions: EdgeBounds,
 }
 
 impl CountedProcedure {
-    /// How many paths there are: so many words of a lane.
-    pub fn paths(&self) -> u64 {
-        self.numbering.paths()
-    }
-
-    /// At how many edges its graph was cut to have no more.
-    pub fn cuts(&self) -> u32 {
-        self.numbering.cuts()
-    }
-
     /// The path with a number, and where its blocks begin. `None`: there is none.
     pub fn path(&self, number: u64) -> Option<(Path, Vec<LinkAddr>)> {
-        let path = self.numbering.decode(&self.ways, number)?;
+        let CountedInside::Paths(numbering) = &self.counts else { return None };
+        let path = numbering.decode(&self.ways, number)?;
         let blocks = path.addresses(&self.ways);
         Some((path, blocks))
+    }
+
+    /// What its counters of edges tell, if it has some. `word`: what they hold, by number. `began`: all activations began where these counters
+    /// count.
+    pub fn edges(&self, word: impl Fn(u64) -> u64, began: bool) -> Option<EdgeCounts> {
+        let CountedInside::Edges { plan, may_return_twice } = &self.counts else { return None };
+        let counters: Vec<u64> = (0..plan.counters().count() as u64).map(word).collect();
+        Some(plan.solve(&self.ways, &counters, began && !may_return_twice))
+    }
+
+    /// Where each block begins that `counts` speak of.
+    pub fn starts(&self) -> &[LinkAddr] {
+        &self.ways.starts
+    }
+
+    /// The edges that `counts` speak of.
+    pub fn edges_of(&self, counts: &EdgeCounts) -> Vec<CountedEdge> {
+        let CountedInside::Edges { plan, .. } = &self.counts else { return Vec::new() };
+        let start = |block: u32| self.ways.starts.get(block as usize).copied().unwrap_or(self.entry);
+        let ways = (0u32..).zip(&self.ways.ways).zip(&counts.ways).map(|((number, way), executions)| CountedEdge {
+            from: start(way.from),
+            to: way.to.map(start).into_iter().collect(),
+            is_back: plan.is_back(number),
+            executions: *executions,
+        });
+        let jumps = self.ways.dispatches.iter().zip(&counts.dispatches).flat_map(|(dispatch, jumps)| {
+            dispatch.sources.iter().zip(jumps).map(|(&(source, _), executions)| CountedEdge {
+                from: start(source),
+                to: dispatch.targets.iter().map(|&target| start(target)).collect(),
+                is_back: false,
+                executions: *executions,
+            })
+        });
+        ways.chain(jumps).collect()
     }
 }
 
@@ -130,18 +193,32 @@ pub fn counted(
                 numbers.insert(graph.entry, next_procedure);
                 next_procedure += 1;
             }
-            if counting.paths {
+            if counting.inside != Inside::Nothing {
                 let ways = Ways::new(flow, graph);
                 let weights = weights(graph, &ways);
-                let numbering = Numbering::with_limit(&ways, &weights, MOST_PATHS);
                 let too_many = Refusal { at: graph.entry, reason: Reason::TooFar };
-                let words = u32::try_from(numbering.paths()).map_err(|_| too_many)?;
-                let first = i64::from(next_word);
-                for (site, operation) in numbering.place(&ways, &weights, Placement::Tree) {
-                    let operation = inserted(operation, first, counting.lane_word).ok_or(too_many)?;
+                let (words, counts, operations) = match counting.inside {
+                    Inside::Edges => {
+                        let edges = EdgePlan::new(&ways, &weights);
+                        // As of paths whose numbers are known without a register.
+                        let counters = (0i64..).zip(edges.counters());
+                        let operations: Vec<(Site, PathOperation)> =
+                            counters.map(|(number, site)| (site, PathOperation::CountNumber(number))).collect();
+                        let may_return_twice = !calls.are_all_in_copy(flow, graph) || may_return_twice(flow, graph);
+                        (operations.len() as u64, CountedInside::Edges { plan: edges, may_return_twice }, operations)
+                    }
+                    _ => {
+                        let numbering = Numbering::with_limit(&ways, &weights, MOST_PATHS);
+                        let operations = numbering.place(&ways, &weights, Placement::Tree);
+                        (numbering.paths(), CountedInside::Paths(numbering), operations)
+                    }
+                };
+                let words = u32::try_from(words).map_err(|_| too_many)?;
+                for (site, operation) in operations {
+                    let operation = inserted(operation, next_word.into(), counting.lane_word).ok_or(too_many)?;
                     plan.insert(place(site), operation);
                 }
-                procedures.push(CountedProcedure { entry: graph.entry, first_word: next_word, ways, numbering });
+                procedures.push(CountedProcedure { entry: graph.entry, first_word: next_word, ways, counts });
                 next_word = next_word.checked_add(words).ok_or(too_many)?;
             }
             Ok(plan)

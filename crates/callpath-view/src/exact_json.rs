@@ -72,8 +72,13 @@ impl ExactJson<'_> {
             insert_place(&mut above, procedure.place.as_ref());
             above.insert("address".into(), hex(procedure.address));
             above.insert("entries".into(), procedure.entries().into());
-            above.insert("possible".into(), procedure.possible.into());
-            above.insert("cuts".into(), procedure.cuts.into());
+            match &procedure.flow {
+                Some(flow) => drop(above.insert("cut_short".into(), flow.cut_short.into())),
+                None => {
+                    above.insert("possible".into(), procedure.possible.into());
+                    above.insert("cuts".into(), procedure.cuts.into());
+                }
+            }
             let number = next;
             let below = children.into_iter().map(|(mut child, _)| {
                 child.insert("parent".into(), number.into());
@@ -112,6 +117,7 @@ impl ExactJson<'_> {
     fn blocks_of(self, procedure: &ExactProcedure) -> Vec<Child> {
         let edges = procedure.edges();
         let start = |block: &u32| procedure.blocks.get(*block as usize).map(|block| hex(block.code.start));
+        let executions = procedure.block_executions();
         let of = |(number, (block, cost)): (u32, (&ExactBlock, ExactCost))| {
             let name = block.place.as_ref().map_or_else(|| format!("{:#x}", block.code.start), exact_label::place);
             let mut child = node("block", &name, [cost; 3]);
@@ -122,9 +128,16 @@ impl ExactJson<'_> {
             child.insert("calls".into(), block.calls.iter().map(call).collect());
             let from = edges.iter().filter(|edge| edge.from == number).map(|edge| {
                 let to: Vec<Value> = edge.to.iter().filter_map(start).collect();
-                json!({ "to": to, "is_back": edge.is_back, "executions": edge.executions })
+                let mut json = json!({ "to": to, "is_back": edge.is_back, "executions": edge.executions.least });
+                if let (false, Some(json)) = (edge.executions.is_exact(), json.as_object_mut()) {
+                    json.insert("most".into(), edge.executions.most.into());
+                }
+                json
             });
             child.insert("edges".into(), from.collect());
+            if let Some(executions) = executions.get(number as usize).filter(|executions| !executions.is_exact()) {
+                child.insert("most".into(), executions.most.into());
+            }
             (child, cost)
         };
         let mut blocks: Vec<Child> =

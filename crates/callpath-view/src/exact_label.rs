@@ -141,6 +141,7 @@ pub(crate) mod tests {
             executions,
         };
         let looping = ExactProcedure {
+            flow: None,
             name: "work<int>".into(),
             module: "app".into(),
             place: at("main.c", 10),

@@ -63,7 +63,8 @@ fn measured(
         ratios.push(counted / bare);
     }
     let recorder = last["run"]["recorder_cpu_ns"].as_f64().unwrap_or(f64::NAN) / 1e9;
-    let exact = report(callpath, &output, &["--view", "paths"])?;
+    let view = if kind == "edges" { "blocks" } else { "paths" };
+    let exact = report(callpath, &output, &["--view", view])?;
     let quality = &exact["quality"]["exact"];
     let refused = quality["refused"].as_array().map_or(0, Vec::len);
     let (counted, places) = match kind {
@@ -73,6 +74,12 @@ fn measured(
             let calls = |node: &Value| node["exclusive"][0].as_u64().unwrap_or(0);
             let here = nodes.iter().map(calls).filter(|calls| *calls > 0).count();
             (nodes.iter().map(calls).sum::<u64>(), format!("{here} contexts"))
+        }
+        "edges" => {
+            let nodes = exact["nodes"].as_array().context("no nodes")?;
+            let blocks = nodes.iter().filter(|node| node["kind"] == "block");
+            let edges = blocks.clone().filter_map(|block| block["edges"].as_array()).map(Vec::len).sum::<usize>();
+            (blocks.count() as u64, format!("{edges} edges"))
         }
         _ => {
             let nodes = exact["nodes"].as_array().context("no nodes")?;

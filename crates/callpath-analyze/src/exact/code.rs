@@ -2,13 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use callpath_db::exact::{ExactBlock, ExactCall, ExactLoop, ExactPath, ExactPlace, ExactProcedure};
+use callpath_db::exact::{
+    ExactBlock, ExactCall, ExactEdge, ExactFlow, ExactLoop, ExactPath, ExactPlace, ExactProcedure,
+};
 use callpath_format::address::LinkAddr;
+use callpath_schema::Bounds;
 use callpath_x86::graph::{Block, ProcedureGraph, Terminator};
 use callpath_x86::listing::listing;
 use rustc_hash::FxHashMap;
 
-use super::merge::MergedProcedure;
+use super::merge::{EdgeKey, MergedProcedure};
 use crate::attribute::name_at;
 use crate::names::ModuleNames;
 use crate::structure::{ProcedureStructure, SourceLocation, StaticKind};
@@ -23,7 +26,13 @@ pub(super) struct ProcedureCode<'a> {
 impl ProcedureCode<'_> {
     /// The procedure that begins at `entry`.
     pub(super) fn procedure(&self, entry: LinkAddr, counted: &MergedProcedure) -> ExactProcedure {
-        let starts: BTreeSet<LinkAddr> = counted.paths.keys().flat_map(|path| path.blocks.iter().copied()).collect();
+        let of_paths = counted.paths.keys().flat_map(|path| path.blocks.iter().copied());
+        let of_edges = counted.flow.iter().flat_map(|flow| {
+            let edges =
+                flow.edges.keys().flat_map(|edge| edge.to.iter().filter(|_| edge.to.len() == 1).chain([&edge.from]));
+            flow.blocks.keys().chain(edges).copied()
+        });
+        let starts: BTreeSet<LinkAddr> = of_paths.chain(of_edges).collect();
         let starts: Vec<LinkAddr> = starts.into_iter().collect();
         let (loops, loop_of) = self.loops();
         // Each of them is there.
@@ -34,7 +43,25 @@ impl ProcedureCode<'_> {
             blocks: key.blocks.iter().map(index).collect(),
             executions: *executions,
         };
+        let flow = counted.flow.as_ref().map(|flow| {
+            let edge = |(key, executions): (&EdgeKey, &Bounds)| ExactEdge {
+                from: index(&key.from),
+                // A jump through a table may have come to some of its targets only.
+                to: key.to.iter().filter(|to| starts.binary_search(to).is_ok()).map(index).collect(),
+                is_back: key.is_back,
+                executions: *executions,
+            };
+            let absent = Bounds { least: 0, most: flow.cut_short.map(|_| 0) };
+            let executions = |start: &LinkAddr| flow.blocks.get(start).copied().unwrap_or(absent);
+            ExactFlow {
+                entries: flow.entries,
+                cut_short: flow.cut_short,
+                blocks: starts.iter().map(executions).collect(),
+                edges: flow.edges.iter().map(edge).collect(),
+            }
+        });
         ExactProcedure {
+            flow,
             name: name_at(self.names, entry, self.structure).name,
             module: String::new(),
             place: self.structure.and_then(|structure| Some(place(structure, structure.location?))),

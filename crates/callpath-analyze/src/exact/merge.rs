@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use callpath_format::address::LinkAddr;
 use callpath_image::identity::ModuleIdentity;
-use callpath_measurement::{MeasuredPaths, Measurement, PathCounts, ProcessFile};
-use callpath_schema::PathCategory;
+use callpath_measurement::{CountedEdge, CountedEdges, MeasuredPaths, Measurement, PathCounts, ProcessFile};
+use callpath_schema::{Bounds, PathCategory};
 use rustc_hash::FxHashMap;
 
 /// All processes together.
@@ -33,6 +33,65 @@ pub(super) struct MergedProcedure {
     pub(super) possible: u64,
     pub(super) cuts: u32,
     pub(super) paths: BTreeMap<PathKey, u64>,
+    /// If edges were counted.
+    pub(super) flow: Option<MergedFlow>,
+}
+
+impl MergedProcedure {
+    /// Whether it is known to have been executed.
+    pub(super) fn is_executed(&self) -> bool {
+        !self.paths.is_empty() || self.flow.as_ref().is_some_and(|flow| !flow.blocks.is_empty())
+    }
+}
+
+/// Edges of a procedure.
+pub(super) struct MergedFlow {
+    pub(super) entries: u64,
+    pub(super) cut_short: Option<u64>,
+    pub(super) blocks: BTreeMap<LinkAddr, Bounds>,
+    pub(super) edges: BTreeMap<EdgeKey, Bounds>,
+}
+
+/// What makes an edge the same one in another process.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct EdgeKey {
+    pub(super) from: LinkAddr,
+    pub(super) to: Vec<LinkAddr>,
+    pub(super) is_back: bool,
+}
+
+impl MergedFlow {
+    /// Nothing was executed.
+    fn new() -> MergedFlow {
+        let (blocks, edges) = (BTreeMap::new(), BTreeMap::new());
+        MergedFlow { entries: 0, cut_short: Some(0), blocks, edges }
+    }
+
+    fn add(&mut self, counted: &CountedEdges) {
+        if counted.entries == 0 && counted.blocks.is_empty() && counted.edges.is_empty() {
+            return;
+        }
+        let key = |edge: &CountedEdge| EdgeKey { from: edge.from, to: edge.to.clone(), is_back: edge.is_back };
+        self.entries = self.entries.saturating_add(counted.entries);
+        let [before, its] = [self.cut_short, counted.cut_short].map(|cut_short| cut_short.is_some());
+        self.cut_short = self.cut_short.zip(counted.cut_short).and_then(|(one, two)| one.checked_add(two));
+        add_all(&mut self.blocks, counted.blocks.iter().copied(), (before, its));
+        add_all(&mut self.edges, counted.edges.iter().map(|edge| (key(edge), edge.executions)), (before, its));
+    }
+}
+
+/// Adds counts of a process. What is not there was not executed, if that is known of all before and of this process.
+fn add_all<K: Ord>(
+    sums: &mut BTreeMap<K, Bounds>,
+    more: impl Iterator<Item = (K, Bounds)>,
+    (is_known_before, is_known): (bool, bool),
+) {
+    let absent = |is_known: bool| Bounds { least: 0, most: is_known.then_some(0) };
+    let mut more: BTreeMap<K, Bounds> = more.collect();
+    for (key, sum) in sums.iter_mut() {
+        *sum = sum.plus(more.remove(key).unwrap_or(absent(is_known)));
+    }
+    sums.extend(more.into_iter().map(|(key, executions)| (key, executions.plus(absent(is_known_before)))));
 }
 
 /// What makes a path the same one in another process: its number, and what that stands for.
@@ -91,6 +150,14 @@ impl Merged {
                 *executions = executions.saturating_add(path.executions);
             }
         }
+        for counted in &counts.edges {
+            let Some(at) = place(&mut self.modules, counted.module.0) else {
+                unknown.insert(counted.module.0);
+                continue;
+            };
+            let sum = self.modules[at].procedures.entry(counted.entry).or_default();
+            sum.flow.get_or_insert_with(MergedFlow::new).add(counted);
+        }
         for refused in &counts.refused {
             match place(&mut self.modules, refused.module.0) {
                 Some(at) => drop(self.modules[at].refused.insert((refused.entry, refused.reason.clone()))),
@@ -100,5 +167,40 @@ impl Merged {
         let note =
             |module| format!("process {}: it counted in module {module}, which its file does not have", process.pid);
         self.notes.extend(unknown.into_iter().map(note));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use callpath_format::frame::ModuleIndex;
+
+    use super::*;
+
+    const A: LinkAddr = LinkAddr(0x10);
+    const B: LinkAddr = LinkAddr(0x20);
+    const C: LinkAddr = LinkAddr(0x30);
+
+    fn counted(cut_short: Option<u64>, blocks: &[(LinkAddr, Bounds)]) -> CountedEdges {
+        let (module, entry) = (ModuleIndex(0), A);
+        CountedEdges { module, entry, entries: blocks.len() as u64, cut_short, blocks: blocks.to_vec(), edges: vec![] }
+    }
+
+    /// A fork's child does not know how often it executed what it does not name; its parent does.
+    #[test]
+    fn what_one_process_does_not_know_is_not_known_of_both() {
+        let parent = counted(Some(2), &[(A, Bounds::exactly(5)), (C, Bounds::exactly(3))]);
+        let child = counted(None, &[(A, Bounds { least: 1, most: None }), (B, Bounds::exactly(2))]);
+        let idle = counted(None, &[]);
+        for order in [[&parent, &child, &idle], [&idle, &child, &parent]] {
+            let mut flow = MergedFlow::new();
+            order.into_iter().for_each(|counted| flow.add(counted));
+            let unknown = |least| Bounds { least, most: None };
+            assert_eq!(flow.blocks, BTreeMap::from([(A, unknown(6)), (B, Bounds::exactly(2)), (C, unknown(3))]));
+            assert_eq!((flow.entries, flow.cut_short), (4, None));
+        }
+        let mut flow = MergedFlow::new();
+        [&parent, &idle, &parent].into_iter().for_each(|counted| flow.add(counted));
+        assert_eq!(flow.blocks, BTreeMap::from([(A, Bounds::exactly(10)), (C, Bounds::exactly(6))]));
+        assert_eq!(flow.cut_short, Some(4));
     }
 }

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use callpath_schema::Bounds;
+
 use super::ExactProcedure;
 
 /// How often control passed from one block to another, or out of the procedure.
@@ -14,15 +16,18 @@ pub struct ExactEdge {
     pub from: u32,
     /// The block that it leads to. Several: to these together. None: out of the procedure, or control does not continue.
     pub to: Vec<u32>,
-    /// Whether paths end there to begin anew: a back edge, or one at which the graph was cut.
+    /// Whether paths end there to begin anew: a back edge, or one at which the graph was cut. Of counted edges, a back edge.
     pub is_back: bool,
     /// How often.
-    pub executions: u64,
+    pub executions: Bounds,
 }
 
 impl ExactProcedure {
     /// The edges that were passed, by block and target.
     pub fn edges(&self) -> Vec<ExactEdge> {
+        if let Some(flow) = &self.flow {
+            return flow.edges.clone();
+        }
         let mut inner: BTreeMap<(u32, u32), u64> = BTreeMap::new();
         let mut ends: BTreeMap<(u32, bool), u64> = BTreeMap::new();
         let mut heads: BTreeSet<u32> = BTreeSet::new();
@@ -41,13 +46,17 @@ impl ExactProcedure {
             let not_inner = targets.into_iter().filter(|to| !inner.contains_key(&(from, *to)) && heads.contains(to));
             not_inner.collect::<Vec<u32>>()
         };
-        let of_inner =
-            inner.iter().map(|(&(from, to), &executions)| ExactEdge { from, to: vec![to], is_back: false, executions });
+        let of_inner = inner.iter().map(|(&(from, to), &executions)| ExactEdge {
+            from,
+            to: vec![to],
+            is_back: false,
+            executions: Bounds::exactly(executions),
+        });
         let of_ends = ends.iter().map(|(&(from, is_exit), &executions)| ExactEdge {
             from,
             to: if is_exit { Vec::new() } else { back(from) },
             is_back: !is_exit,
-            executions,
+            executions: Bounds::exactly(executions),
         });
         let mut edges: Vec<ExactEdge> = of_inner.chain(of_ends).collect();
         edges.sort();

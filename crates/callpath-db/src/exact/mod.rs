@@ -1,5 +1,5 @@
 //! What was counted exactly: how often each path through a procedure was executed. Counts of blocks and edges follow from
-//! it ([`ExactProcedure::edges`]), and what is hot ([`ExactSummary`]).
+//! it ([`ExactProcedure::edges`]), and what is hot ([`ExactSummary`]). Or edges were counted, without paths ([`ExactFlow`]).
 //!
 //! Ammons, Ball and Larus 1997. Instructions are the cost here: how often a path was executed, times the instructions in its blocks.
 
@@ -8,7 +8,7 @@ mod summary;
 
 use std::ops::Range;
 
-use callpath_schema::PathCategory;
+use callpath_schema::{Bounds, PathCategory};
 pub use edges::ExactEdge;
 pub use summary::{ExactClass, ExactGroup, ExactSummary};
 
@@ -20,7 +20,7 @@ use crate::{AskedName, RunInfo, Way};
 pub struct ExactCounts {
     /// What ran.
     pub info: RunInfo,
-    /// Procedures with paths that were executed, those that executed most instructions first.
+    /// Procedures that were executed, those that executed most instructions first.
     pub procedures: Vec<ExactProcedure>,
     /// How it was counted.
     pub quality: ExactQuality,
@@ -54,10 +54,25 @@ pub struct ExactProcedure {
     pub cuts: u32,
     /// Its loops.
     pub loops: Vec<ExactLoop>,
-    /// Blocks that are on executed paths, by address.
+    /// Blocks that were executed, by address.
     pub blocks: Vec<ExactBlock>,
-    /// Those that were executed, the one that executed most instructions first.
+    /// Those that were executed, the one that executed most instructions first. None if edges were counted.
     pub paths: Vec<ExactPath>,
+    /// What was counted if edges were, and not paths.
+    pub flow: Option<ExactFlow>,
+}
+
+/// How often blocks were executed and edges passed, where edges were counted.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct ExactFlow {
+    /// How often the procedure was entered at its first instruction.
+    pub entries: u64,
+    /// Activations that came and did not leave. `None`: that is not known.
+    pub cut_short: Option<u64>,
+    /// How often each block was executed, by its index.
+    pub blocks: Vec<Bounds>,
+    /// The edges that were passed.
+    pub edges: Vec<ExactEdge>,
 }
 
 /// A loop.
@@ -150,19 +165,28 @@ impl ExactProcedure {
         ExactCost { executions: path.executions, instructions: path.executions.saturating_mul(each) }
     }
 
-    /// What all its paths cost.
+    /// What all its paths cost, or all its blocks.
     pub fn cost(&self) -> ExactCost {
+        if self.flow.is_some() {
+            return self.block_costs().into_iter().sum();
+        }
         self.paths.iter().map(|path| self.cost_of(path)).sum()
     }
 
-    /// How often it was entered at its first instruction, by paths that were ended.
+    /// How often it was entered at its first instruction; of paths, by those that were ended.
     pub fn entries(&self) -> u64 {
+        if let Some(flow) = &self.flow {
+            return flow.entries;
+        }
         let entered = self.paths.iter().filter(|path| path.category.is_from_entry());
         entered.fold(0, |sum, path| sum.saturating_add(path.executions))
     }
 
-    /// What each block cost, by its index: executions are its own.
-    pub fn block_costs(&self) -> Vec<ExactCost> {
+    /// How often each block was executed, by its index.
+    pub fn block_executions(&self) -> Vec<Bounds> {
+        if let Some(flow) = &self.flow {
+            return flow.blocks.clone();
+        }
         let mut executions = vec![0u64; self.blocks.len()];
         for path in &self.paths {
             for block in &path.blocks {
@@ -171,11 +195,16 @@ impl ExactProcedure {
                 }
             }
         }
-        let cost = |(executions, block): (u64, &ExactBlock)| ExactCost {
-            executions,
-            instructions: executions.saturating_mul(block.instructions),
+        executions.into_iter().map(Bounds::exactly).collect()
+    }
+
+    /// What each block cost at least, by its index: executions are its own.
+    pub fn block_costs(&self) -> Vec<ExactCost> {
+        let cost = |(executions, block): (Bounds, &ExactBlock)| ExactCost {
+            executions: executions.least,
+            instructions: executions.least.saturating_mul(block.instructions),
         };
-        executions.into_iter().zip(&self.blocks).map(cost).collect()
+        self.block_executions().into_iter().zip(&self.blocks).map(cost).collect()
     }
 
     /// The loop that a path that begins behind a back edge goes round in: the innermost one around its first block.
@@ -186,6 +215,11 @@ impl ExactProcedure {
 }
 
 impl ExactCounts {
+    /// Whether edges were counted, and no paths.
+    pub fn is_of_edges(&self) -> bool {
+        self.procedures.iter().any(|procedure| procedure.flow.is_some())
+    }
+
     /// What all cost.
     pub fn cost(&self) -> ExactCost {
         self.procedures.iter().map(ExactProcedure::cost).sum()

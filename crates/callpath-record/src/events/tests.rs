@@ -181,7 +181,7 @@ fn lists() {
     );
     assert_eq!(split_list("cpu/a=1,b=2/u,cycles"), ["cpu/a=1,b=2/u", "cycles"]);
     assert_eq!(names(&["cpu-time", "cpu-time"], Unsaid::default()), Err(EventError::Twice("cpu-time".into())));
-    assert_eq!(names(&[], rate(0)), Err(EventError::Rate(0)));
+    assert_eq!(names(&[], rate(HIGHEST_RATE + 1)), Err(EventError::Rate(HIGHEST_RATE + 1)));
     let many = |count: usize| (1..=count).map(|number| format!("r{number}")).collect::<Vec<_>>().join(",");
     assert_eq!(names(&[&many(MAX_EVENTS)], Unsaid::default()).unwrap().0.len(), MAX_EVENTS);
     assert_eq!(names(&[&many(MAX_EVENTS + 1)], Unsaid::default()), Err(EventError::TooMany(MAX_EVENTS + 1)));

@@ -8,9 +8,11 @@ use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use callpath_measurement::{
-    CountedPath, CountedProcedure, MeasurementError, PathCategory, PathCounts, RefusedProcedure,
+    CountedEdge, CountedEdges, CountedPath, CountedProcedure, MeasurementError, PathCategory, PathCounts,
+    RefusedProcedure,
 };
-use callpath_tables::paths::{self, Category};
+use callpath_schema::Bounds;
+use callpath_tables::paths::{self, Category, CountedInside, EdgeBounds};
 use callpath_target::{Pid, SharedMemory};
 
 const WORD_BYTES: usize = 8;
@@ -31,6 +33,8 @@ pub(super) struct InModule {
 pub(crate) struct Counted {
     pub(super) lanes: SharedMemory,
     pub(super) lane_len_bytes: u64,
+    /// The process that the copies were put into: others are its forks.
+    pub(super) first: Pid,
     pub(super) modules: Vec<InModule>,
 }
 
@@ -51,20 +55,42 @@ impl Counted {
             let key = |at: LinkAddr| frame_at(RunAddr(at.0.wrapping_add(*bias)));
             for procedure in procedures {
                 let module = key(procedure.entry).module();
-                let mut executed = Vec::new();
-                for number in 0..procedure.paths() {
-                    let executions = word(u64::from(procedure.first_word) + number);
-                    let found = if executions > 0 { procedure.path(number) } else { None };
-                    let Some((path, blocks)) = found else { continue };
-                    executed.push(CountedPath { number, category: category(path.category), blocks, executions });
+                let word = |number: u64| word(u64::from(procedure.first_word) + number);
+                let entry = procedure.entry;
+                match &procedure.counts {
+                    CountedInside::Paths(numbering) => {
+                        let mut paths = Vec::new();
+                        for number in 0..numbering.paths() {
+                            let executions = word(number);
+                            let found = if executions > 0 { procedure.path(number) } else { None };
+                            let Some((path, blocks)) = found else { continue };
+                            paths.push(CountedPath { number, category: category(path.category), blocks, executions });
+                        }
+                        let (possible, cuts) = (numbering.paths(), numbering.cuts());
+                        counts.procedures.push(CountedProcedure { module, entry, possible, cuts, paths });
+                    }
+                    CountedInside::Edges { .. } => {
+                        // What went on in a fork began elsewhere.
+                        let Some(found) = procedure.edges(word, pid == self.first) else { continue };
+                        counts.cut_short = counts.cut_short.saturating_add(found.cut_short.unwrap_or(0));
+                        let starts = procedure.starts().iter().copied();
+                        let blocks = starts.zip(found.blocks.iter().copied().map(bounds));
+                        let edges = procedure.edges_of(&found).into_iter().map(|edge| CountedEdge {
+                            from: edge.from,
+                            to: edge.to,
+                            is_back: edge.is_back,
+                            executions: bounds(edge.executions),
+                        });
+                        counts.edges.push(CountedEdges {
+                            module,
+                            entry,
+                            entries: found.entries,
+                            cut_short: found.cut_short,
+                            blocks: blocks.filter(|(_, executions)| executions.is_known_to_be_some()).collect(),
+                            edges: edges.filter(|edge| edge.executions.is_known_to_be_some()).collect(),
+                        });
+                    }
                 }
-                counts.procedures.push(CountedProcedure {
-                    module,
-                    entry: procedure.entry,
-                    possible: procedure.paths(),
-                    cuts: procedure.cuts(),
-                    paths: executed,
-                });
             }
             counts.procedures.extend(called.iter().map(|entry| CountedProcedure {
                 module: key(*entry).module(),
@@ -143,6 +169,10 @@ fn next_data(file: &std::fs::File, from: u64) -> std::io::Result<Option<u64>> {
         Err(_) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
         Err(_) => Err(error),
     }
+}
+
+fn bounds(bounds: EdgeBounds) -> Bounds {
+    Bounds { least: bounds.least, most: bounds.most }
 }
 
 fn category(category: Category) -> PathCategory {

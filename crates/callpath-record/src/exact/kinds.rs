@@ -25,13 +25,13 @@ impl ExactKinds {
     pub fn new(kinds: impl IntoIterator<Item = ExactKind>) -> Result<ExactKinds, &'static str> {
         let kinds = ExactKinds(kinds.into_iter().collect());
         if kinds.0.is_empty() {
-            return Err("--exact needs a kind: paths or calls");
+            return Err("--exact needs a kind: paths, edges or calls");
         }
         if kinds.has(ExactKind::Paths) && kinds.has(ExactKind::Edges) {
             return Err("--exact=paths,edges: counts of edges follow from those of paths; leave out one of them");
         }
-        if kinds.has(ExactKind::Edges) {
-            return Err("--exact=edges: edges alone cannot be counted yet; their counts follow from --exact=paths");
+        if kinds.has(ExactKind::Edges) && kinds.has(ExactKind::Calls) {
+            return Err("--exact=calls,edges: edges cannot be counted in each context yet; count them in two runs");
         }
         if kinds.has(ExactKind::Paths) && kinds.has(ExactKind::Calls) {
             return Err("--exact=calls,paths: paths cannot be counted in each context yet; count them in two runs");
@@ -54,7 +54,8 @@ mod tests {
         use ExactKind::{Calls, Edges, Paths};
         let kinds = ExactKinds::new([Paths, Paths]).unwrap();
         assert!(kinds.has(Paths) && !kinds.has(Edges));
-        assert!(ExactKinds::new([Edges]).unwrap_err().starts_with("--exact=edges: "));
+        assert!(ExactKinds::new([Edges]).unwrap().has(Edges));
+        assert!(ExactKinds::new([Calls, Edges]).unwrap_err().starts_with("--exact=calls,edges: "));
         assert!(ExactKinds::new([Paths, Edges]).unwrap_err().starts_with("--exact=paths,edges: "));
         assert!(ExactKinds::new([Calls, Paths]).unwrap_err().starts_with("--exact=calls,paths: "));
         assert!(ExactKinds::new([Calls]).unwrap().has(Calls));

@@ -12,7 +12,7 @@ use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use callpath_format::shared::probe::Routines;
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
 use callpath_tables::module::Module;
-use callpath_tables::paths::{self, CountedModule, Descending, FIRST_WORD, counted};
+use callpath_tables::paths::{self, CountedModule, Descending, FIRST_WORD, Inside, counted};
 use callpath_tables::probes::Change;
 use callpath_tables::return_users::ReturnUsers;
 use callpath_tables::unwinders::{self, KnownCode};
@@ -87,7 +87,11 @@ pub(super) fn put_in(
         recorder,
         pid,
         lane_word,
-        paths: counts.kinds.has(ExactKind::Paths),
+        inside: match (counts.kinds.has(ExactKind::Paths), counts.kinds.has(ExactKind::Edges)) {
+            (true, _) => Inside::Paths,
+            (false, true) => Inside::Edges,
+            (false, false) => Inside::Nothing,
+        },
         injected,
         next_word: FIRST_WORD,
         next_procedure: 0,
@@ -121,8 +125,8 @@ struct Placing<'r, 'o> {
     pid: Pid,
     /// How far above the thread pointer a thread's word is.
     lane_word: i64,
-    /// Whether paths are counted.
-    paths: bool,
+    /// What is counted inside of procedures.
+    inside: Inside,
     /// If activations are counted in their contexts.
     injected: Option<Injected>,
     next_word: u32,
@@ -158,13 +162,13 @@ impl Placing<'_, '_> {
         let contexts = self
             .injected
             .map(|injected| Descending { routine: injected.routines.descend, first_procedure: self.next_procedure });
-        let counting = paths::Counting { bias, lane_word, first_word: self.next_word, paths: self.paths, contexts };
+        let counting = paths::Counting { bias, lane_word, first_word: self.next_word, inside: self.inside, contexts };
         let planned = counted(module, RunAddr(place).to_link(bias), (calls, is_chosen), counting);
         let CountedModule { changes, copies, moved, header, end, procedures, next_word, next_procedure, returns } =
             planned.ok_or_else(no_room)?;
         let refused = copies.refused.iter().map(|refused| (refused.entry, refused.refusal.to_string())).collect();
         let made = copies.made.iter().map(|made| made.copy.entry);
-        let called = if self.paths { Vec::new() } else { made.collect() };
+        let called = if self.inside == Inside::Nothing { made.collect() } else { Vec::new() };
         self.modules.push(InModule { bias, procedures, called, refused });
         if copies.made.is_empty() {
             return Ok(());
@@ -218,7 +222,7 @@ impl Placing<'_, '_> {
         let count = (at_most / lane_len_bytes).clamp(2, LanesHead::MOST as u64);
         let len_bytes = LanesHead::LEN_BYTES as u64 + lane_len_bytes * count;
         let lanes = SharedMemory::create(c"callpath-lanes", len_bytes as usize)?;
-        let counted = Counted { lanes, lane_len_bytes, modules };
+        let counted = Counted { lanes, lane_len_bytes, first: pid, modules };
         let head = counted.head();
         head.lane_len_bytes.store(lane_len_bytes, Relaxed);
         head.lanes.store(count, Relaxed);

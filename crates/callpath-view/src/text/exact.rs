@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
+use callpath_db::Bounds;
 use callpath_db::exact::{
-    ExactClass, ExactCost, ExactCounts, ExactGroup, ExactPath, ExactProcedure, ExactQuality, ExactSummary,
+    ExactClass, ExactCost, ExactCounts, ExactFlow, ExactGroup, ExactPath, ExactProcedure, ExactQuality, ExactSummary,
 };
 
 use super::head::lines_of;
@@ -76,7 +77,9 @@ impl<'a> ExactText<'a> {
         let ExactCounts { quality, notes, .. } = self.counts;
         let ExactQuality { refused, cut_short, lost, .. } = quality;
         let mut said = Vec::new();
-        if *cut_short > 0 {
+        if self.counts.is_of_edges() {
+            said.extend(self.cut_short_edges());
+        } else if *cut_short > 0 {
             let words = match cut_short {
                 1 => "path was begun and not ended: it has",
                 _ => "paths were begun and not ended: they have",
@@ -109,13 +112,35 @@ impl<'a> ExactText<'a> {
         said.iter().try_for_each(|note| self.wrapped(&printable(note), 2, out))
     }
 
+    /// What is to be said of activations that were cut short where edges were counted.
+    fn cut_short_edges(self) -> Vec<String> {
+        let flows = || self.counts.procedures.iter().filter_map(|procedure| procedure.flow.as_ref());
+        let unknown = flows().filter(|flow| flow.cut_short.is_none()).count() as u64;
+        let mut said = Vec::new();
+        if self.counts.quality.cut_short > 0 {
+            said.push(format!(
+                "{} cut short: they came into their procedures and did not leave (exceptions, longjmp, exits). It is not known where: of \
+                 blocks and edges behind, the least and the greatest number is shown.",
+                count(self.counts.quality.cut_short, "activation was", "activations were")
+            ));
+        }
+        if unknown > 0 {
+            said.push(format!(
+                "Of {} it is not known how often blocks and edges without a counter were passed: activations went on in a fork, or a call \
+                 returned twice.",
+                count(unknown, "procedure", "procedures")
+            ));
+        }
+        said
+    }
+
     /// That nothing was executed, if that is so.
     pub(super) fn nothing(self, out: &mut dyn Write) -> io::Result<bool> {
         let is_nothing = self.counts.procedures.is_empty();
         if is_nothing {
             let counted =
                 count(self.counts.quality.counted, "procedure that was counted", "procedures that were counted");
-            writeln!(out, "No path was executed: there are {counted}")?;
+            writeln!(out, "Nothing was executed: there are {counted}")?;
         }
         Ok(is_nothing)
     }
@@ -271,14 +296,21 @@ pub fn blocks(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
 
 fn blocks_of(text: ExactText<'_>, procedure: &ExactProcedure, total: ExactCost, out: &mut dyn Write) -> io::Result<()> {
     let at = procedure.place.as_ref().map_or(String::new(), |declared| format!("  {}", place(declared)));
+    let (at_least, end) = match &procedure.flow {
+        Some(ExactFlow { cut_short: None | Some(0), .. }) => ("", String::new()),
+        Some(ExactFlow { cut_short: Some(cut_short), .. }) => {
+            ("", format!(", cut short {}", count(*cut_short, "time", "times")))
+        }
+        None => (
+            if text.counts.quality.cut_short > 0 { "at least " } else { "" },
+            format!(", {} of {} paths", thousands(procedure.paths.len() as u64), value(procedure.possible, "count")),
+        ),
+    };
     let facts = format!(
-        "{at}  [{}], {} of all instructions, entered {}{}, {} of {} paths",
+        "{at}  [{}], {} of all instructions, entered {at_least}{}{end}",
         procedure.module,
         percent(procedure.cost().instructions, total.instructions),
-        if text.counts.quality.cut_short > 0 { "at least " } else { "" },
         count(procedure.entries(), "time", "times"),
-        thousands(procedure.paths.len() as u64),
-        value(procedure.possible, "count"),
     );
     let name = text.ink(Ink::Bold, &printable(&procedure.name));
     writeln!(out, "\n{name}{}", text.ink(Ink::Dim, &printable(&facts)))?;
@@ -286,15 +318,18 @@ fn blocks_of(text: ExactText<'_>, procedure: &ExactProcedure, total: ExactCost, 
     writeln!(out, "{}", text.ink(Ink::Bold, &heading))?;
     let edges = procedure.edges();
     let start = |block: &u32| procedure.blocks.get(*block as usize).map(|block| format!("{:#x}", block.code.start));
-    for (number, (block, cost)) in (0u32..).zip(procedure.blocks.iter().zip(procedure.block_costs())) {
+    let executions = procedure.block_executions();
+    let blocks = procedure.blocks.iter().zip(procedure.block_costs()).zip(executions);
+    for (number, ((block, cost), executions)) in (0u32..).zip(blocks) {
         let share = format!("{:>6}", percent(cost.instructions, total.instructions));
         let lines = crate::exact_label::lines(&block.lines);
         let row = format!(
-            "{:>12}  {}  {:>10}  {:#x}  {}",
+            "{:>12}  {}  {:>10}  {:#x}{}  {}",
             thousands(cost.instructions),
             text.ink(Paint::heat(cost.instructions, total.instructions), &share),
             thousands(cost.executions),
             block.code.start,
+            beyond(executions),
             printable(&lines)
         );
         writeln!(out, "{}", row.trim_end())?;
@@ -306,7 +341,7 @@ fn blocks_of(text: ExactText<'_>, procedure: &ExactProcedure, total: ExactCost, 
                 (to, true) => format!("back to {}", to.join(" or ")),
                 (to, false) => to.join(" or "),
             };
-            format!("{to} {}", thousands(edge.executions))
+            format!("{to} {}{}", thousands(edge.executions.least), beyond(edge.executions))
         });
         let words = from.collect::<Vec<_>>().join(", ");
         if !words.is_empty() {
@@ -314,6 +349,15 @@ fn blocks_of(text: ExactText<'_>, procedure: &ExactProcedure, total: ExactCost, 
         }
     }
     Ok(())
+}
+
+/// What stands behind the least number of executions where that is not all.
+fn beyond(executions: Bounds) -> String {
+    match executions.most {
+        None => " (or more)".to_owned(),
+        Some(_) if executions.is_exact() => String::new(),
+        Some(most) => format!(" (up to {})", thousands(most)),
+    }
 }
 
 #[cfg(test)]

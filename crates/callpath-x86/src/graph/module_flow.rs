@@ -111,6 +111,13 @@ impl<'a> ModuleFlow<'a> {
         !is_entry && self.procedures.binary_search_by_key(&Some(index), begins).is_ok()
     }
 
+    /// The bytes of code, as far as there are any.
+    pub(crate) fn bytes(&self, code: &Range<LinkAddr>) -> &'a [u8] {
+        let bytes = self.code.code_map.position(code.start.0).map_or(&[][..], |at| self.code.code_map.bytes(at));
+        let len = (code.end.0.saturating_sub(code.start.0) as usize).min(bytes.len());
+        bytes.get(..len).unwrap_or(bytes)
+    }
+
     /// The instructions of a range of code with their addresses, up to the first bytes that are not one.
     pub(crate) fn instructions(&self, code: &Range<LinkAddr>) -> Vec<(LinkAddr, Instruction)> {
         let start = self.code.code_map.position(code.start.0);

@@ -45,6 +45,11 @@ pub(super) fn acyclic(ways: &Ways, weights: &[u64], limit: u64) -> Acyclic {
     acyclic
 }
 
+/// Which ways are back edges, by number.
+pub(super) fn back_edges(ways: &Ways) -> Vec<bool> {
+    search(ways).is_cut
+}
+
 /// The back edges of a depth-first search.
 fn search(ways: &Ways) -> Acyclic {
     #[derive(Clone, Copy, PartialEq)]

@@ -3,15 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use super::numbering::Counts;
+use super::acyclic::back_edges;
 use super::site::Site;
-use super::tree::{Edge, maximum_spanning_tree, solve};
+use super::tree::{Edge, Solved, maximum_spanning_tree, solve};
 use super::ways::Ways;
 
 /// Which ways of a procedure have counters.
 ///
-/// As many activations must leave each block as come to it: the counts are inexact where an exception or a `longjmp` ends an
-/// activation between, or continues it at a landing pad, where a signal or an exit finds it there, and as long as it runs.
+/// As many activations leave each block as come to it, but where an exception or a `longjmp` ends one, or an exit, and where one still is. All
+/// ways into the procedure and out of it have counters: what came and did not leave was cut short somewhere, and what has no counter is
+/// known within these bounds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EdgePlan {
     /// Blocks, dispatches, and the outside.
@@ -20,22 +21,41 @@ pub struct EdgePlan {
     is_in_tree: Vec<bool>,
     /// The arcs that have counters.
     counted: Vec<u32>,
+    /// By way: it leads back.
+    is_back: Vec<bool>,
+    /// Where control comes from outside is counted apart from where it comes by itself.
+    is_apart: bool,
+}
+
+/// How often, at least and at most; `None`: that is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EdgeBounds {
+    /// At least so often.
+    pub least: u64,
+    /// At most so often.
+    pub most: Option<u64>,
 }
 
 /// How often control passed the parts of a procedure.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct EdgeCounts {
-    /// Entries, blocks and ways.
-    pub counts: Counts,
+    /// Calls of the procedure; jumps through its own tables to its entry are among them.
+    pub entries: u64,
+    /// Activations that came and did not leave. `None`: that is not known, and nothing but what was counted is.
+    pub cut_short: Option<u64>,
+    /// By number of the block.
+    pub blocks: Vec<EdgeBounds>,
+    /// By number of the way.
+    pub ways: Vec<EdgeBounds>,
+    /// For each of [`Ways::dispatches`], how often each of its sources jumped.
+    pub dispatches: Vec<Vec<EdgeBounds>>,
     /// For each of [`Ways::dispatches`], how often control arrived at each of its targets.
-    pub arrived: Vec<Vec<u64>>,
-    /// No count came out below 0: then activations were cut short, and blocks near to where they were are wrong.
-    pub is_consistent: bool,
+    pub arrived: Vec<Vec<EdgeBounds>>,
 }
 
 impl EdgePlan {
     /// Chooses the ways without counters: a maximum spanning tree by `weights`, which are as for
-    /// [`Numbering::new`](super::Numbering::new).
+    /// [`Numbering::new`](super::Numbering::new), of blocks alone.
     pub fn new(ways: &Ways, weights: &[u64]) -> EdgePlan {
         let dispatches = ways.dispatches.len() as u32;
         let (nodes, outside) = (ways.len() + dispatches + 1, ways.len() + dispatches);
@@ -48,10 +68,7 @@ impl EdgePlan {
             arcs.push((Edge { from, to, weight }, site));
         };
         if !ways.is_empty() {
-            let calls = ways.from(ways.entry).map(weight).fold(0, u64::saturating_add);
-            // Where a table leads to the entry, too, calls alone cannot be counted there.
-            let is_target = ways.dispatches.iter().any(|dispatch| dispatch.targets.contains(&ways.entry));
-            add((outside, ways.entry), calls, (!is_target).then_some(Site::Entry));
+            add((outside, ways.entry), 0, Some(Site::Entry));
         }
         for (number, way) in ways.ways.iter().enumerate() {
             add((way.from, way.to.unwrap_or(outside)), weight(number), way.site);
@@ -65,14 +82,20 @@ impl EdgePlan {
                 add((hub, target), 1, site);
             }
         }
-        for arrival in ways.arrivals.iter().filter(|arrival| !targets.contains(&arrival.block)) {
+        let is_target = |block: u32| targets.contains(&block);
+        for arrival in ways.arrivals.iter().filter(|arrival| !is_target(arrival.block)) {
             add((outside, arrival.block), 0, Some(Site::Arrival(ways.start(arrival.block))));
         }
-        let edges: Vec<Edge> = arcs.iter().map(|&(edge, _)| edge).collect();
-        let is_in_tree = maximum_spanning_tree(nodes, &edges);
+        let is_apart = !is_target(ways.entry) && !ways.arrivals.iter().any(|arrival| is_target(arrival.block));
+        let inside = |&(edge, _): &(Edge, Option<Site>)| {
+            let leads_outside = edge.from == outside || edge.to == outside;
+            // A loop is in no tree.
+            if leads_outside { Edge { from: outside, to: outside, weight: 0 } } else { edge }
+        };
+        let is_in_tree = maximum_spanning_tree(nodes, &arcs.iter().map(inside).collect::<Vec<Edge>>());
         let has_counter = |&number: &u32| !is_in_tree[number as usize] && arcs[number as usize].1.is_some();
         let counted = (0..arcs.len() as u32).filter(has_counter).collect();
-        EdgePlan { nodes, arcs, is_in_tree, counted }
+        EdgePlan { nodes, arcs, is_in_tree, counted, is_back: back_edges(ways), is_apart }
     }
 
     /// Where each counter counts: its number is its index here. No site has two.
@@ -80,30 +103,67 @@ impl EdgePlan {
         self.counted.iter().filter_map(|&arc| self.arcs.get(arc as usize)?.1)
     }
 
-    /// All counts, from those of the counters. `ways`: those of the plan.
-    pub fn solve(&self, ways: &Ways, counters: &[u64]) -> EdgeCounts {
-        let mut all = vec![0i128; self.arcs.len()];
+    /// Whether a way leads back into a loop, by its number.
+    pub fn is_back(&self, way: u32) -> bool {
+        self.is_back.get(way as usize).copied().unwrap_or(false)
+    }
+
+    /// All counts, from those of the counters. `ways`: those of the plan. `is_whole`: activations began where these counters count, and
+    /// calls return once. If not, or if more left than came, nothing is known of ways without counters.
+    pub fn solve(&self, ways: &Ways, counters: &[u64], is_whole: bool) -> EdgeCounts {
+        let mut counts = vec![0i128; self.arcs.len()];
         for (&arc, &count) in self.counted.iter().zip(counters) {
-            all[arc as usize] = count.into();
+            counts[arc as usize] = count.into();
         }
         let edges: Vec<Edge> = self.arcs.iter().map(|&(edge, _)| edge).collect();
-        solve(self.nodes, &edges, &self.is_in_tree, &mut all);
-        let mut blocks = vec![0u64; self.nodes as usize];
-        for (edge, &count) in edges.iter().zip(&all) {
-            let block = &mut blocks[edge.to as usize];
-            *block = block.saturating_add(plain(count));
-        }
-        blocks.truncate(ways.starts.len());
-        let is_consistent = all.iter().all(|&count| count >= 0);
-        let mut rest = all.into_iter().map(plain);
-        let entries = rest.by_ref().take(usize::from(!ways.is_empty())).sum();
+        let solved = solve(self.nodes, &edges, &self.is_in_tree, &counts).filter(|_| is_whole && self.is_apart);
+        let cut_short = solved.as_ref().map(|solved| plain(solved.lost));
+        let all: Vec<EdgeBounds> = match solved {
+            Some(Solved { bounds, .. }) => bounds
+                .into_iter()
+                .map(|(least, most)| EdgeBounds { least: plain(least), most: Some(plain(most)) })
+                .collect(),
+            None => {
+                let bounds = |(&count, &is_in_tree): (&i128, &bool)| EdgeBounds {
+                    least: plain(count),
+                    most: (!is_in_tree).then(|| plain(count)),
+                };
+                counts.iter().zip(&self.is_in_tree).map(bounds).collect()
+            }
+        };
+        let blocks = self.blocks(ways, &edges, (&all, cut_short));
+        let mut rest = all.into_iter();
+        let entries = if ways.is_empty() { 0 } else { rest.next().unwrap_or_default().least };
         let of_ways = rest.by_ref().take(ways.ways.len()).collect();
         let (mut dispatches, mut arrived) = (Vec::new(), Vec::new());
         for dispatch in &ways.dispatches {
             dispatches.push(rest.by_ref().take(dispatch.sources.len()).collect());
             arrived.push(rest.by_ref().take(dispatch.targets.len()).collect());
         }
-        EdgeCounts { counts: Counts { entries, blocks, ways: of_ways, dispatches }, arrived, is_consistent }
+        EdgeCounts { entries, cut_short, blocks, ways: of_ways, dispatches, arrived }
+    }
+
+    /// How often each block was executed: as often as control came, and at least as often as it left, if it did not come elsewhere.
+    fn blocks(&self, ways: &Ways, edges: &[Edge], (all, cut_short): (&[EdgeBounds], Option<u64>)) -> Vec<EdgeBounds> {
+        let mut came = vec![EdgeBounds { least: 0, most: Some(0) }; self.nodes as usize];
+        let mut left = vec![EdgeBounds { least: 0, most: cut_short }; self.nodes as usize];
+        let plus = |sum: &mut EdgeBounds, more: &EdgeBounds| {
+            sum.least = sum.least.saturating_add(more.least);
+            sum.most = sum.most.zip(more.most).and_then(|(sum, more)| sum.checked_add(more));
+        };
+        for ((edge, bounds), (_, site)) in edges.iter().zip(all).zip(&self.arcs) {
+            plus(&mut left[edge.from as usize], bounds);
+            // A jump of its own to its entry is counted there.
+            if site.is_some() || edge.to != ways.entry {
+                plus(&mut came[edge.to as usize], bounds);
+            }
+        }
+        let least_of = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
+        let both = |(came, left): (EdgeBounds, EdgeBounds)| EdgeBounds {
+            least: came.least.max(cut_short.map_or(0, |_| left.least)),
+            most: least_of(came.most, left.most),
+        };
+        came.into_iter().zip(left).take(ways.starts.len()).map(both).collect()
     }
 }
 

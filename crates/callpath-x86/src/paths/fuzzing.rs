@@ -25,7 +25,9 @@ pub fn fuzz_paths(bytes: &[u8]) {
             }
             let plan = EdgePlan::new(&ways, &weights);
             let counters = vec![1; plan.counters().count()];
-            assert_eq!(plan.solve(&ways, &counters).counts.blocks.len(), graph.blocks.len());
+            for is_whole in [true, false] {
+                assert_eq!(plan.solve(&ways, &counters, is_whole).blocks.len(), graph.blocks.len());
+            }
         }
     });
 }

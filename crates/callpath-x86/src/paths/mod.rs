@@ -17,13 +17,15 @@ mod numbering;
 mod placement;
 mod site;
 mod tree;
+mod twice;
 mod ways;
 mod weights;
 
-pub use edges::{EdgeCounts, EdgePlan};
+pub use edges::{EdgeBounds, EdgeCounts, EdgePlan};
 pub use fuzzing::fuzz_paths;
 pub use numbering::{Category, Counts, MAX_PATHS, Numbering, Path};
 pub use placement::Placement;
 pub use site::{PathOperation, Site};
+pub use twice::may_return_twice;
 pub use ways::{Arrival, Dispatch, Way, Ways};
 pub use weights::weights;

@@ -106,24 +106,57 @@ pub(super) fn sums(nodes: u32, edges: &[Edge], is_in_tree: &[bool], values: &[i6
     sums
 }
 
+/// What can be said of the edges of a tree from the others.
+pub(super) struct Solved {
+    /// For each edge, the least and the greatest count. Of edges that are not in the tree both are what was counted.
+    pub(super) bounds: Vec<(i128, i128)>,
+    /// What came to nodes and did not go, all together.
+    pub(super) lost: i128,
+}
+
 /// The counts of all edges from those of the edges that are not in the tree: at each node as many come as go (Knuth 1973,
-/// 2.3.4.1).
-pub(super) fn solve(nodes: u32, edges: &[Edge], is_in_tree: &[bool], counts: &mut [i128]) {
-    // What comes to each node, less what goes.
+/// 2.3.4.1), or more, where some are lost there. The last node is the outside, where no edge of the tree leads; where none is lost, bounds
+/// are equal. `None`: more go than come somewhere.
+pub(super) fn solve(nodes: u32, edges: &[Edge], is_in_tree: &[bool], counts: &[i128]) -> Option<Solved> {
+    // What comes to each node, less what goes; then, to all nodes below it in the tree.
     let mut surplus = vec![0i128; nodes as usize];
-    for ((edge, _), count) in
-        edges.iter().zip(is_in_tree).zip(counts.iter()).filter(|((_, is_in_tree), _)| !**is_in_tree)
-    {
+    for ((edge, _), count) in edges.iter().zip(is_in_tree).zip(counts).filter(|((_, is_in_tree), _)| !**is_in_tree) {
         surplus[edge.to as usize] += count;
         surplus[edge.from as usize] -= count;
     }
-    for (node, up) in from_roots(nodes, edges, is_in_tree).into_iter().rev() {
-        let Some(up) = up else { continue };
+    let order = from_roots(nodes, edges, is_in_tree);
+    let above = |node: u32, up: u32| {
         let Edge { from, to, .. } = edges[up as usize];
-        let missing = surplus[node as usize];
-        let count = if from == node { missing } else { -missing };
-        counts[up as usize] = count;
-        surplus[to as usize] += count;
-        surplus[from as usize] -= count;
+        if from == node { to } else { from }
+    };
+    for &(node, up) in order.iter().rev() {
+        if let Some(up) = up {
+            surplus[above(node, up) as usize] += surplus[node as usize];
+        }
     }
+    // What is lost in the tree that a node is in may be lost on either side of an edge.
+    let mut lost = surplus.clone();
+    let mut bounds: Vec<(i128, i128)> = counts.iter().map(|&count| (count, count)).collect();
+    let mut all_lost = 0;
+    for (node, up) in order {
+        let Some(up) = up else {
+            if node + 1 < nodes {
+                all_lost += lost[node as usize];
+                if lost[node as usize] < 0 {
+                    return None;
+                }
+            }
+            continue;
+        };
+        let in_tree = lost[above(node, up) as usize];
+        lost[node as usize] = in_tree;
+        let missing = surplus[node as usize];
+        let (least, most) =
+            if edges[up as usize].from == node { (missing - in_tree, missing) } else { (-missing, in_tree - missing) };
+        if most < 0 {
+            return None;
+        }
+        bounds[up as usize] = (least.max(0), most);
+    }
+    Some(Solved { bounds, lost: all_lost })
 }

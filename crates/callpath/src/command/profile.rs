@@ -41,7 +41,7 @@ pub(crate) fn need_samples(profile: &Profile) -> anyhow::Result<()> {
     let directory = &profile.info.directory;
     anyhow::ensure!(
         profile.is_sampled(),
-        "failed to read samples of {directory}: none were taken (-F 0); callpath report {directory} --view paths shows what was counted \
+        "failed to read samples of {directory}: none were taken (-F 0); callpath report {directory} --view blocks shows what was counted \
          exactly"
     );
     Ok(())
@@ -54,8 +54,7 @@ pub(crate) fn load_sampled(directory: Option<&Path>, done: &str) -> anyhow::Resu
     let counted = &profile.info.directory;
     if has_paths(Path::new(counted)) {
         output::say(format_args!(
-            "{counted}: its paths through procedures were counted exactly and are not {done}; callpath report {counted} --view paths \
-             shows them"
+            "{counted}: its exact counts are not {done}; callpath report {counted} --view blocks shows them"
         ));
     }
     Ok(profile)

@@ -62,7 +62,8 @@ pub(crate) struct Arguments {
     /// Function whose calls are counted, too, as `callpath probe` does; may be repeated
     #[arg(long, value_name = "FUNCTION")]
     probe: Vec<String>,
-    /// What is counted exactly: `calls` of procedures in their calling contexts, or `paths` through procedures. All procedures
+    /// What is counted exactly: `calls` of procedures in their calling contexts, `paths` through procedures, or
+    /// `edges` between their blocks. All procedures
     /// run as copies, which count; docs/paths.md
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_enum, conflicts_with = "probe")]
     exact: Vec<ExactArgument>,

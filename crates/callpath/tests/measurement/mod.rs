@@ -67,6 +67,7 @@ pub(crate) fn with_paths() -> tempfile::TempDir {
         refused: vec![RefusedProcedure { module, entry: LinkAddr(0x2000), reason: "it changes its own code".into() }],
         cut_short: 1,
         lost: 0,
+        edges: vec![],
     };
     counts.write(directory.path(), 0).unwrap();
     directory

@@ -18,14 +18,19 @@ fn done(command: &mut Command) -> String {
 
 /// Compiles the program into a directory and records its paths in `m` there. Gives the program's output.
 fn recorded(directory: &Path, options: &[&str]) -> String {
+    recorded_of(directory, options, "paths")
+}
+
+/// The same with what `kind` says.
+fn recorded_of(directory: &Path, options: &[&str], kind: &str) -> String {
     std::fs::copy(SOURCE, directory.join("ways.c")).expect("a copy");
     done(Command::new("gcc").args(options).args(["-g", "-o", "ways", "ways.c"]).current_dir(directory));
-    let words = ["record", "--exact=paths", "-o", "m", "--", "./ways"];
+    let words = ["record", "--exact", kind, "-o", "m", "--", "./ways"];
     done(Command::new(callpath()).args(words).current_dir(directory))
 }
 
 /// Compiles `counted.cpp` into a directory and records it in `m` there. Gives how bare and recorded runs ended, with their output.
-fn counted(directory: &Path, level: &str) -> [(Option<i32>, String); 2] {
+fn counted(directory: &Path, level: &str, kind: &str) -> [(Option<i32>, String); 2] {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../nasty/counted.cpp");
     let program = directory.join("counted");
     done(Command::new("g++").args([level, "-g", "-pthread", "-o"]).arg(&program).arg(source));
@@ -34,7 +39,7 @@ fn counted(directory: &Path, level: &str) -> [(Option<i32>, String); 2] {
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
     let bare = run(Command::new("sh").args(["-c", "./counted; exit $?"]).current_dir(directory));
-    let words = ["record", "-q", "--exact=paths", "-o", "m", "--", "./counted"];
+    let words = ["record", "-q", "--exact", kind, "-o", "m", "--", "./counted"];
     [bare, run(Command::new(callpath()).args(words).current_dir(directory))]
 }
 
@@ -42,7 +47,7 @@ fn counted(directory: &Path, level: &str) -> [(Option<i32>, String); 2] {
 fn nothing_is_lost_in_threads_forks_handlers_exceptions_and_at_a_kill() {
     for level in ["-O1", "-O2"] {
         let directory = tempfile::tempdir().expect("room");
-        let [bare, recorded] = counted(directory.path(), level);
+        let [bare, recorded] = counted(directory.path(), level, "paths");
         assert_eq!(bare, recorded, "{level}");
         assert_eq!(bare.0, Some(137));
         let files = std::fs::read_dir(directory.path().join("m")).expect("a measurement").filter_map(Result::ok);
@@ -220,9 +225,11 @@ fn counting_instructions(program: &Path) -> Vec<(u64, String, usize)> {
 
 #[test]
 fn blocks_are_executed_as_often_as_gcov_counts() {
-    for options in [&["-O0", "--coverage"], &["-O1", "--coverage"]] {
+    let ways = [(["-O0", "--coverage"], "paths"), (["-O1", "--coverage"], "paths")];
+    let edges = ways.map(|(options, _)| (options, "edges"));
+    for (options, kind) in ways.into_iter().chain(edges) {
         let directory = tempfile::tempdir().expect("room");
-        recorded(directory.path(), options);
+        recorded_of(directory.path(), &options, kind);
         let truth = gcov_counters(directory.path());
         let json = view(directory.path(), "blocks");
         let hex = |value: &Value| u64::from_str_radix(&value.as_str().expect("an address")[2..], 16).expect("a number");
@@ -237,7 +244,113 @@ fn blocks_are_executed_as_often_as_gcov_counts() {
         }
         assert!(counted.len() > 25, "{counted:?}");
         for ((function, number), executions) in counted {
-            assert_eq!(executions, truth[&function][number], "{function}, counter {number}, {options:?}");
+            assert_eq!(executions, truth[&function][number], "{function}, counter {number}, {options:?}, {kind}");
         }
+    }
+}
+
+/// By procedure of a program and address of a block: how often it was executed, and how often control left it to each block.
+type Flow = BTreeMap<(String, String), (u64, BTreeMap<String, u64>)>;
+
+/// Those of `ways` of the procedures that are `chosen`.
+fn flow_of(json: &Value, chosen: impl Fn(&Value) -> bool) -> Flow {
+    let nodes = json["nodes"].as_array().expect("nodes");
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    let mut flow = Flow::new();
+    for block in nodes.iter().filter(|node| node["kind"] == "block") {
+        let procedure = &nodes[block["parent"].as_u64().expect("a number") as usize];
+        if procedure["module"] != "ways" || !chosen(&procedure["name"]) {
+            continue;
+        }
+        assert_eq!(block["most"], Value::Null, "{block}");
+        let edges = block["edges"].as_array().expect("edges").iter();
+        // Where a path ends, or behind a table, several edges may be one.
+        let edges = edges.map(|edge| (edge["to"].to_string(), edge["executions"].as_u64().expect("a number")));
+        flow.insert((text(&procedure["name"]), text(&block["address"])), (executions(block), edges.collect()));
+    }
+    flow
+}
+
+#[test]
+fn edges_and_paths_tell_the_same_of_blocks_and_edges() {
+    for level in ["-O0", "-O1", "-O2"] {
+        let [by_paths, by_edges] = ["paths", "edges"].map(|kind| {
+            let directory = tempfile::tempdir().expect("room");
+            recorded_of(directory.path(), &[level], kind);
+            let json = view(directory.path(), "blocks");
+            if kind == "edges" {
+                let words = ["report", "m", "--view", "paths"];
+                let output = Command::new(callpath()).args(words).current_dir(directory.path()).output();
+                let output = output.expect("it can be run");
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert!(!output.status.success() && said.contains("--view blocks shows them"), "{said}");
+            }
+            json
+        });
+        let by_paths = flow_of(&by_paths, |_| true);
+        let of_both = |name: &Value| by_paths.keys().any(|(procedure, _)| name == procedure);
+        let by_edges = flow_of(&by_edges, of_both);
+        assert!(by_paths.len() > 30, "{by_paths:?}");
+        let mut compared = 0;
+        assert_eq!(by_edges.keys().collect::<Vec<_>>(), by_paths.keys().collect::<Vec<_>>(), "{level}");
+        for (block, (executions, edges)) in &by_paths {
+            let (found, found_edges) = &by_edges[block];
+            assert_eq!(found, executions, "{block:?} {level}");
+            assert_eq!(found_edges.values().sum::<u64>(), edges.values().sum::<u64>(), "{block:?} {level}");
+            // Paths do not tell some back edges from another; most edges are told apart by both.
+            for (to, passed) in edges.iter().filter(|(to, _)| found_edges.contains_key(*to)) {
+                assert_eq!(&found_edges[to], passed, "{block:?} to {to} {level}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 40, "{compared} {level}");
+    }
+}
+
+#[test]
+fn edges_of_what_is_cut_short_are_bounded() {
+    let directory = tempfile::tempdir().expect("room");
+    let [bare, recorded] = counted(directory.path(), "-O1", "edges");
+    assert_eq!(bare, recorded);
+    let json = view(directory.path(), "blocks");
+    let nodes = json["nodes"].as_array().expect("nodes");
+    // The procedure, and for each of its blocks the least and the greatest number.
+    let of = |name: &str| -> (&Value, Vec<(u64, Option<u64>)>) {
+        let is_it = |node: &Value| node["kind"] == "procedure" && node["module"] == "counted" && node["name"] == name;
+        let at = nodes.iter().position(is_it).unwrap_or_else(|| panic!("{name}: {}", json["quality"]));
+        let bounds = |node: &Value| {
+            let least = executions(node);
+            (least, if node.get("most").is_some() { node["most"].as_u64() } else { Some(least) })
+        };
+        let mut all: Vec<_> = nodes.iter().filter(|node| node["parent"] == at).map(bounds).collect();
+        all.sort_unstable();
+        (&nodes[at], all)
+    };
+    let exactly = |counts: &[u64]| counts.iter().map(|&count| (count, Some(count))).collect::<Vec<_>>();
+    // 40 threads, 500 signals, and the child, whose activations of `unit` are its own.
+    assert_eq!(of("unit").1, exactly(&[40 * 100_000 + 500 * 3 + 777]));
+    assert_eq!(of("works").1, exactly(&[40, 40, 40 * 100_000]));
+    assert_eq!(of("throws").1, exactly(&[100, 100, 900, 1000]));
+    assert_eq!(of("recurses").1, exactly(&[1, 10_000, 10_001]));
+    // An exception ends the call in each tenth activation, and control goes on at the landing pad.
+    let (catches, blocks) = of("catches");
+    assert_eq!((&catches["cut_short"], &catches["entries"]), (&100.into(), &1000.into()));
+    assert!(blocks.contains(&(1000, Some(1000))) && blocks.contains(&(100, Some(100))), "{blocks:?}");
+    assert!(blocks.contains(&(900, Some(1000))), "behind the call: {blocks:?}");
+    assert!(json["quality"]["exact"]["cut_short"].as_u64() >= Some(100), "{}", json["quality"]["exact"]["cut_short"]);
+    // The child goes on in `main` where its parent began, and `setjmp` returns twice in `comes_back`, which jumps 250 times.
+    for (name, entered) in [("main", 1), ("comes_back", 1000)] {
+        let (procedure, blocks) = of(name);
+        assert_eq!((&procedure["cut_short"], &procedure["entries"]), (&Value::Null, &entered.into()), "{name}");
+        assert!(blocks.iter().any(|(_, most)| most.is_none()), "{name}: {blocks:?}");
+    }
+    let text = run_report(&directory.path().join("m"), &["--view", "blocks", "--procedure", "catches"]).stdout;
+    for part in [
+        "entered 1,000 times, cut short 100 times",
+        " (up to 1,000)",
+        "activations were cut short: they came",
+        "went on in a fork",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
     }
 }

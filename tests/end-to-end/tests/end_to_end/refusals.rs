@@ -97,7 +97,7 @@ fn unknown_events_and_options() {
         (&["-e", "cpu-time@-5", "true"], "`-5`"),
         (&["-e", "cpu-time@99999999999999999999999", "true"], "`99999999999999999999999`"),
         (&["-e", "", "true"], "event"),
-        (&["-F", "0", "true"], "rate"),
+        (&["-F", "0", "true"], "takes no samples"),
         (&["-F", "many", "true"], "many"),
         (&["--no-such-option", "true"], "--no-such-option"),
     ] {

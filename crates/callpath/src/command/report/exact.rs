@@ -56,6 +56,10 @@ pub(super) fn show(asked: &ExactAsked<'_>) -> anyhow::Result<()> {
         );
     }
     let counts = load(asked.measurement)?;
+    anyhow::ensure!(
+        view == ExactView::Blocks || !counts.is_of_edges(),
+        "failed to show paths: edges were counted, and no paths; --view blocks shows them"
+    );
     let procedures = match asked.procedure {
         None => (0..counts.procedures.len()).collect(),
         Some(name) => named(&counts, name)?,
@@ -138,7 +142,7 @@ pub(super) fn add_account(profile: &mut Profile, is_json: bool) -> anyhow::Resul
     let note = if profile.metrics.iter().any(|metric| metric.name == CALLS) {
         "All calls of procedures were counted exactly, in their contexts: the metric calls.".to_owned()
     } else {
-        format!("Paths through procedures were counted exactly{besides}: see them with --view paths.")
+        format!("There are exact counts{besides}: see them with --view paths, or --view blocks if they are of edges.")
     };
     profile.info.notes.push(note);
     if is_json {
