@@ -64,6 +64,7 @@ fn add_quality(
     quality: &mut ExactQuality,
 ) -> Option<ModuleNames> {
     quality.counted += module.procedures.len() as u64;
+    quality.paths |= module.procedures.values().any(|procedure| procedure.possible > 0 || procedure.flow.is_some());
     let names = (!module.refused.is_empty()).then(open)?;
     quality.refused.extend(module.refused.iter().map(|(entry, reason)| RefusedFunction {
         function: names.procedure(*entry).name,

@@ -310,9 +310,9 @@ fn allocate(area: *mut Area, sites: u16) -> Option<&'static ContextNode> {
 
 /// Goes on to the next piece of memory, a new one if need be.
 fn next_piece(nodes: &mut NodeMemory, owner: u64) -> Option<()> {
-    // SAFETY: a piece begins with its head.
     let next = match nodes.piece {
         0 => &mut nodes.first,
+        // SAFETY: a piece begins with its head.
         piece => unsafe { &mut (*(piece as *mut PieceHead)).next },
     };
     if *next == 0 {

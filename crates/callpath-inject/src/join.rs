@@ -31,8 +31,8 @@ static IN_VAIN: AtomicU64 = AtomicU64::new(0);
 
 /// Waits for memory, if there is little, unless that was in vain before.
 pub fn await_chunks(process: &Process<'_>) {
-    /// As long as a busy machine may keep the recorder from running.
-    const PATIENCE_NS: u64 = 1_000_000_000;
+    /// As long as a busy machine may keep the recorder from running, or a large measurement keep it busy.
+    const PATIENCE_NS: u64 = 10_000_000_000;
     let given = || u64::from(process.session.given.load(Relaxed)) + 1;
     if IN_VAIN.load(Relaxed) != given() && !callpath_collect::await_chunks(process, PATIENCE_NS) {
         IN_VAIN.store(given(), Relaxed);

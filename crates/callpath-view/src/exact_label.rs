@@ -176,6 +176,7 @@ pub(crate) mod tests {
         let mut counts = ExactCounts {
             procedures: vec![bare, looping],
             quality: ExactQuality {
+                paths: true,
                 counted: 3,
                 refused: vec![refused("odd"), refused("jumps")],
                 cut_short: 2,

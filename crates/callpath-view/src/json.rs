@@ -146,8 +146,8 @@ pub(crate) fn exact_quality(exact: &ExactQuality) -> serde_json::Value {
         "refused": refused.collect::<Vec<_>>(),
         "cut_short": exact.cut_short,
         "lost": exact.lost,
-        // Code between calls that is not counted: paths end at none.
-        "gaps": 0,
+        // Code between calls that is not counted: paths end at none; how many contexts are below some is not counted.
+        "gaps": exact.paths.then_some(0),
     })
 }
 

@@ -9,7 +9,10 @@
 //! Decoding all code would be most of the work where call frame information describes it. So bytes are searched for
 //! operands at the slot that the frame's recipe gives, and only the instructions around these are decoded. A false
 //! positive costs little: that return address is not marked. Where it costs more ([`Input::is_exact`]), instructions are
-//! decoded one after the other. Reads by an index, and through other registers than rsp and rbp, are missed.
+//! decoded one after the other, and what gets the return address's address is followed (`address.rs`). Reads by an index
+//! from rsp or rbp, and through copies of them that are not that address, are missed.
+
+mod address;
 
 use std::ops::{IndexMut, Range};
 
@@ -20,8 +23,10 @@ use crate::encoding::{
     LONGEST_BEFORE_JUMP_BYTES, LONGEST_OPCODE_BYTES, Relative, copies_stack_pointer, extends_base, indirect_jumps,
     jumps, jumps_beside_code, loads_beside_code, popping_returns, stack_operands,
 };
-use crate::instruction::{Access, Control, Instruction, Listing, Operation, Register};
+use crate::instruction::{Access, Control, Instruction, Listing, Memory, Operation, Register};
 use crate::worklist::Search;
+
+use address::{Addressed, Holder};
 
 /// A range of code in which `CFA = base + disp`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +43,11 @@ impl Frame {
     /// Whether the frame is as the call left it: a jump from there may be a tail call.
     fn is_at_entry(&self) -> bool {
         self.base == Reg::RSP && self.disp == 8
+    }
+
+    /// Where the return address is.
+    fn return_address(&self) -> Option<Word> {
+        Some(Word { base: Word::base_of(self.base)?, place: self.disp.checked_sub(8)?.into() })
     }
 }
 
@@ -211,17 +221,35 @@ impl Input<'_> {
         if frame.base == Reg::RSP && frame.disp < 8 {
             return true;
         }
-        if frame.is_at_entry() && copies_stack_pointer(bytes) && (!self.is_exact || self.reads_copy(bytes, procedure)) {
-            return true;
+        if !self.is_exact {
+            return frame.is_at_entry() && copies_stack_pointer(bytes) || reads(bytes, frame, false);
         }
-        reads(bytes, frame, self.is_exact)
+        let Some(word) = frame.return_address() else { return false };
+        let is_near = move |displacement| word.is_near(displacement);
+        let copies = frame.is_at_entry() && copies_stack_pointer(bytes);
+        let pushes = frame.is_at_entry() && bytes.contains(&PUSH_RSP);
+        let seems = copies || pushes || stack_operands(bytes, word.base, is_near).next().is_some();
+        seems && (reads(bytes, frame, true) || self.reads_copy(frame, procedure))
     }
 
-    /// Whether rsp, as it is at the entry, is copied to a register through which the procedure reads.
-    fn reads_copy(&self, bytes: &[u8], procedure: usize) -> bool {
-        let code = self.procedures.get(procedure).and_then(|code| self.bytes(code)).unwrap_or(&[]);
-        let reads = |base| decoded(code).any(|it| Word { base, place: 0 }.is_read_by(&it));
-        decoded(bytes).filter(copies_rsp).any(|copy| reads(copy.register(0)))
+    /// Whether the address of the return address comes into a register through which the procedure reads it, or from which
+    /// others may have it.
+    fn reads_copy(&self, frame: &Frame, procedure: usize) -> bool {
+        let (Some(word), Some(code)) = (frame.return_address(), self.procedures.get(procedure)) else { return false };
+        let listing = Addressed::of(self.bytes(code).unwrap_or(&[]), code.start.0);
+        let is_framed = |at| self.frame_at(LinkAddr(at)).is_some_and(|frame| frame.base == Reg::RBP);
+        let in_frame =
+            listing.instructions.iter().enumerate().filter(|(_, (at, _))| frame.code.contains(&LinkAddr(*at)));
+        let mut before_switch = in_frame.take_while(|(_, (_, it))| !switches_stack(it, frame));
+        before_switch.any(|(index, (_, it))| {
+            let holder = word.held_after(it);
+            holder.is_some_and(|holder| listing.is_read_through(index, holder, &is_framed))
+        })
+    }
+
+    fn frame_at(&self, at: LinkAddr) -> Option<&Frame> {
+        let index = self.frames.partition_point(|frame| frame.code.end <= at);
+        self.frames.get(index).filter(|frame| frame.code.contains(&at))
     }
 
     fn bytes(&self, range: &Range<LinkAddr>) -> Option<&[u8]> {
@@ -233,11 +261,12 @@ impl Input<'_> {
     }
 }
 
+/// `push rsp`
+const PUSH_RSP: u8 = 0x54;
+
 /// Whether an instruction in `bytes` reads or changes any of the word below the CFA, or takes its address.
 fn reads(bytes: &[u8], frame: &Frame, is_exact: bool) -> bool {
-    let Some(place) = frame.disp.checked_sub(8) else { return false };
-    let Some(base) = Word::base_of(frame.base) else { return false };
-    let word = Word { base, place: place.into() };
+    let Some(word) = frame.return_address() else { return false };
     let mut is_ambiguous = false;
     for modrm in stack_operands(bytes, word.base, move |displacement| word.is_near(displacement)) {
         for start in (1..=LONGEST_OPCODE_BYTES).filter_map(|len| modrm.checked_sub(len)) {
@@ -252,11 +281,14 @@ fn reads(bytes: &[u8], frame: &Frame, is_exact: bool) -> bool {
             is_ambiguous = true;
         }
     }
-    // Behind a switch to another stack, the frame does not say where the return address is.
-    let has_switched = |it: &Instruction| {
-        is_exact && frame.base == Reg::RSP && (it.copies_to_stack_pointer() || it.loads_stack_pointer())
-    };
-    is_ambiguous && decoded(bytes).take_while(|it| !has_switched(it)).any(|it| word.is_read_by(&it))
+    let has_switched = |it: &Instruction| is_exact && switches_stack(it, frame);
+    let is_read = |it: &Instruction| word.is_read_by(it) && !(is_exact && word.is_address_in(it));
+    is_ambiguous && decoded(bytes).take_while(|it| !has_switched(it)).any(|it| is_read(&it))
+}
+
+/// Whether it switches to another stack: behind that, a frame counted from rsp does not say where the return address is.
+fn switches_stack(instruction: &Instruction, frame: &Frame) -> bool {
+    frame.base == Reg::RSP && (instruction.copies_to_stack_pointer() || instruction.loads_stack_pointer())
 }
 
 /// The instructions in `bytes`, one behind the other; where there is none, from the next byte on.
@@ -272,12 +304,6 @@ fn decoded(bytes: &[u8]) -> impl Iterator<Item = Instruction> {
         }
         None
     })
-}
-
-/// Whether an instruction copies rsp to another register.
-fn copies_rsp(instruction: &Instruction) -> bool {
-    let is_move = instruction.operation() == Operation::Move && !instruction.has_memory();
-    is_move && instruction.register(1) == Register::RSP && instruction.register(0) != Register::RSP
 }
 
 /// Eight bytes on the stack.
@@ -301,6 +327,22 @@ impl Word {
     /// Whether an operand there is inside the word, or begins directly below it.
     fn is_near(self, displacement: i64) -> bool {
         (self.place - 8..self.place + 8).contains(&displacement)
+    }
+
+    /// Whether an instruction does no more than write its address to a register.
+    fn is_address_in(self, instruction: &Instruction) -> bool {
+        let is_its = |memory: Memory| memory.is_only(self.base) && memory.displacement == self.place;
+        instruction.operation() == Operation::LoadAddress && instruction.memory().is_some_and(is_its)
+    }
+
+    /// What holds its address behind an instruction that computes it from the base.
+    fn held_after(self, instruction: &Instruction) -> Option<Holder> {
+        if instruction.operation() == Operation::Push && instruction.register(0) == Register::RSP && self.place == 0 {
+            return Some(Holder::pushed());
+        }
+        let to = instruction.register(0);
+        let (from, constant) = instruction.sum(to).filter(|_| to != Register::RSP)?;
+        (from == self.base && to != self.base && constant == self.place).then(|| Holder::register(to))
     }
 
     /// Whether an instruction reads any of it, or takes its address.
@@ -373,11 +415,10 @@ mod tests {
     #[test]
     fn reads_of_the_return_address() {
         // As gas writes them.
-        let at_rsp: [(&[u8], i32); 9] = [
+        let at_rsp: [(&[u8], i32); 8] = [
             (&[0x48, 0x8b, 0x04, 0x24], 8),                               // mov rax, [rsp]
             (&[0x4c, 0x8b, 0x7c, 0x24, 0x18], 0x20),                      // mov r15, [rsp + 0x18]
             (&[0x48, 0x8b, 0x94, 0x24, 0x88, 0x01, 0, 0], 0x190),         // mov rdx, [rsp + 0x188]
-            (&[0x48, 0x8d, 0x44, 0x24, 0x08], 0x10),                      // lea rax, [rsp + 8]
             (&[0xff, 0x74, 0x24, 0x10], 0x18),                            // push [rsp + 0x10]
             (&[0x48, 0x39, 0x44, 0x24, 0x10], 0x18),                      // cmp [rsp + 0x10], rax
             (&[0xf3, 0x0f, 0x7e, 0x44, 0x24, 0x10], 0x18),                // movq xmm0, [rsp + 0x10]
@@ -417,6 +458,25 @@ mod tests {
         // mov rcx, rsp; mov rax, [rcx]. The same, [rcx + 8]: that is not the return address.
         assert!(uses(&[0x48, 0x89, 0xe1, 0x48, 0x8b, 0x01], Reg::RSP, 8, true));
         assert!(!uses(&[0x48, 0x89, 0xe1, 0x48, 0x8b, 0x41, 0x08], Reg::RSP, 8, true));
+        // mov rcx, rsp; mov rcx, rdi; mov rax, [rcx]: of something else. mov rcx, rsp; mov rdx, rcx; mov rax, [rdx].
+        assert!(!uses(&[0x48, 0x89, 0xe1, 0x48, 0x89, 0xf9, 0x48, 0x8b, 0x01], Reg::RSP, 8, true));
+        assert!(uses(&[0x48, 0x89, 0xe1, 0x48, 0x89, 0xca, 0x48, 0x8b, 0x02], Reg::RSP, 8, true));
+        // mov rcx, rsp; jmp +3; mov rcx, rdi; mov rax, [rcx]: the jump passes what would change rcx.
+        let passes = [0x48, 0x89, 0xe1, 0xeb, 3, 0x48, 0x89, 0xf9, 0x48, 0x8b, 0x01];
+        assert!(uses(&passes, Reg::RSP, 8, true));
+        // lea rax, [rsp + 8]: the address of the return address, and no more; then mov r15, [rax - 8]; then mov rcx, [rax].
+        let address = [0x48, 0x8d, 0x44, 0x24, 0x08];
+        assert!(uses(&address, Reg::RSP, 16, false) && !uses(&address, Reg::RSP, 16, true));
+        assert!(!uses(&[&address[..], &[0x4c, 0x8b, 0x78, 0xf8]].concat(), Reg::RSP, 16, true));
+        assert!(uses(&[&address[..], &[0x48, 0x8b, 0x08]].concat(), Reg::RSP, 16, true));
+        // lea rax, [rsp + 0xc] is the address of a part of it.
+        assert!(uses(&[0x48, 0x8d, 0x44, 0x24, 0x0c], Reg::RSP, 16, true));
+        // lea rsp, [rsp + 0x28]; ret: the frame is left.
+        assert!(!uses(&[0x48, 0x8d, 0x64, 0x24, 0x28, 0xc3], Reg::RSP, 0x30, true));
+        // lea rdi, [rsp + 8]; call: the callee may read it. lea rax, [rsp + 8]; call: that is no argument.
+        let call = [0xe8, 0, 1, 0, 0];
+        assert!(uses(&[&[0x48, 0x8d, 0x7c, 0x24, 0x08][..], &call].concat(), Reg::RSP, 16, true));
+        assert!(!uses(&[&address[..], &call].concat(), Reg::RSP, 16, true));
         // mov rsp, rbx; mov rdi, [rsp]: on another stack.
         let switches = [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24];
         assert!(uses(&switches, Reg::RSP, 8, false) && !uses(&switches, Reg::RSP, 8, true));
@@ -433,6 +493,103 @@ mod tests {
         }
         assert!(!uses_return_address(&[0x4b, 0x8b, 0x04, 0x24], Reg::RSP, 8)); // mov rax, [r12 + r12]
         assert!(!uses_return_address(&[], Reg::RSP, 8) && !uses_return_address(&[0x24], Reg::RBP, i32::MIN));
+    }
+
+    #[test]
+    fn ways_to_the_return_address_that_are_no_plain_read() {
+        const MOV_RBX_RSP: &[u8] = &[0x48, 0x89, 0xe3];
+        const MOV_RAX_RSP: &[u8] = &[0x48, 0x89, 0xe0];
+        const READ_RBX: &[u8] = &[0x48, 0x8b, 0x0b]; // mov rcx, [rbx]
+        const READ_RCX: &[u8] = &[0x48, 0x8b, 0x11]; // mov rdx, [rcx]
+        const CALL: &[u8] = &[0xe8, 0, 1, 0, 0];
+        const RET: &[u8] = &[0xc3];
+        let at_entry = |pieces: &[&[u8]]| uses(&pieces.concat(), Reg::RSP, 8, true);
+        let looks: [(&str, &[&[u8]]); 25] = [
+            // In another block, behind calls, branches and a table's jump.
+            ("test edi, edi; je +1; ret; mov rcx, [rbx]", &[MOV_RBX_RSP, &[0x85, 0xff, 0x74, 1], RET, READ_RBX, RET]),
+            ("call; mov rcx, [rbx]", &[MOV_RBX_RSP, CALL, READ_RBX, RET]),
+            ("jmp rdx; mov rcx, [rbx]", &[MOV_RBX_RSP, &[0xff, 0xe2], READ_RBX, RET]),
+            ("jmp back, before the copy", &[&[0xeb, 4], READ_RBX, RET, MOV_RBX_RSP, &[0xeb, 0xf7]]),
+            // Through memory.
+            (
+                "mov [rsp - 8], rbx; mov rcx, [rsp - 8]; mov rdx, [rcx]",
+                &[MOV_RBX_RSP, &[0x48, 0x89, 0x5c, 0x24, 0xf8], &[0x48, 0x8b, 0x4c, 0x24, 0xf8], READ_RCX],
+            ),
+            (
+                "sub rsp, 32; mov [rsp + 16], rbx; push rdi; mov rcx, [rsp + 24]; mov rdx, [rcx]",
+                &[
+                    MOV_RBX_RSP,
+                    &[0x48, 0x83, 0xec, 32],
+                    &[0x48, 0x89, 0x5c, 0x24, 16],
+                    &[0x57],
+                    &[0x48, 0x8b, 0x4c, 0x24, 24],
+                    READ_RCX,
+                ],
+            ),
+            ("push rbx; pop rcx; mov rdx, [rcx]", &[MOV_RBX_RSP, &[0x53, 0x59], READ_RCX]),
+            ("push rsp; pop rcx; mov rdx, [rcx]", &[&[0x54, 0x59], READ_RCX]),
+            (
+                "push rbx; push [rsp]; pop rcx; mov rdx, [rcx]",
+                &[MOV_RBX_RSP, &[0x53, 0xff, 0x34, 0x24, 0x59], READ_RCX],
+            ),
+            ("push rbx; lea rdi, [rsp]; call", &[MOV_RBX_RSP, &[0x53, 0x48, 0x8d, 0x3c, 0x24], CALL]),
+            (
+                "push rbx; and rsp, -64: where it lies then is not known",
+                &[MOV_RBX_RSP, &[0x53, 0x48, 0x83, 0xe4, 0xc0]],
+            ),
+            ("mov [rdi], rbx", &[MOV_RBX_RSP, &[0x48, 0x89, 0x1f]]),
+            ("mov [rip + 16], rbx", &[MOV_RBX_RSP, &[0x48, 0x89, 0x1d, 16, 0, 0, 0]]),
+            ("mov [rsp + rdi*8], rbx", &[MOV_RBX_RSP, &[0x48, 0x89, 0x1c, 0xfc]]),
+            ("mov [rbp - 8], rbx: rbp is anything", &[MOV_RBX_RSP, &[0x48, 0x89, 0x5d, 0xf8]]),
+            // After an addition.
+            ("add rbx, 8; mov rcx, [rbx - 8]", &[MOV_RBX_RSP, &[0x48, 0x83, 0xc3, 8], &[0x48, 0x8b, 0x4b, 0xf8]]),
+            (
+                "lea rcx, [rbx - 16]; sub rcx, -16; mov rdx, [rcx]",
+                &[MOV_RBX_RSP, &[0x48, 0x8d, 0x4b, 0xf0], &[0x48, 0x83, 0xe9, 0xf0], READ_RCX],
+            ),
+            ("sub rbx, rdi", &[MOV_RBX_RSP, &[0x48, 0x29, 0xfb]]),
+            ("mov rcx, [rbx + rdi*8]", &[MOV_RBX_RSP, &[0x48, 0x8b, 0x0c, 0xfb]]),
+            ("mov rcx, [rdi + rbx]", &[MOV_RBX_RSP, &[0x48, 0x8b, 0x0c, 0x1f]]),
+            // By others.
+            ("xchg rbx, rdi", &[MOV_RBX_RSP, &[0x48, 0x87, 0xdf]]),
+            ("movq xmm0, rbx", &[MOV_RBX_RSP, &[0x66, 0x48, 0x0f, 0x6e, 0xc3]]),
+            ("mov rdi, rbx; jmp elsewhere", &[MOV_RBX_RSP, &[0x48, 0x89, 0xdf, 0xe9, 0, 1, 0, 0]]),
+            ("mov rdi, rbx; jmp rax", &[MOV_RBX_RSP, &[0x48, 0x89, 0xdf, 0xff, 0xe0]]),
+            ("mov rsi, rbx; syscall", &[MOV_RBX_RSP, &[0x48, 0x89, 0xde, 0x0f, 0x05]]),
+        ];
+        for (text, pieces) in looks {
+            assert!(at_entry(pieces), "{text}");
+        }
+        // A part of the procedure that lies elsewhere: je out of it.
+        assert!(at_entry(&[MOV_RBX_RSP, &[0x0f, 0x84, 0, 1, 0, 0], RET]));
+        // mov rsp, rbx; pop rcx: the frame is left, then the return address taken. With ret instead.
+        assert!(
+            at_entry(&[MOV_RBX_RSP, &[0x48, 0x89, 0xdc, 0x59]]) && !at_entry(&[MOV_RBX_RSP, &[0x48, 0x89, 0xdc], RET])
+        );
+        // As OpenSSL's assembly keeps its caller's stack pointer: mov rax, rsp; push rbx; sub rsp, 256; and rsp, -64; mov
+        // [rsp + 152], rax; call; mov rsi, [rsp + 152]; mov rbx, [rsi - 8]; lea rsp, [rsi]; ret.
+        let keeps = [
+            MOV_RAX_RSP,
+            &[0x53, 0x48, 0x81, 0xec, 0, 1, 0, 0, 0x48, 0x83, 0xe4, 0xc0],
+            &[0x48, 0x89, 0x84, 0x24, 152, 0, 0, 0],
+            CALL,
+            &[0x48, 0x8b, 0xb4, 0x24, 152, 0, 0, 0],
+            &[0x48, 0x8b, 0x5e, 0xf8],
+            &[0x48, 0x8d, 0x26],
+            RET,
+        ];
+        assert!(!at_entry(&keeps));
+        // The same with [rsi]; with a call in between that may get it.
+        let with = |at: usize, piece: &'static [u8]| {
+            let mut pieces = keeps.to_vec();
+            pieces.insert(at, piece);
+            at_entry(&pieces)
+        };
+        assert!(with(5, &[0x48, 0x8b, 0x1e]) && with(5, CALL));
+        // What is compared, overwritten, or lost by a call is not followed.
+        assert!(!at_entry(&[MOV_RBX_RSP, &[0x48, 0x39, 0xfb], RET]));
+        assert!(!at_entry(&[MOV_RAX_RSP, &[0x31, 0xc0], &[0x48, 0x8b, 0x00]]));
+        assert!(!at_entry(&[MOV_RAX_RSP, CALL, &[0x48, 0x8b, 0x00]]));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::Profile;
+use crate::profile::Node;
 
 /// How often something was called, by path: names from the outermost procedure on, with `;` between them.
 pub type Calls = BTreeMap<String, u64>;
@@ -37,6 +38,20 @@ impl Profile {
     /// The same, and apart what was counted on parts of paths.
     #[track_caller]
     pub fn with_parts(&self, metric: &str, modules: &[&str]) -> (Counts, Counts) {
+        self.of_procedures(metric, modules, |_| true)
+    }
+
+    /// Calls of these procedures of these modules alone, where all calls were counted.
+    #[track_caller]
+    pub fn calls_among_all(&self, functions: &[&str], modules: &[&str]) -> Counts {
+        let is_one = |node: &Node| modules.contains(&&*node.module) && functions.contains(&&*node.name);
+        let (counts, parts) = self.of_procedures("calls", modules, is_one);
+        assert!(parts.is_empty(), "calls on paths that are not whole: {parts:?}");
+        counts
+    }
+
+    #[track_caller]
+    fn of_procedures(&self, metric: &str, modules: &[&str], is_one: impl Fn(&Node) -> bool) -> (Counts, Counts) {
         let column = self.metric(metric);
         let mut paths: Vec<(u64, String)> = Vec::with_capacity(self.nodes.len());
         let (mut counts, mut parts) = (Counts::new(), Counts::new());
@@ -54,7 +69,7 @@ impl Profile {
             if matches!(&*node.kind, "partial" | "truncated") {
                 path.push_str(PART);
             }
-            if node.exclusive[column] > 0 {
+            if node.exclusive[column] > 0 && is_one(node) {
                 assert_eq!(node.kind, "procedure", "{metric} of what is no procedure: {node:?}");
                 let counts = if path.starts_with(PART) { &mut parts } else { &mut counts };
                 *counts.entry(process).or_default().entry(path.clone()).or_insert(0) += node.exclusive[column];

@@ -23,6 +23,8 @@ pub(super) struct InModule {
     pub(super) bias: u64,
     /// By ascending first word of a lane.
     pub(super) procedures: Vec<paths::CountedProcedure>,
+    /// The first instructions of those whose calls alone are counted, in the calling context tree.
+    pub(super) called: Vec<LinkAddr>,
     /// The first instructions of those that are not counted, and why.
     pub(super) refused: Vec<(LinkAddr, String)>,
 }
@@ -49,7 +51,7 @@ impl Counted {
         let mut counts = PathCounts { pid: pid.0, cut_short: word(paths::CUT_SHORT.into()), ..PathCounts::default() };
         // Each has counted in a lane that it shares with others.
         counts.lost = self.head().without.swap(0, Relaxed);
-        for InModule { bias, procedures, refused } in &self.modules {
+        for InModule { bias, procedures, called, refused } in &self.modules {
             let key = |at: LinkAddr| frame_at(RunAddr(at.0.wrapping_add(*bias)));
             for procedure in procedures {
                 let module = key(procedure.entry).module();
@@ -90,6 +92,13 @@ impl Counted {
                     }
                 }
             }
+            counts.procedures.extend(called.iter().map(|entry| CountedProcedure {
+                module: key(*entry).module(),
+                entry: *entry,
+                possible: 0,
+                cuts: 0,
+                paths: Vec::new(),
+            }));
             counts.refused.extend(refused.iter().map(|(entry, reason)| RefusedProcedure {
                 module: key(*entry).module(),
                 entry: *entry,

@@ -167,7 +167,9 @@ impl Placing<'_, '_> {
         let CountedModule { changes, copies, moved, header, end, procedures, next_word, next_procedure, returns } =
             planned.ok_or_else(no_room)?;
         let refused = copies.refused.iter().map(|refused| (refused.entry, refused.refusal.to_string())).collect();
-        self.modules.push(InModule { bias, procedures, refused });
+        let made = copies.made.iter().map(|made| made.copy.entry);
+        let called = if self.inside != Inside::Nothing { Vec::new() } else { made.collect() };
+        self.modules.push(InModule { bias, procedures, called, refused });
         if copies.made.is_empty() {
             return Ok(());
         }

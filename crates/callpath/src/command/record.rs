@@ -98,7 +98,7 @@ fn rate(typed: &str) -> Result<u64, &'static str> {
 /// What to do where nothing is left to measure, since there are no samples.
 fn without_samples(arguments: &Arguments) -> &'static str {
     if arguments.probe.is_empty() {
-        "-F 0 takes no samples, so that nothing would be measured: say what is counted instead (--exact=paths), or leave -F 0 out"
+        "-F 0 takes no samples, so that nothing would be measured: say what is counted instead (--exact=paths or calls), or leave -F 0 out"
     } else {
         "-F 0 takes no samples: to count calls alone, use callpath probe FUNCTION -- PROGRAM; or leave -F 0 out"
     }

@@ -132,7 +132,7 @@ fn exact_counts_without_samples() {
         assert!(status == Some(1) && said.contains("none were taken (-F 0)"), "{words:?}: {said}");
     }
     for (words, part) in [
-        (&["--", "./ways"][..], "nothing would be measured: say what is counted instead (--exact=paths)"),
+        (&["--", "./ways"][..], "nothing would be measured: say what is counted instead (--exact=paths or calls)"),
         (&["--probe", "main", "--", "./ways"], "use callpath probe"),
         (&["--exact=paths", "-e", "page-faults", "--", "./ways"], "event `page-faults` needs them"),
     ] {

@@ -19,6 +19,7 @@ mod emulators;
 mod endings;
 mod events;
 mod exact;
+mod exact_calls;
 mod filters;
 mod first_screen;
 mod gaps;

@@ -101,6 +101,9 @@ pub(super) fn show(asked: &ExactAsked<'_>) -> anyhow::Result<()> {
     Ok(out.end()?)
 }
 
+/// The metric of calls that were counted.
+const CALLS: &str = "calls";
+
 /// What was counted in a measurement, the newest one here if none is named.
 fn load(directory: Option<&Path>) -> anyhow::Result<ExactCounts> {
     if let Some(file) = directory.filter(|file| is_database(file)) {
@@ -120,7 +123,13 @@ fn load(directory: Option<&Path>) -> anyhow::Result<ExactCounts> {
         anyhow::bail!("failed to {}", plain(paths.unreadable.swap_remove(0)));
     }
     let mut progress = Progress::new("reading modules");
-    Ok(exact_counts(&measurement, &paths, &analysis_options(), &mut |done, of| progress.step(done, of)))
+    let counts = exact_counts(&measurement, &paths, &analysis_options(), &mut |done, of| progress.step(done, of));
+    anyhow::ensure!(
+        counts.quality.paths || counts.quality.counted == 0,
+        "failed to show paths: {} has counts of calls, in its other views; record paths with: callpath record --exact=paths PROGRAM",
+        measurement.directory.display()
+    );
+    Ok(counts)
 }
 
 /// Says in the profile of a measurement that it has exact counts, if it has, and, for JSON, how they were counted.
@@ -130,8 +139,11 @@ pub(super) fn add_account(profile: &mut Profile, is_json: bool) -> anyhow::Resul
         return Ok(());
     }
     let besides = if profile.is_sampled() { ", too" } else { "" };
-    let note =
-        format!("There are exact counts{besides}: see them with --view paths, or --view blocks if they are of edges.");
+    let note = if profile.metrics.iter().any(|metric| metric.name == CALLS) {
+        "All calls of procedures were counted exactly, in their contexts: the metric calls.".to_owned()
+    } else {
+        format!("There are exact counts{besides}: see them with --view paths, or --view blocks if they are of edges.")
+    };
     profile.info.notes.push(note);
     if is_json {
         let failed = |error: MeasurementError| anyhow::anyhow!("failed to {}", plain(error));

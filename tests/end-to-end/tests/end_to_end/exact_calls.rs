@@ -1,0 +1,125 @@
+//! `record --exact=calls`: what was counted is what the program has counted itself (tests/nasty/truth.h), by call path, of all
+//! procedures at once, and the program does what it does bare.
+
+use std::collections::BTreeMap;
+
+use callpath_end_to_end::{C, Profile, Program, Recorded, Truth, compiled, run_report};
+
+/// Runs it bare and recorded.
+#[track_caller]
+fn counted(program: Program, status: i32) -> (Recorded, Profile) {
+    let recorded = program.options(&["--exact=calls"]).same();
+    assert_eq!(recorded.ended.status, status, "{recorded:?}");
+    let profile = recorded.profile();
+    (recorded, profile)
+}
+
+/// Asserts that these functions were called where the program says that they were.
+#[track_caller]
+fn assert_counted(program: Program, (functions, modules): (&[&str], &[&str]), status: i32) -> Profile {
+    let (recorded, profile) = counted(program, status);
+    let truth = Truth::in_directory(recorded.surroundings()).of(functions);
+    truth.assert_counted(&profile.calls_among_all(functions, modules));
+    profile
+}
+
+#[test]
+fn all_call_sites_and_recursion() {
+    const ALL: [&str; 12] =
+        ["leaf", "other_leaf", "thin", "thick", "twice", "by_pointer", "down", "even", "odd", "fib", "tree", "places"];
+    assert_counted(Program::nasty("sites.c"), (&ALL, &["sites"]), 5);
+}
+
+#[test]
+fn without_samples() {
+    let sites = Program::nasty("sites.c").options(&["-F", "0"]);
+    let profile = assert_counted(sites, (&["leaf", "fib"], &["sites"]), 5);
+    assert_eq!((profile.calls_of("fib"), profile.quality.dropped.values().sum::<u64>()), (1219, 0));
+}
+
+#[test]
+fn threads() {
+    let crew = |how| Program::nasty("crew.c").arguments([how]);
+    assert_counted(crew("eight"), (&["known_leaf", "known_step"], &["crew"]), 0);
+    assert_counted(crew("brief"), (&["known_leaf", "known_step", "is_brief"], &["crew"]), 0);
+}
+
+#[test]
+fn several_stacks() {
+    let all = ["leaf", "pauses", "deep", "routine", "weaves", "handler", "raises"];
+    assert_counted(Program::nasty("weaves.c"), (&all, &["weaves"]), 0);
+}
+
+#[test]
+fn a_storm_of_signals() {
+    let (recorded, profile) = counted(Program::nasty("barrage.c"), 8);
+    let truth = Truth::in_directory(recorded.surroundings());
+    for function in ["leaf", "work", "down", "caught", "queued", "inside"] {
+        assert_eq!(profile.calls_of(function), truth.calls_of(function), "{function}: {:?}", profile.quality);
+    }
+    // Whatever a handler has interrupted, its path is whole.
+    let counts = profile.calls_among_all(&["leaf", "work", "down", "caught", "queued", "inside"], &["barrage"]);
+    for path in counts.values().flat_map(|calls| calls.keys()) {
+        let last = path.rsplit(';').next().unwrap_or_default();
+        assert!(!matches!(last, "leaf" | "down") || path.starts_with("main;work"), "{path}");
+    }
+}
+
+#[test]
+fn exceptions_long_jumps_and_ends() {
+    const LIBRARY: C = C { source: "leaves_library.cpp", output: "libleaves.so", options: &["-shared", "-fPIC"] };
+    const LEAVES: C = C { source: "leaves.cpp", output: "leaves", options: &["@libleaves.so", "-Wl,-rpath,$ORIGIN"] };
+    compiled(LIBRARY).expect("the library compiles");
+    for (how, functions, status) in [
+        ("throws", &["leaf", "thrower", "middle", "rethrower", "catcher"][..], 4),
+        ("jumps", &["leaf", "jumper", "handler", "deep", "lands"], 4),
+        ("exits", &["leaf", "ends", "goes_to_end", "at_the_end"], 9),
+        ("aborts", &["leaf", "ends", "goes_to_end", "main"], 134),
+    ] {
+        assert_counted(Program::compiled(LEAVES).arguments([how]), (functions, &["leaves"]), status);
+    }
+}
+
+#[test]
+fn tail_calls() {
+    const TAILS: C = C { source: "tails.c", output: "tails", options: &["-foptimize-sibling-calls"] };
+    let all = ["leaf", "first", "second", "ping", "pong", "by_pointer", "maybe", "chooses", "calls"];
+    assert_counted(Program::compiled(TAILS), (&all, &["tails"]), 6);
+}
+
+#[test]
+fn children_count_their_own() {
+    let functions = ["leaf", "work", "child"];
+    let profile = assert_counted(Program::nasty("forks.c").arguments(["fork"]), (&functions, &["forks"]), 3);
+    assert_eq!(profile.processes().len(), 8);
+}
+
+/// Recursion 1,000,000 deep, 10,000 threads, frames of unknown size, calls at home, a return address that is none.
+#[test]
+fn contexts_that_are_hard_to_find() {
+    const PLAIN: C = C { source: "descends.c", output: "descends-O0", options: &["-O0", "-pthread"] };
+    const FAST: C = C { source: "descends.c", output: "descends-O2", options: &["-O2", "-pthread"] };
+    for descends in [PLAIN, FAST] {
+        let level = descends.options[0];
+        let (recorded, profile) = counted(Program::compiled(descends).options(&["-F", "0"]), 7);
+        let truth = std::fs::read_to_string(recorded.surroundings().join("truth")).expect("the truth");
+        let truth: BTreeMap<&str, u64> = truth
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .map(|(name, calls)| (name, calls.parse().expect("a number")))
+            .collect();
+        assert_eq!((truth.len(), truth["deep"], truth["brief"]), (6, 2_000_000, 10_000), "{level}");
+        for (name, calls) in &truth {
+            assert_eq!(profile.calls_of(name), *calls, "{name}, {level}: {:?}", profile.quality);
+        }
+    }
+}
+
+#[test]
+fn what_is_not_paths_is_said() {
+    let (recorded, _) = counted(Program::nasty("sites.c"), 5);
+    let text = run_report(&recorded.directory, &[]).stdout;
+    assert!(text.contains("All calls of procedures were counted exactly, in their contexts"), "{text}");
+    let paths = run_report(&recorded.directory, &["--view", "paths"]);
+    assert!(paths.status != 0 && paths.stderr.contains("has counts of calls, in its other views"), "{paths:?}");
+}
