@@ -34,7 +34,7 @@ pub struct Quality {
 pub struct ExactQuality {
     /// How many procedures were counted, with those that were not executed.
     pub counted: u64,
-    /// Whether their paths were; else their calls were, in the calling context tree.
+    /// Whether their paths or edges were; else their calls were, in the calling context tree.
     pub paths: bool,
     /// Those that were not counted, and why: by name.
     pub refused: Vec<RefusedFunction>,
