@@ -26,7 +26,7 @@ pub fn begin() -> bool {
         Some(at) => TABLE.store(at as u64, Relaxed),
         None => return false,
     }
-    contexts::begin()
+    true
 }
 
 /// Memory that is zeroes in a fork's child.

@@ -7,7 +7,7 @@ use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{Arena, Session};
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::{areas, join, routines};
+use crate::{areas, contexts, join, routines};
 
 /// Begins: called once, on a thread that stands still, as all others do.
 #[unsafe(no_mangle)]
@@ -31,7 +31,7 @@ fn begin(admission: &mut Admission) -> Admitted {
     refused::remember_time(0, 0, head.settings.ticks_per_ms);
     refused::set(Calls(head.settings.refused_calls));
     refused::remember_time(clock::monotonic_ns(), clock::ticks(), head.settings.ticks_per_ms);
-    if !areas::begin() {
+    if !areas::begin() || admission.contexts != 0 && !contexts::begin() {
         return Admitted::NoMemory;
     }
     let process = match (admission.slot as usize).checked_sub(1) {

@@ -29,6 +29,8 @@ pub struct Admission {
     pub first_thread: u64,
     /// The number of the slot that the process has taken already, + 1; 0: it takes one.
     pub slot: u64,
+    /// 1: calls are counted in contexts ([`super::activation`]).
+    pub contexts: u64,
     /// Written by the object: how it ended, an [`Admitted`].
     pub admitted: u64,
     /// Written by the object: the addresses of its routines.
@@ -149,6 +151,7 @@ impl Admission {
             self.stack[1],
             self.first_thread,
             self.slot,
+            self.contexts,
             self.admitted,
         ];
         let mut bytes = [0; Admission::LEN_BYTES];

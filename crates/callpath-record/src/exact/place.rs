@@ -24,7 +24,7 @@ use super::returns;
 use super::{Counting, ExactCounts, ExactKind};
 use crate::error::RecordError;
 use crate::moved::MovedCode;
-use crate::probe::{Injected, Loaded, halt, map_private};
+use crate::probe::{Injected, InjectedInto, Loaded, halt, map_private};
 use crate::serve::Recorder;
 
 const PAGE_BYTES: u64 = 4096;
@@ -76,7 +76,10 @@ pub(super) fn put_in(
         return Err(refused(analysed.first(), "it has not told where its threads keep their words"));
     }
     let injected = match counts.kinds.has(ExactKind::Calls) {
-        true => Some(Injected::into((pid, Some(slot)), recorder, counts.injected)?),
+        true => {
+            let into = InjectedInto { pid, slot: Some(slot), counts_contexts: true };
+            Some(Injected::into(into, recorder, counts.injected)?)
+        }
         false => None,
     };
     let counted: Vec<(usize, &Analysed)> =

@@ -10,7 +10,7 @@ use crate::beats::while_beating;
 use crate::error::RecordError;
 use crate::probe::chooser::Chooser;
 use crate::probe::control::{Control, Demand};
-use crate::probe::inject::Injected;
+use crate::probe::inject::{Injected, InjectedInto};
 use crate::probe::patches::Probes;
 use crate::probe::subject::LOOK_EVERY;
 use crate::probe::{ProbedProcess, discard_directory};
@@ -136,7 +136,8 @@ impl ProbedProgram<'_> {
         let injected = while_beating(&beat, || {
             self.probes.find(pid)?;
             self.probes.check()?;
-            let injected = Injected::into((pid, Some(slot)), recorder, self.object)?;
+            let into = InjectedInto { pid, slot: Some(slot), counts_contexts: false };
+            let injected = Injected::into(into, recorder, self.object)?;
             self.probes.put_in(recorder, pid, injected)?;
             Ok::<Injected, RecordError>(injected)
         })?;

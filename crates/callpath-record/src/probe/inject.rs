@@ -72,6 +72,17 @@ impl Drop for Held {
     }
 }
 
+/// What our object is injected into, and for what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InjectedInto {
+    /// The process.
+    pub(crate) pid: Pid,
+    /// The slot that it has taken already, if it is sampled.
+    pub(crate) slot: Option<usize>,
+    /// All calls are counted, in contexts.
+    pub(crate) counts_contexts: bool,
+}
+
 /// Our object in a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Injected {
@@ -80,12 +91,12 @@ pub(crate) struct Injected {
 
 impl Injected {
     /// Maps the object and both memories, and lets the object begin.
-    /// `slot`: the one that the process has taken already, if it is sampled.
     pub(crate) fn into(
-        (pid, slot): (Pid, Option<usize>),
+        subject: InjectedInto,
         recorder: &mut Recorder<'_>,
         object: &[u8],
     ) -> Result<Injected, RecordError> {
+        let InjectedInto { pid, slot, .. } = subject;
         let shared = &mut recorder.shared;
         let table = shared.modules.table_of_object(object, OBJECT_NAME);
         let halted = halt(pid)?;
@@ -108,6 +119,7 @@ impl Injected {
             published_len_bytes: shared.allocator.head().published_len_bytes,
             pid: u64::from(pid.0),
             slot: slot.map_or(0, |slot| slot as u64 + 1),
+            contexts: u64::from(subject.counts_contexts),
             ..Admission::default()
         };
         if let Some(first) = first {

@@ -34,7 +34,7 @@ pub use chooser::Chooser;
 use control::Control;
 pub use control::{Answer, CONTROL_SOCKET, ListedProbe, ask};
 pub(crate) use halt::halt;
-pub(crate) use inject::{Injected, map_private};
+pub(crate) use inject::{Injected, InjectedInto, map_private};
 pub(crate) use modules::Loaded;
 pub use modules::{is_left_alone, probed_modules};
 pub(crate) use patches::Probes;
@@ -155,7 +155,7 @@ fn set(
     recorder: &mut Recorder<'_>,
     (pid, object): (Pid, &[u8]),
 ) -> Result<Injected, RecordError> {
-    let injected = Injected::into((pid, None), recorder, object)?;
+    let injected = Injected::into(InjectedInto { pid, slot: None, counts_contexts: false }, recorder, object)?;
     if !recorder.serve_until_admitted(pid, TABLES_AT_MOST) {
         return Err(RecordError::NotAdmitted { pid });
     }
