@@ -63,7 +63,11 @@ fn measured(
         ratios.push(counted / bare);
     }
     let recorder = last["run"]["recorder_cpu_ns"].as_f64().unwrap_or(f64::NAN) / 1e9;
-    let view = if kind == "edges" { "blocks" } else { "paths" };
+    let view = match kind {
+        "calls" => "flat",
+        "edges" => "blocks",
+        _ => "paths",
+    };
     let exact = report(callpath, &output, &["--view", view])?;
     let quality = &exact["quality"]["exact"];
     let refused = quality["refused"].as_array().map_or(0, Vec::len);
