@@ -10,10 +10,11 @@ use callpath_format::shared::ArenaRef;
 use callpath_format::shared::activation::{
     CallMark, CalleeTable, ContextNode, CopiesWords, Entered, NodeMemory, PieceHead,
 };
+use callpath_format::shared::flows::{FlowRecord, FlowsHead};
 use callpath_format::shared::gauge::Gauge;
 use callpath_format::shared::known_return::{ActivationTable, KnownReturn};
 use callpath_format::shared::probe::{Area, Slot};
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::gauges::Values;
@@ -83,7 +84,7 @@ pub fn forget(nodes: &mut NodeMemory) {
     if STACKS_MOVE.load(Relaxed) {
         nodes.first = 0;
     }
-    nodes.piece = 0;
+    (nodes.piece, nodes.flows) = (0, 0);
     for list in &nodes.by_values {
         list.store(0, Relaxed);
     }
@@ -140,6 +141,7 @@ fn descend(call: Call<'_>, entered: Entered) -> Option<u64> {
             node.values.store(context.values, Relaxed);
             node.procedure.store(entered.procedure, Relaxed);
             node.context.store(context.node.0, Relaxed);
+            node.flow.store(counters(area, entered.procedure, context.node), Relaxed);
             list.add(node);
             address(node)
         }
@@ -183,7 +185,7 @@ fn node_of_caller(return_address_at: u64, returns_to: u64) -> Option<u64> {
 
 /// The node of the caller and the call site, where no mark is but the return address is known.
 fn noted(call: Call<'_>) -> Option<(u64, u16)> {
-    let [.., returns, shift] = &COPIES;
+    let [.., returns, shift, _, _] = &COPIES;
     let (table, shift) = (returns.load(Relaxed) as *const [u64; 2], shift.load(Relaxed));
     if table.is_null() {
         return None;
@@ -306,6 +308,44 @@ fn allocate(area: *mut Area, sites: u16) -> Option<&'static ContextNode> {
         at.write_bytes(0, len_bytes);
         Some(&*at.cast::<ContextNode>())
     }
+}
+
+/// The number of the first of the counters of paths of a new context; 0: there are none, or no room. No handler comes in between.
+fn counters(area: *mut Area, procedure: u32, context: ArenaRef) -> u64 {
+    let [.., flows, counters] = &COPIES;
+    let (words, counters) = (flows.load(Relaxed) as *mut u64, counters.load(Relaxed) as *const u32);
+    if words.is_null() || counters.is_null() {
+        return 0;
+    }
+    // SAFETY: the recorder has written the table, with a number for each procedure.
+    let counters = unsafe { counters.add(procedure as usize).read() };
+    let len = FlowRecord::WORDS as u64 + u64::from(counters);
+    // SAFETY: the area is the calling thread's own, and stays mapped.
+    let (nodes, record) = unsafe { (&mut (*area).nodes, (*area).record) };
+    if counters == 0 || 1 + len > FlowsHead::PIECE_WORDS as u64 {
+        return 0;
+    }
+    if nodes.flows == 0 || nodes.flows_used + len > FlowsHead::PIECE_WORDS as u64 {
+        // SAFETY: the head lies before the words.
+        let head = unsafe { &*words.cast::<u8>().sub(FlowsHead::LEN_BYTES).cast::<FlowsHead>() };
+        let Some(piece) = head.take_piece() else {
+            head.without.fetch_add(1, Relaxed);
+            return 0;
+        };
+        // SAFETY: the piece is there, and the calling thread's own.
+        unsafe { (*words.add(piece as usize).cast::<AtomicU64>()).store(record, Relaxed) };
+        (nodes.flows, nodes.flows_used) = (piece, 1);
+    }
+    let at = nodes.flows + nodes.flows_used;
+    nodes.flows_used += len;
+    let [first, second] = FlowRecord { counters: counters as u32, procedure, context: context.0 }.to_words();
+    // SAFETY: within the piece. The program may be killed in between: what has no first word is no record.
+    unsafe {
+        let at = words.add(at as usize).cast::<AtomicU64>();
+        (*at.add(1)).store(second, Relaxed);
+        (*at).store(first, Release);
+    }
+    at + FlowRecord::WORDS as u64
 }
 
 /// Goes on to the next piece of memory, a new one if need be.

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod context_paths;
 mod directory;
 mod error;
 mod fuzzing;
@@ -33,6 +34,7 @@ pub use callpath_schema::PathCategory;
 use callpath_schema::{Metric, ProbeAccount};
 
 pub use bytes::{Reader, Writer};
+pub use context_paths::CountedContext;
 pub use directory::{Measurement, names_file_name, newest, process_file_name, write_file};
 pub use error::MeasurementError;
 pub use fuzzing::fuzz_measurement;

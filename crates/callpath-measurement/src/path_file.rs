@@ -10,6 +10,7 @@ use callpath_format::frame::ModuleIndex;
 use callpath_schema::{Bounds, PathCategory};
 
 use crate::bytes::{KIND_PATHS, Reader, Writer, finished, started};
+use crate::context_paths::{self, CountedContext};
 use crate::directory::{Measurement, TEMPORARY, read_file, write_file};
 use crate::error::MeasurementError;
 use crate::ranks::{rank_directories, rank_directory_name};
@@ -33,6 +34,8 @@ pub struct PathCounts {
     pub lost: u64,
     /// Procedures whose edges were counted, each once; in a file by module and entry.
     pub edges: Vec<CountedEdges>,
+    /// The contexts that paths were counted in, if they were: callers before callees.
+    pub contexts: Vec<CountedContext>,
 }
 
 /// A procedure whose edges were counted.
@@ -130,9 +133,12 @@ impl PathCounts {
             put_distance(&mut w, &mut last, *entry);
             w.string(reason);
         }
-        // Where paths alone are counted there is nothing of edges.
-        if !self.edges.is_empty() {
+        // Where paths alone are counted there is nothing of edges, nor of contexts.
+        if !self.edges.is_empty() || !self.contexts.is_empty() {
             write_edges(&mut w, &self.edges, &mut last);
+        }
+        if !self.contexts.is_empty() {
+            context_paths::write(&mut w, &self.contexts);
         }
         finished(w)
     }
@@ -162,6 +168,9 @@ impl PathCounts {
         }
         if !r.is_at_end() {
             counts.edges = read_edges(&mut r, &mut last)?;
+        }
+        if !r.is_at_end() {
+            counts.contexts = context_paths::read(&mut r)?;
         }
         r.finish()?;
         Ok(counts)

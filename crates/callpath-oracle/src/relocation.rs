@@ -12,13 +12,13 @@ use callpath_tables::calls_in_copies::{CallsInCopies, unwinders_can_be_told};
 use callpath_tables::copies::{Copies, copy_all};
 use callpath_tables::module::Module as Analysed;
 use callpath_tables::recipes::Moved;
-use callpath_tables::return_users::ReturnUsers;
+use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::asked;
 use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper, Write};
 use callpath_x86::rewrite::{Cell, KnownCode, Operation, Place, Plan, exits};
 
 use crate::error::OracleError;
-use crate::find_object;
+use crate::find_object::Teller;
 use crate::modules::{Images, Module, VDSO};
 
 /// What is copied, and what is inserted.
@@ -171,20 +171,25 @@ impl Relocation {
             .collect();
         let all: Vec<&Analysed> = analysed.iter().map(|(_, module)| module).collect();
         let begun = Instant::now();
-        let users = (options.calls == Calls::Copy && unwinders_can_be_told(&all)).then(|| ReturnUsers::of(&all));
+        // Some procedures may stay at home.
+        let asking = if options.module.is_some() { Asking::AtHome } else { Asking::InCopies };
+        let are_in_copies = options.calls == Calls::Copy && unwinders_can_be_told(&all);
+        let users = are_in_copies.then(|| ReturnUsers::of(&all, asking));
         relocation.planning += begun.elapsed();
         let looking = users.iter().flat_map(|users| &users.reached_by_pointers);
         let with_path = |&(index, at): &(usize, LinkAddr)| Some((analysed.get(index)?.0.path.clone(), at));
         relocation.looking = looking.filter_map(with_path).collect();
+        let teller = if are_in_copies { Teller::new(&mut relocation.stepper, &analysed)? } else { None };
         let mut known = Vec::new();
         for (index, of_module) in analysed.iter().enumerate() {
             if is_copied(&of_module.0.path, options) {
-                let calls = users.as_ref().map(|users| CallsInCopies::of(&of_module.1, users, index));
+                let homes = teller.as_ref().map_or(RunAddr(0), |teller| teller.at).to_link(of_module.0.bias);
+                let calls = users.as_ref().map(|users| CallsInCopies::of(&of_module.1, (users, index), homes));
                 known.extend(relocation.put_in(of_module, options, calls.as_ref())?);
             }
         }
-        if users.is_some() {
-            relocation.routine = find_object::replace(&mut relocation.stepper, &analysed, &known)?;
+        if let Some(teller) = teller {
+            relocation.routine = Some(teller.tell(&mut relocation.stepper, &known)?);
         }
         Ok(relocation)
     }
@@ -274,7 +279,8 @@ impl Relocation {
         let is_asked = |number: usize| options.procedures.as_ref().is_none_or(|range| range.contains(&number));
         copies.made.retain(|made| {
             self.seen += 1;
-            is_asked(self.seen - 1) && Some(made.copy.entry) != asked_by_unwinders
+            let needs_copy = calls.is_some_and(|calls| calls.needs_copy(made.copy.entry));
+            (is_asked(self.seen - 1) || needs_copy) && Some(made.copy.entry) != asked_by_unwinders
         });
         copies.link();
         let begun = Instant::now();
@@ -305,6 +311,7 @@ impl Relocation {
             start: run(copies.start),
             end: run(copies.end),
             header: RunAddr(run(frames_at).0 + frames.header),
+            home: run(copies.made.first().map_or(LinkAddr(0), |made| made.copy.entry)),
         });
         edits.writes.extend(frames.map(|frames| Write { at: run(frames_at), old: None, new: frames.bytes }));
         for copy in copies.made.iter().map(|made| &made.copy) {

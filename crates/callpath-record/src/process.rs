@@ -24,6 +24,7 @@ use crate::asks::{Allowance, Asker, Round};
 use crate::backlog::Backlog;
 use crate::code::ProcessCode;
 use crate::counters::Counted;
+use crate::exact::ContextCounts;
 use crate::generated_names::GeneratedNames;
 use crate::module::Awaited;
 use crate::moved::MovedCode;
@@ -118,6 +119,8 @@ pub(crate) struct Process {
     has_no_record: bool,
     /// Exits of probed procedures without an entry, of threads that have ended.
     unmatched_exits: u64,
+    /// What was counted in contexts by threads that have ended.
+    flows: ContextCounts,
 }
 
 impl Process {
@@ -153,6 +156,7 @@ impl Process {
             impossible: None,
             unmatched_exits: 0,
             has_no_record: false,
+            flows: ContextCounts::default(),
         }
     }
 

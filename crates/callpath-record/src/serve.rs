@@ -199,6 +199,7 @@ impl<'o> Recorder<'o> {
                 publisher,
                 moved: Vec::new(),
                 counted: None,
+                flows: None,
                 directory,
                 began,
                 together: Together::default(),
@@ -297,9 +298,9 @@ impl<'o> Recorder<'o> {
         self.trouble = None;
         self.write_all();
         self.shared.allocator.session().recorder.store(Session::GONE, Relaxed);
-        for process in &self.processes {
+        for process in &mut self.processes {
             self.totals.add(process, &self.shared);
-            if let Err(error) = process.write_counts(&self.shared) {
+            if let Err(error) = process.write_counts(&mut self.shared) {
                 self.loss.get_or_insert(error);
             }
         }
@@ -512,7 +513,7 @@ impl<'o> Recorder<'o> {
         }
         let ended_ns = self.shared.began.until_ns(ended);
         let written = process.write(&mut self.shared, Some(ended_ns));
-        if let Err(error) = written.and_then(|()| process.write_counts(&self.shared)) {
+        if let Err(error) = written.and_then(|()| process.write_counts(&mut self.shared)) {
             self.loss.get_or_insert(error);
         }
         self.unmatched_exits = self.unmatched_exits.saturating_add(process.unmatched_exits(&self.shared));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use callpath_measurement::Together;
 
 use crate::arena::ArenaAllocator;
-use crate::exact::Counted;
+use crate::exact::{Counted, Flows};
 use crate::modules::Modules;
 use crate::moved::MovedCode;
 use crate::publish::Publisher;
@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     pub(crate) moved: Vec<MovedCode>,
     /// What is counted exactly.
     pub(crate) counted: Option<Counted>,
+    /// What is counted of it in contexts.
+    pub(crate) flows: Option<Flows>,
     /// The measurement's.
     pub(crate) directory: PathBuf,
     pub(crate) began: Beginning,

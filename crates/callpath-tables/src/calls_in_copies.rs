@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::copies::Copies;
 use crate::module::Module;
-use crate::return_users::ReturnUsers;
+use crate::return_users::{self, ReturnUsers};
 
 /// What unwinders ask, if the C library has it: with this they can be told.
 pub const FIND_OBJECT: &str = "_dl_find_object";
@@ -27,6 +27,8 @@ pub struct CallsInCopies<'m> {
     /// The module's index there.
     index: usize,
     frames: MovableFrames<'m>,
+    /// Where the table of modules is, for those who ask which one called them.
+    homes: LinkAddr,
     /// By where they begin: the names of stubs; and where stubs begin that have none.
     stubs: FxHashMap<LinkAddr, String>,
     stub_sections: Vec<std::ops::Range<LinkAddr>>,
@@ -35,13 +37,15 @@ pub struct CallsInCopies<'m> {
 }
 
 impl<'m> CallsInCopies<'m> {
-    /// Of a module, by its index in what `users` was made of.
-    pub fn of(module: &'m Module, users: &'m ReturnUsers, index: usize) -> CallsInCopies<'m> {
+    /// Of a module, by its index in what `users` was made of. `homes`: where the table of modules is to be
+    /// ([`crate::unwinders::tell`]), by a link-time address of this module.
+    pub fn of(module: &'m Module, (users, index): (&'m ReturnUsers, usize), homes: LinkAddr) -> CallsInCopies<'m> {
         let image = module.image();
         let plain = |name: &str| name.trim_end_matches("@plt").split('@').next().unwrap_or_default().to_owned();
         CallsInCopies {
             users,
             index,
+            homes,
             frames: MovableFrames::of(module.file()),
             stubs: plt::stubs(image, |_| None).into_iter().map(|stub| (stub.start, plain(&stub.name))).collect(),
             stub_sections: plt::sections(image).into_iter().map(|section| section.code).collect(),
@@ -49,8 +53,16 @@ impl<'m> CallsInCopies<'m> {
         }
     }
 
-    /// Lets the copy of a procedure make the calls that it can.
+    /// Whether a procedure has to have a copy: it asks which module called it.
+    pub fn needs_copy(&self, procedure: LinkAddr) -> bool {
+        self.users.loads(self.index, procedure).is_some()
+    }
+
+    /// Lets the copy of a procedure make the calls that it can, and ask which module called it, if it does.
     pub fn plan(&self, flow: &ModuleFlow<'_>, graph: &ProcedureGraph, plan: &mut Plan) {
+        if let Some(loads) = self.users.loads(self.index, graph.entry) {
+            return_users::ask(plan, loads, self.homes);
+        }
         let calls = graph.calls.iter().filter(|call| self.can_be_in_copy(flow, call));
         calls.for_each(|call| plan.call_in_copy(call.code.start));
     }

@@ -214,22 +214,20 @@ pub fn copy_all(
     at: LinkAddr,
     mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
 ) -> Copies {
-    copy_planned(module, at, |_| true, |flow, graph| Ok(plan(flow, graph)))
+    copy_planned(module, at, |_| true, |flow, graph, refused| refused.map_or_else(|| Ok(plan(flow, graph)), Err))
 }
 
-/// The same, of the procedures whose first instructions `is_chosen` says, except for those that `plan` refuses.
+/// The same, of the procedures whose first instructions `is_chosen` says, except for those that `plan` refuses. It is asked
+/// again, at once, of what was refused with the first plan, and may have another.
 pub fn copy_planned(
     module: &Module,
     at: LinkAddr,
     is_chosen: impl Fn(LinkAddr) -> bool,
-    mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Result<Plan, Refusal>,
+    plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Option<Refusal>) -> Result<Plan, Refusal>,
 ) -> Copies {
     Procedures::with(module, |procedures| {
         let chosen = procedures.all().filter(|procedure| is_chosen(procedure.graph.entry));
-        let once = |flow: &ModuleFlow<'_>, graph: &ProcedureGraph, refused: Option<Refusal>| {
-            refused.map_or_else(|| plan(flow, graph), Err)
-        };
-        procedures.copies(at, chosen.map(Ok), once)
+        procedures.copies(at, chosen.map(Ok), plan)
     })
 }
 

@@ -2,6 +2,7 @@
 //! profiles or live processes here.
 #![deny(unsafe_code)]
 
+mod asked_names;
 mod cache_trouble;
 pub mod calls_in_copies;
 mod contexts;

@@ -2,6 +2,7 @@
 //! Which word of a thread's lane counts which path or edge is decided here; what lanes are, `callpath_format::shared::lanes` says.
 
 use callpath_format::address::LinkAddr;
+use callpath_format::shared::flows::FlowsHead;
 use callpath_format::shared::known_return::KnownReturn;
 pub use callpath_x86::paths::Category;
 pub use callpath_x86::paths::{EdgeBounds, EdgeCounts};
@@ -21,8 +22,10 @@ use crate::unwinders::asked;
 
 /// A procedure's graph is cut where it would have more paths: each has a word in every lane.
 pub const MOST_PATHS: u64 = 1 << 16;
-/// The word of a lane that counts paths which were begun and not ended.
+/// The word of a lane, or of a context, that counts paths which were begun and not ended. In a context the paths' words follow.
 pub const CUT_SHORT: u32 = 0;
+/// The first word of a context that counts paths.
+pub const FIRST_OF_CONTEXT: u32 = 1;
 /// The first word of a lane that counts paths or edges.
 pub const FIRST_WORD: u32 = 8;
 
@@ -70,6 +73,10 @@ pub struct CountedModule {
     pub next_word: u32,
     /// The first number that no procedure has now.
     pub next_procedure: u32,
+    /// Procedures whose calls alone are counted, and why.
+    pub without_paths: Vec<(LinkAddr, Refusal)>,
+    /// By number, from the first one that [`Descending::first_procedure`] says: how many words a context of a procedure has.
+    pub counters: Vec<u32>,
     /// Of calls that no mark stands behind, the run-time address that each returns to.
     pub returns: Vec<(u64, KnownReturn)>,
 }
@@ -78,7 +85,9 @@ pub struct CountedModule {
 pub struct CountedProcedure {
     /// Its first instruction.
     pub entry: LinkAddr,
-    /// The first of its words of a lane.
+    /// Its number, if activations are counted in their contexts: paths then are, too.
+    pub number: Option<u32>,
+    /// The first of its words of a lane, if they are not.
     pub first_word: u32,
     ways: Ways,
     /// What its words count.
@@ -171,29 +180,45 @@ pub fn counted(
     let told = asked(module);
     let mut procedures: Vec<CountedProcedure> = Vec::new();
     let mut next_word = counting.first_word;
-    let mut next_procedure = counting.contexts.map_or(0, |contexts| contexts.first_procedure);
     let head = counting.contexts.map(|contexts| (ContextsHead::new(at), contexts));
     let mut numbers: FxHashMap<LinkAddr, u32> = FxHashMap::default();
     let mut changes = vec![];
     if let Some((head, contexts)) = &head {
         changes.push(head.change(contexts.routine)?);
     }
+    let mut counters: Vec<u32> = Vec::new();
+    let mut without_paths: Vec<(LinkAddr, Refusal)> = Vec::new();
+    let first_procedure = counting.contexts.map_or(0, |contexts| contexts.first_procedure);
     let mut copies = copy_planned(
         module,
         head.as_ref().map_or(at, |(head, _)| head.end()),
-        |entry| Some(entry) != told && is_chosen(entry),
-        |flow, graph| {
+        |entry| Some(entry) != told && (is_chosen(entry) || calls.needs_copy(entry)),
+        |flow, graph, refused| {
+            // Where activations have no words, those of the context are not found. Calls are counted all the same.
+            let counts_inside = counting.inside != Inside::Nothing && refused.is_none();
+            if let Some(refusal) = refused {
+                if head.is_none() || procedures.pop_if(|last| last.entry == graph.entry).is_none() {
+                    return Err(refusal);
+                }
+                without_paths.push((graph.entry, refusal));
+            }
             let mut plan = Plan::new(None);
             plan.let_copy_call(counting.bias);
-            plan.give_words(calls.can_enlarge(flow, graph));
             calls.plan(flow, graph, &mut plan);
-            if let Some((head, _)) = &head {
-                let contexts = head.contexts(next_procedure, graph.entry.0.wrapping_add(counting.bias));
-                plan.count_contexts(contexts, !graph.calls.is_empty());
-                numbers.insert(graph.entry, next_procedure);
-                next_procedure += 1;
+            if !is_chosen(graph.entry) {
+                return Ok(plan);
             }
-            if counting.inside != Inside::Nothing {
+            plan.give_words(calls.can_enlarge(flow, graph));
+            if let Some((head, _)) = &head {
+                let number = *numbers.entry(graph.entry).or_insert_with(|| {
+                    counters.push(0);
+                    first_procedure + counters.len() as u32 - 1
+                });
+                counters.last_mut().into_iter().for_each(|counters| *counters = 0);
+                let contexts = head.contexts(number, graph.entry.0.wrapping_add(counting.bias));
+                plan.count_contexts(contexts, !graph.calls.is_empty() || counts_inside);
+            }
+            if counts_inside {
                 let ways = Ways::new(flow, graph);
                 let weights = weights(graph, &ways);
                 let too_many = Refusal { at: graph.entry, reason: Reason::TooFar };
@@ -208,18 +233,26 @@ pub fn counted(
                         (operations.len() as u64, CountedInside::Edges { plan: edges, may_return_twice }, operations)
                     }
                     _ => {
-                        let numbering = Numbering::with_limit(&ways, &weights, MOST_PATHS);
+                        let most = if head.is_some() { FlowsHead::MOST_PATHS } else { MOST_PATHS };
+                        let numbering = Numbering::with_limit(&ways, &weights, most);
                         let operations = numbering.place(&ways, &weights, Placement::Tree);
                         (numbering.paths(), CountedInside::Paths(numbering), operations)
                     }
                 };
                 let words = u32::try_from(words).map_err(|_| too_many)?;
+                let of_lane = Counter::OfLane { lane_word: counting.lane_word, first: next_word.into() };
+                let counter = if head.is_some() { Counter::OfContext } else { of_lane };
                 for (site, operation) in operations {
-                    let operation = inserted(operation, next_word.into(), counting.lane_word).ok_or(too_many)?;
-                    plan.insert(place(site), operation);
+                    plan.insert(place(site), inserted(operation, counter).ok_or(too_many)?);
                 }
-                procedures.push(CountedProcedure { entry: graph.entry, first_word: next_word, ways, counts });
-                next_word = next_word.checked_add(words).ok_or(too_many)?;
+                let (entry, number) = (graph.entry, numbers.get(&graph.entry).copied());
+                procedures.push(CountedProcedure { entry, number, first_word: next_word, ways, counts });
+                match head {
+                    Some(_) => {
+                        counters.last_mut().into_iter().for_each(|counters| *counters = FIRST_OF_CONTEXT + words)
+                    }
+                    None => next_word = next_word.checked_add(words).ok_or(too_many)?,
+                }
             }
             Ok(plan)
         },
@@ -252,7 +285,20 @@ pub fn counted(
     let returns = returns.collect();
     let thunks = head.iter().map(|(head, _)| (head.thunk(), false));
     let moved = Moved::of(&copies).with_thunks(thunks);
-    Some(CountedModule { changes, copies, moved, header, end, procedures, next_word, next_procedure, returns })
+    let next_procedure = first_procedure + counters.len() as u32;
+    Some(CountedModule {
+        changes,
+        copies,
+        moved,
+        header,
+        end,
+        procedures,
+        next_word,
+        next_procedure,
+        counters,
+        without_paths,
+        returns,
+    })
 }
 
 fn place(site: Site) -> Place {
@@ -264,23 +310,50 @@ fn place(site: Site) -> Place {
     }
 }
 
-/// What is inserted for an operation on the path register, which is a word of the activation's frame. `first`: the word that
-/// counts path number 0. `None`: a number is too large.
-fn inserted(operation: PathOperation, first: i64, lane_word: i32) -> Option<Operation> {
+/// Where a procedure's counters are.
+#[derive(Clone, Copy)]
+enum Counter {
+    /// In a thread's lane, whose address is in a word of the thread: from this one on.
+    OfLane { lane_word: i32, first: i64 },
+    /// In each context.
+    OfContext,
+}
+
+impl Counter {
+    /// What adds 1 to the one that counts a path, by its number: `index`, a cell, plus a constant. `None`: that is too large.
+    fn count(self, index: Option<Cell>, constant: i64) -> Option<Operation> {
+        match self {
+            Counter::OfLane { lane_word, first } => {
+                let offset = i32::try_from(first.checked_add(constant)?).ok()?;
+                Some(Operation::Count { table: Cell::OfThread(lane_word), index, offset })
+            }
+            Counter::OfContext => {
+                let offset = i32::try_from(i64::from(FIRST_OF_CONTEXT).checked_add(constant)?).ok()?;
+                Some(Operation::CountInContext { index, offset })
+            }
+        }
+    }
+
+    fn cut_short(self) -> Operation {
+        match self {
+            Counter::OfLane { lane_word, .. } => {
+                Operation::Count { table: Cell::OfThread(lane_word), index: None, offset: CUT_SHORT as i32 }
+            }
+            Counter::OfContext => Operation::CountInContext { index: None, offset: CUT_SHORT as i32 },
+        }
+    }
+}
+
+/// What is inserted for an operation on the path register, which is a word of the activation's frame. `None`: a number is too
+/// large.
+fn inserted(operation: PathOperation, counter: Counter) -> Option<Operation> {
     let register = Cell::OfActivation(0);
-    let lane = Cell::OfThread(lane_word);
     let number = |constant: i64| i32::try_from(constant).ok();
     Some(match operation {
         PathOperation::Set(constant) => Operation::Set(register, number(constant)?),
         PathOperation::Add(constant) => Operation::Add(register, number(constant)?),
-        PathOperation::Count(constant) => {
-            let offset = number(first.checked_add(constant)?)?;
-            Operation::Count { table: lane, index: Some(register), offset }
-        }
-        PathOperation::CountNumber(constant) => {
-            let offset = number(first.checked_add(constant)?)?;
-            Operation::Count { table: lane, index: None, offset }
-        }
-        PathOperation::CutShort => Operation::Count { table: lane, index: None, offset: CUT_SHORT as i32 },
+        PathOperation::Count(constant) => counter.count(Some(register), constant)?,
+        PathOperation::CountNumber(constant) => counter.count(None, constant)?,
+        PathOperation::CutShort => counter.cut_short(),
     })
 }

@@ -10,9 +10,12 @@ use callpath_image::elf::ImageKind;
 use callpath_image::exports::Exports;
 use callpath_image::plt;
 use callpath_x86::references::addresses_taken;
-use callpath_x86::return_reads::{Frame, Input, find};
+use callpath_x86::return_reads::{Frame, Input, Load, find};
+use callpath_x86::rewrite::{Operation, Place, Plan};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::asked_names::asked_names;
+use crate::copies::{behind, copy_chosen};
 use crate::module::Module;
 
 /// Procedures that take their return address for no more than a place to unwind from: unwinders, which are told of copies.
@@ -23,6 +26,19 @@ const UNWINDERS: [&str; 5] = [
     "_Unwind_Resume",
     "_Unwind_Resume_or_Rethrow",
 ];
+
+/// Procedures that take their return address for no more than an address of the module that called them: what their copies
+/// load is turned into one ([`Operation::ToHome`]).
+const ASKING: [&str; 5] = ["dl_iterate_phdr", "dlmopen", "dlopen", "dlsym", "dlvsym"];
+
+/// Whether procedures that ask which module called them have copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asking {
+    /// They have, all that can have one.
+    InCopies,
+    /// They have not: callers have to have their original return addresses.
+    AtHome,
+}
 
 /// Who looks at return addresses in a process.
 #[derive(Default)]
@@ -46,12 +62,22 @@ struct OfModule {
     /// Where those begin that look at their return address, and those that may: they jump through a pointer.
     users: FxHashSet<LinkAddr>,
     perhaps: FxHashSet<LinkAddr>,
+    /// What those do with it that ask which module called them, by where they begin.
+    loads: FxHashMap<LinkAddr, Vec<Load>>,
 }
 
 impl ReturnUsers {
     /// Of all modules of a process.
-    pub fn of(modules: &[&Module]) -> ReturnUsers {
+    pub fn of(modules: &[&Module], asking: Asking) -> ReturnUsers {
         let exports: Vec<Exports> = modules.iter().map(|module| Exports::of(module.image())).collect();
+        let asking: Vec<Vec<LinkAddr>> = modules
+            .iter()
+            .zip(&exports)
+            .map(|(module, exports)| {
+                let named = ASKING.iter().filter(|_| asking == Asking::InCopies).flat_map(|name| exports.named(name));
+                can_ask(module, named.map(|export| export.start).collect())
+            })
+            .collect();
         let mut found =
             ReturnUsers { modules: modules.iter().map(|_| OfModule::default()).collect(), ..Self::default() };
         for (name, export) in exports.iter().flat_map(Exports::names) {
@@ -61,7 +87,7 @@ impl ReturnUsers {
         while is_stale.contains(&true) {
             for (index, module) in modules.iter().enumerate().filter(|(index, _)| is_stale[*index]) {
                 let of_module = &mut found.modules[index];
-                *of_module = OfModule::find(module, &found.users);
+                *of_module = OfModule::find(module, &found.users, &asking[index]);
                 for unwinder in UNWINDERS.iter().flat_map(|name| exports[index].named(name)) {
                     of_module.users.remove(&unwinder.start);
                 }
@@ -81,7 +107,7 @@ impl ReturnUsers {
             found.reached_by_pointers.extend(taken.into_iter().map(|at| (index, at)));
             // Names that another module takes the addresses of.
             let mut names = found.taken_names(module, index);
-            names.extend(found.asked_for(module));
+            names.extend(found.asked_for(module, index));
             for (other, exports) in exports.iter().enumerate() {
                 let named = names.iter().flat_map(|name| exports.named(name)).map(|export| export.start);
                 let users = named.filter(|start| found.modules[other].is_user(*start));
@@ -102,6 +128,11 @@ impl ReturnUsers {
         !is_known
             || of_module.users.contains(&procedure)
             || of_module.perhaps.contains(&procedure) && self.unknown_may_look()
+    }
+
+    /// What a procedure's copy does with its return address if it asks which module called it: the procedure has to have a copy.
+    pub(crate) fn loads(&self, module: usize, procedure: LinkAddr) -> Option<&[Load]> {
+        self.modules.get(module)?.loads.get(&procedure).map(Vec::as_slice)
     }
 
     /// The same of the procedure that a name of another module stands for.
@@ -126,13 +157,18 @@ impl ReturnUsers {
     }
 
     /// Names of users that a module may ask the loader for.
-    fn asked_for(&self, module: &Module) -> FxHashSet<String> {
-        const ASKING: [&str; 2] = ["dlsym", "dlvsym"];
-        let asks = module.file().loading().symbols.iter().any(|(_, name)| ASKING.contains(&name.as_str()));
-        let constants = module.image().section(".rodata").filter(|_| asks).map(|section| section.data);
-        let words = constants.iter().flat_map(|bytes| bytes.split(|byte| *byte == 0));
-        let named = words.filter_map(|word| std::str::from_utf8(word).ok());
-        named.filter(|word| self.users.contains(*word)).map(str::to_owned).collect()
+    fn asked_for(&self, module: &Module, index: usize) -> Vec<String> {
+        let procedures = self.modules.get(index).map_or(&[][..], |of_module| &of_module.procedures);
+        match asked_names(module, procedures) {
+            Some(names) => names.into_iter().filter(|name| self.users.contains(name)).collect(),
+            // Each string may be one.
+            None => {
+                let constants = module.image().section(".rodata").map(|section| section.data);
+                let words = constants.iter().flat_map(|bytes| bytes.split(|byte| *byte == 0));
+                let named = words.filter_map(|word| std::str::from_utf8(word).ok());
+                named.filter(|word| self.users.contains(*word)).map(str::to_owned).collect()
+            }
+        }
     }
 
     /// Names of users whose address a module's data has, or its code reads.
@@ -160,8 +196,35 @@ impl ReturnUsers {
     }
 }
 
+/// Those of the procedures that begin at `entries` that can have copies which ask for their caller's module.
+fn can_ask(module: &Module, mut entries: Vec<LinkAddr>) -> Vec<LinkAddr> {
+    entries.sort_unstable();
+    entries.dedup();
+    if entries.is_empty() {
+        return entries;
+    }
+    let loads = OfModule::find(module, &FxHashSet::default(), &entries).loads;
+    entries.retain(|entry| loads.contains_key(entry));
+    let at = behind(module.image());
+    let copies = copy_chosen(module, at, &entries, |_, graph, refused| {
+        let mut plan = Plan::new(None);
+        let loads = loads.get(&graph.entry).filter(|_| refused.is_none())?;
+        ask(&mut plan, loads, at);
+        Some(plan)
+    });
+    copies.made.iter().map(|made| made.copy.entry).collect()
+}
+
+/// Lets a copy ask for its caller's module. `homes`: where the table of modules is.
+pub(crate) fn ask(plan: &mut Plan, loads: &[Load], homes: LinkAddr) {
+    for Load { behind, register } in loads {
+        plan.insert(Place::Before(*behind), Operation::ToHome { register: *register, homes });
+    }
+}
+
 impl OfModule {
-    fn find(module: &Module, names: &FxHashSet<String>) -> OfModule {
+    /// `asking`: where those begin, ascending, that ask which module called them.
+    fn find(module: &Module, names: &FxHashSet<String>, asking: &[LinkAddr]) -> OfModule {
         let frames = module.file().call_frames();
         let mut procedures: Vec<Range<LinkAddr>> = frames.ranges.iter().map(|range| range.code.clone()).collect();
         procedures.sort_by_key(|range| (range.start, range.end));
@@ -185,6 +248,9 @@ impl OfModule {
         known_slots.sort_unstable();
         let stubs: Vec<_> = plt::sections(module.image()).into_iter().map(|section| section.code).collect();
         let code = code_of(module);
+        let asks = |code: &Range<LinkAddr>| asking.binary_search(&code.start).is_ok();
+        let asking: Vec<usize> =
+            (0..).zip(&procedures).filter(|(_, code)| asks(code)).map(|(index, _)| index).collect();
         let found = find(&Input {
             code: &code,
             frames: &rows,
@@ -193,13 +259,19 @@ impl OfModule {
             slots: &slots,
             known_slots: &known_slots,
             is_any_taken: false,
+            asking: &asking,
             is_exact: true,
         });
+        let mut loads: FxHashMap<LinkAddr, Vec<Load>> = FxHashMap::default();
+        for (index, load) in found.loads {
+            loads.entry(procedures[index].start).or_default().push(load);
+        }
         let starts = |found: Vec<usize>| -> FxHashSet<LinkAddr> {
             found.into_iter().filter_map(|index| procedures.get(index)).map(|code| code.start).collect()
         };
         let (users, perhaps) = (starts(found.return_address_users), starts(found.indirect_tail_callers));
-        OfModule { procedures, users, perhaps }
+        loads.retain(|start, _| !users.contains(start));
+        OfModule { procedures, users, perhaps, loads }
     }
 
     fn range_at(&self, at: LinkAddr) -> Option<&Range<LinkAddr>> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use callpath_tables::module::Module;
-use callpath_tables::return_users::ReturnUsers;
+use callpath_tables::return_users::{Asking, ReturnUsers};
 
 const SOURCE: &str = r#"
 #define _GNU_SOURCE
@@ -42,8 +42,19 @@ fn those_that_look_are_found() {
         let mut paths = system.to_vec();
         paths.push(library(directory.path(), option));
         let modules = read(&paths);
-        let users = ReturnUsers::of(&modules.iter().collect::<Vec<_>>());
-        for name in ["dlopen", "dlsym", "dlvsym", "dlmopen", "_setjmp", "getcontext", "looks", "no such procedure"] {
+        let modules: Vec<&Module> = modules.iter().collect();
+        let users = ReturnUsers::of(&modules, Asking::AtHome);
+        for name in [
+            "dlopen",
+            "dlsym",
+            "dlvsym",
+            "dlmopen",
+            "dl_iterate_phdr",
+            "_setjmp",
+            "getcontext",
+            "looks",
+            "no such procedure",
+        ] {
             assert!(users.named_may_look(name), "{name}");
         }
         // It jumps to dlsym, which then sees its caller. The other one calls it.
@@ -51,6 +62,12 @@ fn those_that_look_are_found() {
         for name in ["adds", "qsort", "malloc", "free", "snprintf", "fwrite", "getenv", "pthread_create", "exit"] {
             assert!(!users.named_may_look(name), "{name}");
         }
+        // Those that ask for their caller's module alone can do so in copies; what jumps to them has no other reason.
+        let users = ReturnUsers::of(&modules, Asking::InCopies);
+        for name in ["dlopen", "dlsym", "dlvsym", "dlmopen", "dl_iterate_phdr", "asks", "calls"] {
+            assert!(!users.named_may_look(name), "{name}");
+        }
+        assert!(users.named_may_look("_setjmp") && users.named_may_look("looks"));
         assert_eq!(users.unknown_may_look(), is_taken, "{:x?}", users.reached_by_pointers);
         // Which implementation it is, the library's own code chooses.
         assert_eq!(users.named_may_look("memcpy"), is_taken);

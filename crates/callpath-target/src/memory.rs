@@ -49,6 +49,12 @@ impl SharedMemory {
         self.descriptor.as_raw_fd()
     }
 
+    /// It as a file, whose reads back no memory.
+    pub fn file(&self) -> Result<std::fs::File, TargetError> {
+        let error = |source| TargetError::SharedMemory { len_bytes: self.len_bytes, source };
+        Ok(std::fs::File::from(self.descriptor.try_clone().map_err(error)?))
+    }
+
     /// Whether a process has this memory mapped, by its map.
     pub fn is_mapped_in(&self, maps: &crate::maps::Maps) -> bool {
         let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();

@@ -201,6 +201,11 @@ pub(crate) fn compare(register: Register, constant: u32) -> Vec<u8> {
     bytes
 }
 
+/// `lea register, [rip + distance]`, up to the distance.
+pub(crate) fn address_beside_code(register: Register) -> [u8; 3] {
+    [rex_of(1, register, 0), 0x8d, MODRM_BESIDE_CODE | (register & 7) << 3]
+}
+
 /// `sub register, [rip + distance]`, up to the distance.
 pub(crate) fn subtract_beside_code(register: Register) -> [u8; 3] {
     [rex_of(1, register, 0), 0x2b, MODRM_BESIDE_CODE | (register & 7) << 3]
@@ -215,6 +220,13 @@ pub(crate) fn add_beside_code(register: Register) -> [u8; 3] {
 pub(crate) fn compare_with(base: Register, displacement: i8, register: Register) -> [u8; 4] {
     let [modrm, displacement] = near(register, base, displacement);
     [rex_of(1, register, base), 0x39, modrm, displacement]
+}
+
+/// `lea register, [register + other]`: leaves the flags. Neither is rsp; the register is neither rbp nor r13.
+pub(crate) fn add_register_without_flags(register: Register, other: Register) -> [u8; 4] {
+    let high = register >> 3 & 1;
+    let rex = REX_W | high << 2 | (other >> 3 & 1) << 1 | high;
+    [rex, 0x8d, MODRM_SIB | (register & 7) << 3, (other & 7) << 3 | register & 7]
 }
 
 /// `lea register, [8 * register]`
@@ -234,6 +246,15 @@ pub(crate) fn compare_word(base: Register, displacement: i8, constant: u32) -> V
     let mut bytes = vec![rex_of(0, 0, base), 0x81];
     bytes.extend(near(COMPARE, base, displacement));
     bytes.extend(constant.to_le_bytes());
+    bytes
+}
+
+/// `cmp qword [base + displacement], constant`; `base` is neither rsp nor r12.
+pub(crate) fn compare_long(base: Register, displacement: i8, constant: u32) -> Vec<u8> {
+    let mut bytes = compare_word(base, displacement, constant);
+    if let Some(rex) = bytes.first_mut() {
+        *rex |= REX_W;
+    }
     bytes
 }
 

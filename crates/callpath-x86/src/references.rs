@@ -25,6 +25,50 @@ pub fn addresses_taken(
     taken.collect()
 }
 
+/// The second arguments of a procedure's calls of `targets`, and jumps to them, which are addresses of procedures, or of words
+/// that hold such: constants. `None`: one is not known, or it takes the address of a target.
+pub fn second_arguments(
+    code: &[u8],
+    start: LinkAddr,
+    targets: &FxHashSet<LinkAddr>,
+    has_addresses: bool,
+) -> Option<Vec<u64>> {
+    /// rsi (psABI).
+    const SECOND: usize = 6;
+    if !seems_to_refer(code, start, targets, has_addresses) {
+        return Some(Vec::new());
+    }
+    if !addresses_taken(code, start, targets, has_addresses).is_empty() {
+        return None;
+    }
+    let listing = || Listing::new(code, start.0).map(|(at, it)| (at, at.wrapping_add(it.len().into()), it));
+    let is_direct = |it: &Instruction| matches!(it.control(), Control::Call | Control::Jump | Control::Branch);
+    let entered: FxHashSet<u64> =
+        listing().filter(|(_, _, it)| is_direct(it)).map(|(_, next, it)| it.target(next)).collect();
+    let mut found = Vec::new();
+    let mut second: Option<u64> = None;
+    for (at, next, it) in listing() {
+        if entered.contains(&at) {
+            second = None;
+        }
+        let is_called = it.control() != Control::Next;
+        let to = if is_direct(&it) { Some(it.target(next)) } else { it.beside_code(next).filter(|_| is_called) };
+        if to.is_some_and(|to| targets.contains(&LinkAddr(to))) {
+            found.push(second?);
+        }
+        if is_called {
+            second = None;
+        } else if it.writes().has_general(SECOND) {
+            second = match it.operation() {
+                Operation::LoadAddress => it.beside_code(next),
+                Operation::Move if !it.has_memory() => it.immediate(),
+                _ => None,
+            };
+        }
+    }
+    Some(found)
+}
+
 fn is_branch_through(instruction: &Instruction) -> bool {
     let is_branch = matches!(instruction.control(), Control::CallIndirect | Control::JumpIndirect);
     is_branch && instruction.operation() != Operation::LoadAddress
@@ -54,6 +98,28 @@ mod tests {
     fn takes(code: &[u8], target: u64, has_addresses: bool) -> bool {
         let targets = FxHashSet::from_iter([LinkAddr(target)]);
         !addresses_taken(code, LinkAddr(0x1000), &targets, has_addresses).is_empty()
+    }
+
+    #[test]
+    fn constants_that_are_second_arguments() {
+        let targets = FxHashSet::from_iter([LinkAddr(0x2000)]);
+        let found = |code: &[&[u8]]| second_arguments(&code.concat(), LinkAddr(0x1000), &targets, true);
+        const NAME: &[u8] = &[0x48, 0x8d, 0x35, 0xf9, 0, 0, 0]; // lea rsi, [rip + 0xf9]
+        const OTHER: &[u8] = &[0xbe, 0x78, 0x56, 0x34, 0x12]; // mov esi, 0x12345678
+        const UNKNOWN: &[u8] = &[0x48, 0x89, 0xfe]; // mov rsi, rdi
+        let call = |at: u32| [&[0xe8][..], &(0x2000 - (0x1000 + at + 5)).to_le_bytes()].concat();
+        let jump = |at: u32| [&[0xe9][..], &(0x2000 - (0x1000 + at + 5)).to_le_bytes()].concat();
+        let through = |at: u32| [&[0xff, 0x15][..], &(0x2000 - (0x1000 + at + 6)).to_le_bytes()].concat();
+        assert_eq!(found(&[NAME, &call(7), OTHER, &jump(17)]), Some(vec![0x1100, 0x1234_5678]));
+        assert_eq!(found(&[OTHER, &[0x90], &through(6)]), Some(vec![0x1234_5678]));
+        assert_eq!(found(&[UNKNOWN, &call(3)]), None);
+        assert_eq!(found(&[OTHER, UNKNOWN, &call(8)]), None);
+        // A callee may change it; so may who jumps in between.
+        assert_eq!(found(&[OTHER, &[0xe8, 0, 0, 0, 0], &call(10)]), None);
+        assert_eq!(found(&[&[0x75, 5], OTHER, &call(7)]), None);
+        // mov rax, [rip + ...]: it may be called with anything.
+        assert_eq!(found(&[&[0x48, 0x8b, 0x05, 0xf9, 0x0f, 0, 0]]), None);
+        assert_eq!(found(&[UNKNOWN]), Some(vec![]));
     }
 
     #[test]

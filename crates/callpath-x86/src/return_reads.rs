@@ -26,7 +26,7 @@ use crate::encoding::{
 use crate::instruction::{Access, Control, Instruction, Listing, Memory, Operation, Register};
 use crate::worklist::Search;
 
-use address::{Addressed, Holder};
+use address::{Followed, Holder};
 
 /// A range of code in which `CFA = base + disp`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,6 +68,9 @@ pub struct Input<'a> {
     pub known_slots: &'a [LinkAddr],
     /// Whether the program's own data have the address of a procedure that reads its return address.
     pub is_any_taken: bool,
+    /// Indices of procedures, ascending, whose loads of their return address are no use, but reported
+    /// ([`ReturnAddressUsers::loads`]).
+    pub asking: &'a [usize],
     /// Instructions are decoded from where frames and procedures begin. Jumps to unknown procedures then count as jumps to
     /// users only if `is_any_taken`.
     pub is_exact: bool,
@@ -80,6 +83,17 @@ pub struct ReturnAddressUsers {
     pub return_address_users: Vec<usize>,
     /// Procedures that may jump to an unknown procedure.
     pub indirect_tail_callers: Vec<usize>,
+    /// By procedure, of [`Input::asking`]: all that it does with its return address, besides returning there.
+    pub loads: Vec<(usize, Load)>,
+}
+
+/// The return address comes into a register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Load {
+    /// The instruction behind the load.
+    pub behind: LinkAddr,
+    /// The register's number.
+    pub register: u8,
 }
 
 /// Finds the users of return addresses.
@@ -89,14 +103,20 @@ pub fn find(input: &Input<'_>) -> ReturnAddressUsers {
     let is_any_taken = input.is_any_taken
         || !input.is_exact && input.code.iter().any(|(at, bytes)| loads_any(bytes, *at, input.slots));
     let is_stub = |at: LinkAddr| input.stubs.iter().any(|stubs| stubs.contains(&at));
+    let mut followed = Followed::of(input);
+    let mut loads: Vec<(usize, Load)> = Vec::new();
     for frame in input.frames.iter().filter(|frame| !is_stub(frame.code.start)) {
         let (Some(bytes), Some(index)) = (input.bytes(&frame.code), input.procedure_of(frame.code.start)) else {
             continue;
         };
         is_indirect_tail_caller[index] |=
             frame.is_at_entry() && goes_anywhere(bytes, frame.code.start, input.known_slots);
-        uses_return_address[index] |=
-            input.reads(bytes, frame, index) || is_any_taken && is_indirect_tail_caller[index];
+        let reads = input.reads(bytes, frame, (index, &mut followed));
+        match loads_of(frame, index, &mut followed).filter(|_| reads && input.asking.contains(&index)) {
+            Some(found) => loads.extend(found.into_iter().map(|load| (index, load))),
+            None => uses_return_address[index] |= reads,
+        }
+        uses_return_address[index] |= is_any_taken && is_indirect_tail_caller[index];
     }
     let mut user_stubs = Vec::new();
     for &(start, bytes) in input.code {
@@ -135,6 +155,7 @@ pub fn find(input: &Input<'_>) -> ReturnAddressUsers {
     ReturnAddressUsers {
         return_address_users: found(uses_return_address),
         indirect_tail_callers: found(is_indirect_tail_caller),
+        loads,
     }
 }
 
@@ -216,7 +237,7 @@ impl Input<'_> {
     }
 
     /// Whether the code of a frame, which belongs to the procedure of this index, reads its return address.
-    fn reads(&self, bytes: &[u8], frame: &Frame, procedure: usize) -> bool {
+    fn reads(&self, bytes: &[u8], frame: &Frame, (procedure, followed): (usize, &mut Followed<'_, '_>)) -> bool {
         // The word was popped.
         if frame.base == Reg::RSP && frame.disp < 8 {
             return true;
@@ -229,22 +250,12 @@ impl Input<'_> {
         let copies = frame.is_at_entry() && copies_stack_pointer(bytes);
         let pushes = frame.is_at_entry() && bytes.contains(&PUSH_RSP);
         let seems = copies || pushes || stack_operands(bytes, word.base, is_near).next().is_some();
-        seems && (reads(bytes, frame, true) || self.reads_copy(frame, procedure))
+        seems && (reads(bytes, frame, true) || reads_copy(frame, procedure, followed))
     }
 
-    /// Whether the address of the return address comes into a register through which the procedure reads it, or from which
-    /// others may have it.
-    fn reads_copy(&self, frame: &Frame, procedure: usize) -> bool {
-        let (Some(word), Some(code)) = (frame.return_address(), self.procedures.get(procedure)) else { return false };
-        let listing = Addressed::of(self.bytes(code).unwrap_or(&[]), code.start.0);
-        let is_framed = |at| self.frame_at(LinkAddr(at)).is_some_and(|frame| frame.base == Reg::RBP);
-        let in_frame =
-            listing.instructions.iter().enumerate().filter(|(_, (at, _))| frame.code.contains(&LinkAddr(*at)));
-        let mut before_switch = in_frame.take_while(|(_, (_, it))| !switches_stack(it, frame));
-        before_switch.any(|(index, (_, it))| {
-            let holder = word.held_after(it);
-            holder.is_some_and(|holder| listing.is_read_through(index, holder, &is_framed))
-        })
+    /// Whether rbp is the frame's at an address.
+    fn is_framed(&self, at: LinkAddr) -> bool {
+        self.frame_at(at).is_some_and(|frame| frame.base == Reg::RBP)
     }
 
     fn frame_at(&self, at: LinkAddr) -> Option<&Frame> {
@@ -286,9 +297,41 @@ fn reads(bytes: &[u8], frame: &Frame, is_exact: bool) -> bool {
     is_ambiguous && decoded(bytes).take_while(|it| !has_switched(it)).any(|it| is_read(&it))
 }
 
-/// Whether it switches to another stack: behind that, a frame counted from rsp does not say where the return address is.
+/// Whether the address of the return address comes into a register through which the procedure reads it, or from which
+/// others may have it.
+fn reads_copy(frame: &Frame, procedure: usize, followed: &mut Followed<'_, '_>) -> bool {
+    let Some(word) = frame.return_address() else { return false };
+    let instructions = followed.instructions(procedure).iter().enumerate();
+    let in_frame = instructions.filter(|(_, (at, _))| frame.code.contains(&LinkAddr(*at)));
+    let before_switch = in_frame.take_while(|(_, (_, it))| !switches_stack(it, frame));
+    let held = before_switch.filter_map(|(index, (_, it))| Some((index, word.held_after(it)?)));
+    let held: Vec<(usize, Holder)> = held.collect();
+    held.into_iter().any(|(index, holder)| followed.is_read_through((procedure, index), holder))
+}
+
+/// The loads of the return address in a frame. `None`: it is read in another way, too.
+fn loads_of(frame: &Frame, procedure: usize, followed: &mut Followed<'_, '_>) -> Option<Vec<Load>> {
+    if frame.base == Reg::RSP && frame.disp < 8 || reads_copy(frame, procedure, followed) {
+        return None;
+    }
+    let word = frame.return_address()?;
+    let instructions = followed.instructions(procedure).iter().filter(|(at, _)| frame.code.contains(&LinkAddr(*at)));
+    let before_switch = instructions.take_while(|(_, it)| !switches_stack(it, frame));
+    let read = before_switch.filter(|(_, it)| word.is_read_by(it) && !word.is_address_in(it));
+    read.map(|(at, it)| {
+        let is_whole = it.memory().is_some_and(|memory| memory.displacement == word.place && memory.bytes == 8);
+        let register = it.register(0).general64().filter(|_| it.operation() == Operation::Move && is_whole)?;
+        Some(Load { behind: LinkAddr(at.wrapping_add(it.len().into())), register: register as u8 })
+    })
+    .collect()
+}
+
+/// Whether it switches to another stack, or lowers rsp by what is not known: behind that, a frame counted from rsp does not
+/// say where the return address is.
 fn switches_stack(instruction: &Instruction, frame: &Frame) -> bool {
-    frame.base == Reg::RSP && (instruction.copies_to_stack_pointer() || instruction.loads_stack_pointer())
+    let rsp = Register::RSP;
+    let is_moved = || !matches!(instruction.sum(rsp), Some((from, _)) if from == rsp);
+    frame.base == Reg::RSP && instruction.writes().has_general(4) && is_moved()
 }
 
 /// The instructions in `bytes`, one behind the other; where there is none, from the next byte on.
@@ -407,6 +450,7 @@ mod tests {
             slots: &[],
             known_slots: &[],
             is_any_taken: false,
+            asking: &[],
             is_exact,
         };
         !find(&input).return_address_users.is_empty()
@@ -592,6 +636,89 @@ mod tests {
         assert!(!at_entry(&[MOV_RAX_RSP, CALL, &[0x48, 0x8b, 0x00]]));
     }
 
+    /// The second procedure that the code of the first jumps to is a part of it.
+    #[test]
+    fn what_lies_elsewhere_is_followed() {
+        let looks = |first: &[&[u8]], elsewhere: &[u8]| {
+            let mut bytes = first.concat();
+            bytes.resize(0x100, 0xcc);
+            bytes.extend(elsewhere);
+            let procedures =
+                [LinkAddr(AT)..LinkAddr(AT + 0x100), LinkAddr(AT + 0x100)..LinkAddr(AT + bytes.len() as u64)];
+            let frames = [Frame { code: procedures[0].clone(), base: Reg::RSP, disp: 8 }];
+            let input = Input {
+                code: &[(LinkAddr(AT), &bytes)],
+                frames: &frames,
+                procedures: &procedures,
+                stubs: &[],
+                slots: &[],
+                known_slots: &[],
+                is_any_taken: false,
+                asking: &[],
+                is_exact: true,
+            };
+            !find(&input).return_address_users.is_empty()
+        };
+        const MOV_RAX_RSP: &[u8] = &[0x48, 0x89, 0xe0];
+        const JUMP: &[u8] = &[0xe9, 0xf8, 0, 0, 0];
+        // mov rcx, [rax]; mov rcx, [rax - 8]; xor eax, eax; mov rdi, rax; call.
+        assert!(looks(&[MOV_RAX_RSP, JUMP], &[0x48, 0x8b, 0x08, 0xc3]));
+        assert!(!looks(&[MOV_RAX_RSP, JUMP], &[0x48, 0x8b, 0x48, 0xf8, 0xc3]));
+        assert!(!looks(&[MOV_RAX_RSP, JUMP], &[0x31, 0xc0, 0x48, 0x8b, 0x08, 0xc3]));
+        assert!(looks(&[MOV_RAX_RSP, JUMP], &[0x48, 0x89, 0xc7, 0xe8, 0, 1, 0, 0, 0xc3]));
+        // And back: je elsewhere; mov rcx, [rax], with what is kept there.
+        assert!(looks(
+            &[MOV_RAX_RSP, &[0x0f, 0x84, 0xf7, 0, 0, 0, 0x31, 0xc0, 0x48, 0x8b, 0x08]],
+            &[0xe9, 6, 0xff, 0xff, 0xff]
+        ));
+        // mov rax, rsp; push rax, in a loop that lowers rsp: not followed for ever.
+        assert!(!looks(&[MOV_RAX_RSP, &[0x50, 0x48, 0x83, 0xec, 0x40, 0x75, 0xfa, 0xc3]], &[]));
+        assert!(looks(&[MOV_RAX_RSP, &[0x50, 0x48, 0x83, 0xec, 0x40, 0x75, 0xfa, 0x48, 0x8b, 0x08]], &[]));
+    }
+
+    /// sub rsp, rdi, in a frame of which call frame information says that rsp stays where it was.
+    #[test]
+    fn frames_whose_stack_pointer_moves_are_not_believed() {
+        let lowered = [0x48, 0x29, 0xfc, 0x48, 0x8b, 0x44, 0x24, 0x78];
+        assert!(uses(&lowered, Reg::RSP, 128, false) && !uses(&lowered, Reg::RSP, 128, true));
+        assert!(uses(&lowered[3..], Reg::RSP, 128, true));
+    }
+
+    #[test]
+    fn loads_by_those_who_ask() {
+        let loads = |bytes: &[u8], disp: i32| {
+            let code = LinkAddr(AT)..LinkAddr(AT + bytes.len() as u64);
+            let input = Input {
+                code: &[(LinkAddr(AT), bytes)],
+                frames: &[Frame { code: code.clone(), base: Reg::RSP, disp }],
+                procedures: &[code],
+                stubs: &[],
+                slots: &[],
+                known_slots: &[],
+                is_any_taken: false,
+                asking: &[0],
+                is_exact: true,
+            };
+            let found = find(&input);
+            found.return_address_users.is_empty().then_some(found.loads)
+        };
+        let load = |behind: u64, register: u8| (0, Load { behind: LinkAddr(AT + behind), register });
+        // mov rdx, [rsp + 0x48]; nop; mov r8, [rsp + 0x48]
+        let twice = [0x48, 0x8b, 0x54, 0x24, 0x48, 0x90, 0x4c, 0x8b, 0x44, 0x24, 0x48];
+        assert_eq!(loads(&twice, 0x50), Some(vec![load(5, 2), load(11, 8)]));
+        assert_eq!(loads(&twice, 0x60), Some(vec![]));
+        // mov edx, [rsp + 0x48]; push [rsp]; cmp [rsp], rax; lea rdi, [rsp]; call: in other ways.
+        let other: [&[u8]; 4] = [
+            &[0x8b, 0x54, 0x24, 0x48],
+            &[0xff, 0x74, 0x24, 0x48],
+            &[0x48, 0x39, 0x44, 0x24, 0x48],
+            &[0x48, 0x8d, 0x7c, 0x24, 0x48, 0xe8, 0, 1, 0, 0],
+        ];
+        for bytes in other {
+            assert_eq!(loads(bytes, 0x50), None, "{bytes:x?}");
+        }
+    }
+
     #[test]
     fn jumps_to_nobody_knows_whom() {
         let uses_return_address = |jump: &[u8], base: Reg, disp: i32, is_any_taken: bool| {
@@ -609,6 +736,7 @@ mod tests {
                 slots: &[LinkAddr(0x4000)],
                 known_slots: &[LinkAddr(0x4000), LinkAddr(0x4010)],
                 is_any_taken,
+                asking: &[],
                 is_exact: false,
             };
             !find(&input).return_address_users.is_empty()
@@ -672,17 +800,26 @@ mod tests {
             slots: &[LinkAddr(slot)],
             known_slots: &[LinkAddr(slot)],
             is_any_taken: false,
+            asking: &[],
             is_exact: false,
         };
         assert_eq!(find(&input), find(&Input { is_exact: true, ..input }));
         assert_eq!(
             find(&input),
-            ReturnAddressUsers { return_address_users: vec![1, 2, 3, 4, 5], indirect_tail_callers: vec![] }
+            ReturnAddressUsers {
+                return_address_users: vec![1, 2, 3, 4, 5],
+                indirect_tail_callers: vec![],
+                loads: vec![]
+            }
         );
         let found = find(&Input { slots: &[], ..input });
         assert_eq!(
             found,
-            ReturnAddressUsers { return_address_users: vec![1, 2, 3], indirect_tail_callers: vec![4, 5] }
+            ReturnAddressUsers {
+                return_address_users: vec![1, 2, 3],
+                indirect_tail_callers: vec![4, 5],
+                loads: vec![]
+            }
         );
     }
 }

@@ -21,22 +21,29 @@ pub struct CopiesWords {
     pub returns: u64,
     /// By how many bits the hash of a return address is shifted there.
     pub returns_shift: u64,
+    /// Where the words of contexts begin ([`super::flows`]); 0: paths are not counted in contexts.
+    pub flows: u64,
+    /// The address of a table of numbers of 32 bits: by the procedure's number, how many counters a context of it has.
+    pub counters: u64,
 }
 
 impl CopiesWords {
     /// How many words it is.
-    pub const COUNT: usize = 7;
+    pub const COUNT: usize = 9;
     /// Where [`CopiesWords::callees`] is, bytes.
     pub const CALLEES_AT: usize = 4 * size_of::<u64>();
     /// Where [`CopiesWords::returns`] is, bytes.
     pub const RETURNS_AT: usize = 5 * size_of::<u64>();
     /// Where [`CopiesWords::returns_shift`] is, bytes.
     pub const RETURNS_SHIFT_AT: usize = 6 * size_of::<u64>();
+    /// Where [`CopiesWords::flows`] is, bytes.
+    pub const FLOWS_AT: usize = 7 * size_of::<u64>();
 
     /// In their order.
     pub const fn to_words(self) -> [u64; CopiesWords::COUNT] {
         let [[first, first_len], [second, second_len]] = self.regions;
-        [first, first_len, second, second_len, self.callees, self.returns, self.returns_shift]
+        let CopiesWords { callees, returns, returns_shift, flows, counters, .. } = self;
+        [first, first_len, second, second_len, callees, returns, returns_shift, flows, counters]
     }
 }
 
@@ -101,6 +108,8 @@ pub struct ContextNode {
     pub next: AtomicU64,
     /// The address of the slot that leads to it, or of the list that it is in.
     pub slot: AtomicU64,
+    /// The number of the first of its counters of paths ([`super::flows`]); 0: they are those of the shared piece.
+    pub flow: AtomicU64,
 }
 
 impl ContextNode {
@@ -123,6 +132,10 @@ pub struct NodeMemory {
     pub piece: u64,
     /// Where the next node is made in it, bytes.
     pub used: u64,
+    /// The number of the first word of the piece with counters of paths; 0: there is none.
+    pub flows: u64,
+    /// The number of words of it that are used.
+    pub flows_used: u64,
     /// Nodes of procedures whose callers are not counted, in lists ([`ContextNode::next`]) by a hash of [`ContextNode::values`].
     pub by_values: [AtomicU64; NodeMemory::LISTS],
 }
@@ -190,6 +203,6 @@ mod tests {
         assert_eq!(Entered::from_word(entered.to_word()), entered);
         let far = CalleeTable::place(0x7fff_1234_5678, u32::MAX);
         assert!(far < CalleeTable::COUNT);
-        assert_eq!([ContextNode::slot_at(1), ContextNode::slot_at(3)], [32, 48]);
+        assert_eq!([ContextNode::slot_at(1), ContextNode::slot_at(3)], [40, 56]);
     }
 }

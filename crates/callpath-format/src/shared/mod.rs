@@ -21,6 +21,7 @@ pub mod activation;
 pub mod arena;
 pub mod columns;
 pub mod expression;
+pub mod flows;
 pub mod gauge;
 pub mod generated;
 pub mod known_return;

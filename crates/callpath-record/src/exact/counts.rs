@@ -4,6 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::flows::{ContextCounts, Flows};
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
@@ -40,22 +41,38 @@ pub(crate) struct Counted {
 
 impl Counted {
     /// What a process has counted, once: another program that it has executed meanwhile, or a later process with its number, has
-    /// not. `frame_at`: an address of it as a frame. `None`: it has no lanes.
+    /// not. `frame_at`: an address of it as a frame. `in_contexts`: if paths are counted in contexts, what it has counted there.
+    /// `None`: it has no lanes.
     pub(crate) fn take(
         &self,
         pid: Pid,
         frame_at: impl Fn(RunAddr) -> FrameKey,
+        in_contexts: Option<(&Flows, &ContextCounts)>,
     ) -> Result<Option<PathCounts>, MeasurementError> {
         let Some(words) = self.words_of(pid)? else { return Ok(None) };
         let word = |number: u64| words.get(number as usize).copied().unwrap_or(0);
         let mut counts = PathCounts { pid: pid.0, cut_short: word(paths::CUT_SHORT.into()), ..PathCounts::default() };
         // Each has counted in a lane that it shares with others.
         counts.lost = self.head().without.swap(0, Relaxed);
+        let sums = in_contexts.map(|(_, contexts)| &contexts.sums);
+        if let Some((flows, contexts)) = in_contexts {
+            counts.lost = counts.lost.saturating_add(flows.take_lost());
+            let cut_short = contexts.sums.values().filter_map(|sums| sums.get(paths::CUT_SHORT as usize));
+            counts.cut_short = cut_short.fold(counts.cut_short, |all, count| all.saturating_add(*count));
+            counts.contexts = contexts.contexts();
+        }
         for InModule { bias, procedures, called, refused } in &self.modules {
             let key = |at: LinkAddr| frame_at(RunAddr(at.0.wrapping_add(*bias)));
             for procedure in procedures {
                 let module = key(procedure.entry).module();
-                let word = |number: u64| word(u64::from(procedure.first_word) + number);
+                let own_sums = procedure.number.and_then(|number| sums?.get(&number));
+                let word = |number: u64| match (procedure.number, own_sums) {
+                    (Some(_), Some(sums)) => {
+                        sums.get(paths::FIRST_OF_CONTEXT as usize + number as usize).copied().unwrap_or(0)
+                    }
+                    (Some(_), None) => 0,
+                    (None, _) => word(u64::from(procedure.first_word) + number),
+                };
                 let entry = procedure.entry;
                 match &procedure.counts {
                     CountedInside::Paths(numbering) => {

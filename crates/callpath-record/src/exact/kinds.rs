@@ -33,9 +33,6 @@ impl ExactKinds {
         if kinds.has(ExactKind::Edges) && kinds.has(ExactKind::Calls) {
             return Err("--exact=calls,edges: edges cannot be counted in each context yet; count them in two runs");
         }
-        if kinds.has(ExactKind::Paths) && kinds.has(ExactKind::Calls) {
-            return Err("--exact=calls,paths: paths cannot be counted in each context yet; count them in two runs");
-        }
         Ok(kinds)
     }
 
@@ -57,7 +54,7 @@ mod tests {
         assert!(ExactKinds::new([Edges]).unwrap().has(Edges));
         assert!(ExactKinds::new([Calls, Edges]).unwrap_err().starts_with("--exact=calls,edges: "));
         assert!(ExactKinds::new([Paths, Edges]).unwrap_err().starts_with("--exact=paths,edges: "));
-        assert!(ExactKinds::new([Calls, Paths]).unwrap_err().starts_with("--exact=calls,paths: "));
+        assert!(ExactKinds::new([Calls, Paths]).unwrap().has(Paths));
         assert!(ExactKinds::new([Calls]).unwrap().has(Calls));
         assert!(ExactKinds::new([]).is_err());
     }

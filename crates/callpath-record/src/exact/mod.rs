@@ -7,6 +7,7 @@
 //! program (`callpath-inject`).
 
 mod counts;
+mod flows;
 mod kinds;
 mod place;
 mod regions;
@@ -26,6 +27,7 @@ use crate::program::{Doorbell, kill};
 use crate::serve::{Program, Recorded, Recorder, Subject, record_as};
 use crate::settings::RecordOptions;
 pub(crate) use counts::Counted;
+pub(crate) use flows::{ContextCounts, Flows};
 pub use kinds::{ExactKind, ExactKinds};
 
 /// Which procedures are counted.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::shared::activation::CopiesWords;
+use callpath_format::shared::flows::FlowsHead;
 use callpath_format::shared::known_return::KnownReturn;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use callpath_format::shared::probe::Routines;
@@ -14,11 +15,12 @@ use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
 use callpath_tables::module::Module;
 use callpath_tables::paths::{self, CountedModule, Descending, FIRST_WORD, Inside, counted};
 use callpath_tables::probes::Change;
-use callpath_tables::return_users::ReturnUsers;
+use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::{self, KnownCode};
 use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, Write};
 
 use super::counts::{Counted, InModule};
+use super::flows::Flows;
 use super::regions::Regions;
 use super::returns;
 use super::{Counting, ExactCounts, ExactKind};
@@ -70,7 +72,8 @@ pub(super) fn put_in(
     let Some((teller, asked)) = told else {
         return Err(refused(analysed.first(), "its C library cannot be told of copies: it takes glibc 2.35 or later"));
     };
-    let users = ReturnUsers::of(&modules);
+    let users = ReturnUsers::of(&modules, Asking::InCopies);
+    let teller = Teller::new(pid, teller, asked)?;
     let lane_word = recorder.shared.allocator.session().lane_word.load(Acquire) as i64;
     if lane_word == 0 {
         return Err(refused(analysed.first(), "it has not told where its threads keep their words"));
@@ -101,16 +104,18 @@ pub(super) fn put_in(
         regions,
         heads: Vec::new(),
         returns: Vec::new(),
+        counters: Vec::new(),
         known: Vec::new(),
         modules: Vec::new(),
     };
     for (index, of_module) in counted {
         let chosen = counting.choose(of_module.module.image(), &of_module.loaded.path);
-        let calls = CallsInCopies::of(&of_module.module, &users, index);
+        let homes = teller.at.to_link(of_module.bias);
+        let calls = CallsInCopies::of(&of_module.module, (&users, index), homes);
         placing.put_in_module(of_module, &calls, chosen.as_deref())?;
     }
     counting.check().map_err(|reason| RecordError::NotChosen { reason })?;
-    placing.tell(teller, asked)?;
+    placing.tell(&teller)?;
     placing.finish()
 }
 
@@ -138,6 +143,8 @@ struct Placing<'r, 'o> {
     /// Where each module's words are that say where copies are, and the region that its copies are in.
     heads: Vec<(RunAddr, Option<usize>)>,
     returns: Vec<(u64, KnownReturn)>,
+    /// By procedure: how many counters a context has.
+    counters: Vec<u32>,
     known: Vec<KnownCode>,
     modules: Vec<InModule>,
 }
@@ -166,10 +173,14 @@ impl Placing<'_, '_> {
             .injected
             .map(|injected| Descending { routine: injected.routines.descend, first_procedure: self.next_procedure });
         let counting = paths::Counting { bias, lane_word, first_word: self.next_word, inside: self.inside, contexts };
-        let planned = counted(module, RunAddr(place).to_link(bias), (calls, is_chosen), counting);
-        let CountedModule { changes, copies, moved, header, end, procedures, next_word, next_procedure, returns } =
-            planned.ok_or_else(no_room)?;
-        let refused = copies.refused.iter().map(|refused| (refused.entry, refused.refusal.to_string())).collect();
+        let planned =
+            counted(module, RunAddr(place).to_link(bias), (calls, is_chosen), counting).ok_or_else(no_room)?;
+        let CountedModule { changes, copies, moved, header, end, procedures, .. } = planned;
+        let CountedModule { next_word, next_procedure, counters, without_paths, returns, .. } = planned;
+        let mut refused: Vec<(LinkAddr, String)> =
+            copies.refused.iter().map(|refused| (refused.entry, refused.refusal.to_string())).collect();
+        let with_calls = without_paths.iter().map(|(at, why)| (*at, format!("its paths, but for its calls: {why}")));
+        refused.extend(with_calls);
         let made = copies.made.iter().map(|made| made.copy.entry);
         let called = if self.inside == Inside::Nothing { made.collect() } else { Vec::new() };
         self.modules.push(InModule { bias, procedures, called, refused });
@@ -178,11 +189,14 @@ impl Placing<'_, '_> {
         }
         (self.next_word, self.next_procedure) = (next_word, next_procedure);
         self.returns.extend(returns);
+        self.counters.extend(counters);
         let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(bias));
-        self.known.push(KnownCode { start: run(copies.start), end: run(copies.end), header: run(header) });
+        let home = run(copies.made.first().map_or(LinkAddr(0), |made| made.copy.entry));
+        self.known.push(KnownCode { start: run(copies.start), end: run(copies.end), header: run(header), home });
         let mut moved = MovedCode::of_module(loaded.mapped(bias), moved);
         self.recorder.prepare(self.pid, &mut moved);
-        self.write(RunAddr(place)..run(end), changes, bias)?;
+        let memory = NewMemory::Code { at: RunAddr(place), len_bytes: run(end).0 - place };
+        write(self.pid, vec![memory], (changes, bias))?;
         self.recorder.shared.moved.push(moved);
         if let Some((region, _)) = region {
             self.regions.take(region, run(end));
@@ -191,33 +205,19 @@ impl Placing<'_, '_> {
         Ok(())
     }
 
-    fn write(&mut self, memory: std::ops::Range<RunAddr>, changes: Vec<Change>, bias: u64) -> Result<(), RecordError> {
-        let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(bias));
-        let writes = changes.into_iter().map(|change| Write { at: run(change.at), old: change.old, new: change.new });
-        let len_bytes = memory.end.0 - memory.start.0;
-        let memory = vec![NewMemory::Code { at: memory.start, len_bytes }];
-        let halted = halt(self.pid)?;
-        halted.apply(&Edits { memory, writes: writes.collect() })?;
-        halted.release()?;
-        Ok(())
-    }
-
-    /// Tells unwinders of all copies.
-    fn tell(&mut self, teller: &Analysed, asked: LinkAddr) -> Result<(), RecordError> {
-        let Analysed { loaded, bias, module } = teller;
-        let no_room = || RecordError::NoRoom { module: loaded.path.clone() };
-        let maps = Maps::read(self.pid)?;
-        let place = maps.free_near(loaded.start..loaded.end, unwinders::ROOM_BYTES).ok_or_else(no_room)?;
-        let at = RunAddr(place).to_link(*bias);
-        let told = unwinders::tell(module, (asked, at), *bias, &self.known);
-        let (changes, end) = told
+    /// Tells unwinders, and who asks which module called it, of all copies.
+    fn tell(&mut self, teller: &Teller<'_>) -> Result<(), RecordError> {
+        let Teller { of: Analysed { loaded, bias, module }, asked, at } = teller;
+        let told = unwinders::tell(module, (*asked, at.to_link(*bias)), *bias, &self.known);
+        let changes = told
             .map_err(|refusal| RecordError::NotCounted { module: loaded.path.clone(), reason: refusal.to_string() })?;
-        self.write(RunAddr(place)..RunAddr(end.0.wrapping_add(*bias)), changes, *bias)
+        write(self.pid, vec![], (changes, *bias))
     }
 
     /// Gives the first thread, and those that the C library does not start, their lanes.
     fn finish(self) -> Result<(), RecordError> {
-        let Placing { recorder, pid, lane_word, injected, next_word, regions, heads, returns, modules, .. } = self;
+        let Placing { recorder, pid, lane_word, injected, next_word, regions, heads, modules, .. } = self;
+        let Placing { inside, returns, counters, .. } = self;
         let words = u64::from(next_word) * size_of::<u64>() as u64;
         let lane_len_bytes = (LaneHead::LEN_BYTES as u64 + words).next_multiple_of(PAGE_BYTES);
         // Where address space is limited, most of it is the program's.
@@ -250,12 +250,24 @@ impl Placing<'_, '_> {
         halted.write(image, &shared?.0.to_le_bytes())?;
         if let Some(injected) = injected {
             let Routines { copies, callees, .. } = injected.routines;
+            let put = |bytes: Vec<u8>| -> Result<u64, RecordError> {
+                let at = map_private(&halted, bytes.len().max(1) as u64)?;
+                halted.write(at, &bytes)?;
+                Ok(at.0)
+            };
             let (table, returns_shift) = returns::table(&returns);
-            let returns = map_private(&halted, (table.len() * size_of::<[u64; 2]>()) as u64)?;
-            halted.write(returns, &table.concat().into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>())?;
+            let returns = put(table.concat().into_iter().flat_map(u64::to_le_bytes).collect())?;
+            let (mut flows, mut counters_at) = (0, 0);
+            if inside == Inside::Paths {
+                let created = Flows::create(address_space_limit(pid) / 8)?;
+                flows = halted.map_shared(&created.memory, None, true)?.0 + FlowsHead::LEN_BYTES as u64;
+                counters_at = put(counters.into_iter().flat_map(u32::to_le_bytes).collect())?;
+                recorder.shared.flows = Some(created);
+            }
             for (at, own) in heads.into_iter().chain([(RunAddr(copies), None)]) {
                 let regions = regions.known_in(own);
-                let words = CopiesWords { regions, callees, returns: returns.0, returns_shift }.to_words();
+                let words = CopiesWords { regions, callees, returns, returns_shift, flows, counters: counters_at };
+                let words = words.to_words();
                 halted.write(at, &words.map(u64::to_le_bytes).concat())?;
             }
         }
@@ -264,6 +276,37 @@ impl Placing<'_, '_> {
         halted.release()?;
         Ok(())
     }
+}
+
+/// What tells the process of copies.
+struct Teller<'a> {
+    /// The C library.
+    of: &'a Analysed,
+    /// The procedure that unwinders ask.
+    asked: LinkAddr,
+    /// Where its new memory is, which begins with the table of modules.
+    at: RunAddr,
+}
+
+impl<'a> Teller<'a> {
+    /// Takes the memory.
+    fn new(pid: Pid, of: &'a Analysed, asked: LinkAddr) -> Result<Teller<'a>, RecordError> {
+        let Analysed { loaded, bias, .. } = of;
+        let place = Maps::read(pid)?.free_near(loaded.start..loaded.end, unwinders::ROOM_BYTES);
+        let at = RunAddr(place.ok_or_else(|| RecordError::NoRoom { module: loaded.path.clone() })?);
+        write(pid, vec![NewMemory::Code { at, len_bytes: unwinders::ROOM_BYTES }], (vec![], *bias))?;
+        Ok(Teller { of, asked, at })
+    }
+}
+
+/// Makes changes, whose addresses are link-time ones, in a module with this bias.
+fn write(pid: Pid, memory: Vec<NewMemory<'_>>, (changes, bias): (Vec<Change>, u64)) -> Result<(), RecordError> {
+    let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(bias));
+    let writes = changes.into_iter().map(|change| Write { at: run(change.at), old: change.old, new: change.new });
+    let halted = halt(pid)?;
+    halted.apply(&Edits { memory, writes: writes.collect() })?;
+    halted.release()?;
+    Ok(())
 }
 
 /// The least of the limits of address space of a process and of our own, bytes.

@@ -73,9 +73,17 @@ impl Process {
     }
 
     /// Writes what the process has counted exactly, once: at its end, or that of the measurement.
-    pub(crate) fn write_counts(&self, shared: &Shared) -> Result<(), MeasurementError> {
+    pub(crate) fn write_counts(&mut self, shared: &mut Shared) -> Result<(), MeasurementError> {
         let Some(counted) = &shared.counted else { return Ok(()) };
-        let counts = counted.take(self.handle.pid(), |at| self.code.frame_at(at))?;
+        if let Some(flows) = &mut shared.flows {
+            let live = self.threads.iter().filter_map(|thread| match thread {
+                ThreadState::Live(thread) => Some(thread),
+                ThreadState::Ended(_) => None,
+            });
+            live.for_each(|thread| self.flows.add(flows, thread));
+        }
+        let in_contexts = shared.flows.as_ref().map(|flows| (flows, &self.flows));
+        let counts = counted.take(self.handle.pid(), |at| self.code.frame_at(at), in_contexts)?;
         counts.map_or(Ok(()), |counts| counts.write(&shared.directory, self.sequence))
     }
 
@@ -177,6 +185,9 @@ impl Process {
 
     fn take_leave(&mut self, index: usize, shared: &mut Shared) {
         let ThreadState::Live(thread) = &mut self.threads[index] else { return };
+        if let Some(flows) = &mut shared.flows {
+            self.flows.add(flows, thread);
+        }
         // Out of the list first: its place is a new thread's as soon as its chunk has been given back.
         let unmatched = thread.record(&shared.allocator).map_or(0, |record| record.unmatched_exits.load(Relaxed));
         self.unmatched_exits = self.unmatched_exits.saturating_add(unmatched);

@@ -116,6 +116,7 @@ fn users_in(
         stubs: &stubs,
         slots: &slots,
         known_slots: &known_slots,
+        asking: &[],
         is_exact: false,
         is_any_taken: taken.iter().any(|name| RETURN_ADDRESS_USERS.contains(&&**name)),
     })

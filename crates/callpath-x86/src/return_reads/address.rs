@@ -2,16 +2,23 @@
 //! lets others read it.
 //!
 //! It is followed through registers, with constants added, and through words of the procedure's own frame. What is not
-//! known to be harmless counts as a read: stored elsewhere, in other arithmetic, an argument of a call or of a tail call,
-//! taken out of the code that is known. What others do with the frame's words by pointers of their own is not seen, nor
-//! what a callee does with registers that it preserves.
+//! known to be harmless counts as a read: stored elsewhere, in other arithmetic, an argument of a call, taken out of the
+//! code that is known. Jumps to other procedures are followed: parts of a procedure may lie elsewhere. What others do with
+//! the frame's words by pointers of their own is not seen, nor what a callee does with registers that it preserves, nor
+//! what a loop that moves rsp has from its [`MOST_ROUNDS`]th round on.
 
-use rustc_hash::FxHashSet;
+use callpath_format::address::LinkAddr;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::Input;
 
 use crate::instruction::{Access, Control, Instruction, Memory, Operation, Register};
 
 /// States that are looked at before the answer is that it is read.
 const MOST_STATES: usize = 1 << 16;
+
+/// Displacements from one register by which a word is followed at one instruction: a loop may move rsp in each round.
+const MOST_ROUNDS: usize = 32;
 
 /// What lies so far below rsp, bytes, is gone.
 const RED_ZONE_BYTES: i64 = 128;
@@ -20,10 +27,15 @@ const RED_ZONE_BYTES: i64 = 128;
 const ARGUMENTS: [usize; 7] = [7, 6, 2, 1, 8, 9, 10];
 const PRESERVED: [usize; 7] = [3, 4, 5, 12, 13, 14, 15];
 
-/// A procedure's instructions, by ascending address.
-pub(super) struct Addressed {
-    pub(super) instructions: Vec<(u64, Instruction)>,
+/// Code in which addresses are followed.
+pub(super) struct Followed<'i, 'a> {
+    input: &'i Input<'a>,
+    /// By procedure: its instructions, by ascending address.
+    listings: FxHashMap<usize, Vec<(u64, Instruction)>>,
 }
+
+/// An instruction: the procedure's index, and its own there.
+type Position = (usize, usize);
 
 /// What holds the address, plus `offset` bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,30 +62,48 @@ enum Step {
     Held(Vec<Holder>),
 }
 
-impl Addressed {
-    /// The instructions in `bytes`, which begin at `start`, one behind the other; where there is none, from the next byte on.
-    pub(super) fn of(bytes: &[u8], start: u64) -> Addressed {
-        let mut instructions = Vec::new();
-        let mut offset = 0;
-        while let Some(rest) = bytes.get(offset..).filter(|rest| !rest.is_empty()) {
-            let instruction = Instruction::decode(rest);
-            instructions.extend(instruction.map(|it| (start.wrapping_add(offset as u64), it)));
-            offset += instruction.map_or(1, |it| it.len() as usize);
-        }
-        Addressed { instructions }
+impl<'i, 'a> Followed<'i, 'a> {
+    pub(super) fn of(input: &'i Input<'a>) -> Followed<'i, 'a> {
+        Followed { input, listings: FxHashMap::default() }
     }
 
-    /// Whether control can come from the instruction of an index, behind which `holder` holds the address, to one that reads
-    /// what lies there or lets others do so. `is_framed`: whether rbp is the frame's at an address.
-    pub(super) fn is_read_through(&self, index: usize, holder: Holder, is_framed: &impl Fn(u64) -> bool) -> bool {
-        let mut met: FxHashSet<(usize, Holder)> = FxHashSet::default();
-        let mut open = vec![(index + 1, holder)];
-        while let Some((index, holder)) = open.pop() {
-            let Some((at, it)) = self.instructions.get(index).filter(|_| met.insert((index, holder))) else { continue };
-            if met.len() > MOST_STATES {
+    /// The instructions of a procedure, one behind the other; where there is none, from the next byte on.
+    pub(super) fn instructions(&mut self, procedure: usize) -> &[(u64, Instruction)] {
+        self.listings.entry(procedure).or_insert_with(|| {
+            let code = self.input.procedures.get(procedure);
+            let (bytes, start) =
+                code.map_or((&[][..], 0), |code| (self.input.bytes(code).unwrap_or(&[]), code.start.0));
+            let mut instructions = Vec::new();
+            let mut offset = 0;
+            while let Some(rest) = bytes.get(offset..).filter(|rest| !rest.is_empty()) {
+                let instruction = Instruction::decode(rest);
+                instructions.extend(instruction.map(|it| (start.wrapping_add(offset as u64), it)));
+                offset += instruction.map_or(1, |it| it.len() as usize);
+            }
+            instructions
+        })
+    }
+
+    /// The instruction at an address.
+    fn position(&mut self, at: u64) -> Option<Position> {
+        let procedure = self.input.procedure_of(LinkAddr(at))?;
+        let index = self.instructions(procedure).binary_search_by_key(&at, |(at, _)| *at).ok()?;
+        Some((procedure, index))
+    }
+
+    /// Whether control can come from an instruction, behind which `holder` holds the address, to one that reads what lies
+    /// there or lets others do so.
+    pub(super) fn is_read_through(&mut self, (procedure, index): Position, holder: Holder) -> bool {
+        let mut met = Met::default();
+        let mut open = vec![((procedure, index + 1), holder)];
+        while let Some((position, holder)) = open.pop() {
+            let (procedure, index) = position;
+            let instruction = self.instructions(procedure).get(index).copied();
+            let Some((at, it)) = instruction.filter(|_| met.is_new(position, holder)) else { continue };
+            if met.states.len() > MOST_STATES {
                 return true;
             }
-            let Step::Held(held) = holder.after(it, || is_framed(*at)) else { return true };
+            let Step::Held(held) = holder.after(&it, || self.input.is_framed(LinkAddr(at))) else { return true };
             match it.control() {
                 Control::Return | Control::Stop => {}
                 // Wherever that leads.
@@ -82,24 +112,52 @@ impl Addressed {
                     // With rsp as it was at the entry another procedure is jumped to.
                     let held = held.into_iter().filter(|held| !held.is_entry());
                     let held: Vec<Holder> = held.collect();
-                    open.extend((0..self.instructions.len()).flat_map(|to| held.iter().map(move |held| (to, *held))));
+                    let all = 0..self.instructions(procedure).len();
+                    open.extend(all.flat_map(|to| held.iter().map(move |held| ((procedure, to), *held))));
                 }
                 control => {
                     if matches!(control, Control::Jump | Control::Branch) {
-                        let target = it.target(at.wrapping_add(it.len().into()));
-                        match self.instructions.binary_search_by_key(&target, |(at, _)| *at) {
-                            Ok(to) => open.extend(held.iter().map(|holder| (to, *holder))),
-                            Err(_) if held.iter().any(|holder| holder.goes_along()) => return true,
-                            Err(_) => {}
+                        match self.position(it.target(at.wrapping_add(it.len().into()))) {
+                            // What another procedure does with its own is looked for there.
+                            Some(to) => {
+                                let held = held.iter().filter(|held| to.0 == procedure || !held.is_entry());
+                                open.extend(held.map(|holder| (to, *holder)));
+                            }
+                            None if held.iter().any(|holder| holder.goes_along()) => return true,
+                            None => {}
                         }
                     }
                     if control != Control::Jump {
-                        open.extend(held.iter().map(|holder| (index + 1, *holder)));
+                        open.extend(held.iter().map(|holder| ((procedure, index + 1), *holder)));
                     }
                 }
             }
         }
         false
+    }
+}
+
+/// What was looked at.
+#[derive(Default)]
+struct Met {
+    states: FxHashSet<(Position, Holder)>,
+    /// By instruction and register: how many words were followed.
+    rounds: FxHashMap<(Position, Register), usize>,
+}
+
+impl Met {
+    /// Whether a state is to be looked at.
+    fn is_new(&mut self, position: Position, holder: Holder) -> bool {
+        if let Place::Word { base, .. } = holder.place
+            && !self.states.contains(&(position, holder))
+        {
+            let rounds = self.rounds.entry((position, base)).or_default();
+            *rounds += 1;
+            if *rounds > MOST_ROUNDS {
+                return false;
+            }
+        }
+        self.states.insert((position, holder))
     }
 }
 

@@ -284,8 +284,11 @@ impl Copy {
             self.origins.push((out.offset(), entry));
             out.set_enlarged(bytes);
         }
+        // What is inserted there may count in the context.
+        let spot = source.spot(Place::Entry, entry);
+        let not_found = contexts.map(|contexts| contexts::write(out, source.plan, contexts, spot));
         source.insert(out, Place::Entry, entry)?;
-        Ok(contexts.map(|contexts| contexts::write(out, source.plan, contexts, source.spot(Place::Entry, entry))))
+        Ok(not_found)
     }
 
     /// Writes what is inserted where control comes from home: at the entry, behind calls, at targets of tables and

@@ -14,6 +14,8 @@ pub struct KnownCode {
     pub end: RunAddr,
     /// Where `.eh_frame_hdr` is, which speaks of them.
     pub header: RunAddr,
+    /// An address of the code that they are copies of.
+    pub home: RunAddr,
 }
 
 /// ```text
@@ -65,7 +67,7 @@ pub fn find_object(at: RunAddr, original: RunAddr, known: &[KnownCode]) -> Optio
     code.extend(distance.to_le_bytes());
     code.extend(END);
     code.resize(table, FILLER);
-    for KnownCode { start, end, header } in known {
+    for KnownCode { start, end, header, .. } in known {
         code.extend([start, end, header].into_iter().flat_map(|address| address.0.to_le_bytes()));
     }
     code.extend(0u64.to_le_bytes());
@@ -81,7 +83,8 @@ mod tests {
 
     #[test]
     fn it_reads_as_it_is_described() {
-        let known = KnownCode { start: RunAddr(0x5000), end: RunAddr(0x6000), header: RunAddr(0x5800) };
+        let known =
+            KnownCode { start: RunAddr(0x5000), end: RunAddr(0x6000), header: RunAddr(0x5800), home: RunAddr(0x4000) };
         let code = find_object(RunAddr(0x1000), RunAddr(0x900), &[known]).expect("it is near");
         let lines: Vec<String> = listing(&code[..74], LinkAddr(0x1000))
             .into_iter()

@@ -2,10 +2,14 @@
 //! needs one and none is free, a register's value waits in the plan's spill cell, not on the stack: the red zone is the
 //! program's. A call of a routine skips that zone.
 
+use std::mem::offset_of;
+
 use callpath_format::address::LinkAddr;
+use callpath_format::shared::activation::{ContextNode, CopiesWords};
 
 use super::assembler::{Assembler, Target};
 use super::frame::Height;
+use super::homes;
 use super::plan::{Cell, Operation, Plan, Rax};
 use super::refusal::{Reason, Refusal};
 use crate::encode::{self, Encoded, Register, Word};
@@ -56,8 +60,18 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, operations: &[Operation], 
             }
             Operation::Set(cell, constant) => spot.put(out, cell, |word| encode::set_word(word, constant))?,
             Operation::Count { table, index, offset } => count(out, plan, (table, index, offset), spot)?,
+            Operation::CountInContext { index, offset } => count_in_context(out, plan, (index, offset), spot)?,
             Operation::Call(routine) => call(out, routine, spot, spot.live.has_flags())?,
             Operation::CallKeepingFlags(routine) => call(out, routine, spot, false)?,
+            Operation::ToHome { register, homes } => {
+                if spot.live.has_flags() {
+                    return Err(Refusal { at: spot.at, reason: Reason::NoFreeRegister });
+                }
+                let others: Vec<Register> = SCRATCH.into_iter().filter(|&other| other != register).collect();
+                let scratch = Scratch::take(out, plan, spot, &others)?;
+                homes::look_up(out, register, scratch.register, homes);
+                scratch.give_back(out, spot)?;
+            }
             Operation::OverwriteDead => overwrite(out, spot.live),
         }
     }
@@ -150,6 +164,46 @@ fn count(
         number.map_or(Ok(()), |scratch| scratch.give_back(out, spot))?;
     }
     base.give_back(out, spot)
+}
+
+/// Adds 1 to a word of the activation's context. The node has the number of the word that its words begin at; of a node of which
+/// nothing is known that is 0.
+fn count_in_context(
+    out: &mut Assembler,
+    plan: &Plan,
+    (index, offset): (Option<Cell>, i32),
+    spot: Spot,
+) -> Result<(), Refusal> {
+    const WORD_BYTES: i32 = 8;
+    const AT_FLOW: i8 = offset_of!(ContextNode, flow) as i8;
+    let refused = |reason| Refusal { at: spot.at, reason };
+    let displacement = offset.checked_mul(WORD_BYTES).ok_or(refused(Reason::TooFar))?;
+    let (Some(node), Some(contexts)) = (plan.context_word(), plan.contexts()) else {
+        return Err(refused(Reason::FrameUnknown));
+    };
+    let keeps_flags = spot.live.has_flags();
+    let number = Scratch::take(out, plan, spot, if keeps_flags { &[RAX] } else { &SCRATCH })?;
+    let others: Vec<Register> = SCRATCH.into_iter().filter(|&register| register != number.register).collect();
+    let other = Scratch::take(out, plan, spot, &others)?;
+    spot.put(out, node, |word| encode::load(number.register, word))?;
+    out.bytes(&encode::load_from(number.register, number.register, AT_FLOW));
+    if let Some(index) = index {
+        spot.put(out, index, |word| encode::load(other.register, word))?;
+        out.bytes(&encode::add_register_without_flags(number.register, other.register));
+    }
+    let flows = Cell::Shared(LinkAddr(contexts.words.0 + CopiesWords::FLOWS_AT as u64));
+    spot.put(out, flows, |word| encode::load(other.register, word))?;
+    if keeps_flags {
+        let [register, index] = [other.register, number.register];
+        out.bytes(&encode::address_in_table(register, register, Some(index), displacement));
+        out.bytes(&encode::FLAGS_TO_AX);
+        out.bytes(&encode::count_in_table(register, None, 0));
+        out.bytes(&encode::FLAGS_FROM_AX);
+    } else {
+        out.bytes(&encode::count_in_table(other.register, Some(number.register), displacement));
+    }
+    other.give_back(out, spot)?;
+    number.give_back(out, spot)
 }
 
 impl Spot {

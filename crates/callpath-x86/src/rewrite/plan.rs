@@ -60,11 +60,27 @@ pub enum Operation {
         /// A number of words.
         offset: i32,
     },
+    /// Adds 1 to a word of the activation's context ([`Plan::count_contexts`]): word number `index` plus `offset`, counted from
+    /// where the context's words begin (`callpath_format::shared::flows`).
+    CountInContext {
+        /// Holds a number of words; `None`: 0.
+        index: Option<Cell>,
+        /// A number of words.
+        offset: i32,
+    },
     /// Calls a routine at this address, which may lie outside of the module but within 2 GB. It has to preserve all
     /// registers and the direction flag; those of arithmetic are saved where they are live. rsp is of any alignment.
     Call(LinkAddr),
     /// The same, of a routine that preserves all flags, too.
     CallKeepingFlags(LinkAddr),
+    /// Where a register has an address of a copy, it gets one of the module that the copy is of, by a table (`homes`) within
+    /// 2 GB.
+    ToHome {
+        /// Its number.
+        register: u8,
+        /// Where the table is.
+        homes: LinkAddr,
+    },
     /// Overwrites every register and flag that is not live: a program must not notice.
     OverwriteDead,
 }
@@ -89,6 +105,7 @@ impl Operation {
         let [first, second] = match *self {
             Operation::Add(cell, _) | Operation::Set(cell, _) => [Some(cell), None],
             Operation::Count { table, index, .. } => [Some(table), index],
+            Operation::CountInContext { index, .. } => [Some(Cell::OfActivation(NODE_AT)), index],
             _ => [None, None],
         };
         first.into_iter().chain(second)
@@ -108,6 +125,9 @@ pub struct Contexts {
     /// module but within 2 GB.
     pub words: LinkAddr,
 }
+
+/// The offset of an activation's word that holds the address of its context's node, bytes.
+const NODE_AT: u32 = 8;
 
 /// What a frame is enlarged by, bytes: a multiple of the stack's alignment.
 pub const FRAME_BYTES: u32 = 32;
@@ -132,7 +152,7 @@ pub struct Plan {
     bias: Option<u64>,
     in_copy: BTreeSet<LinkAddr>,
     contexts: Option<Contexts>,
-    has_calls: bool,
+    keeps_node: bool,
     /// Calls in the copy are not marked: activations have no word that a mark could lead to.
     are_unmarked: bool,
 }
@@ -144,11 +164,11 @@ impl Plan {
     }
 
     /// Counts each activation in its context, and marks the calls that the copy makes ([`Plan::call_in_copy`]), so that what is called
-    /// finds its own. If it makes calls, activations need words ([`Plan::give_words`]): without them calls are not marked
-    /// ([`super::UnmarkedCall`]).
-    pub fn count_contexts(&mut self, contexts: Contexts, has_calls: bool) {
+    /// finds its own. If it makes calls, or counts in its context ([`Operation::CountInContext`]), its activations keep their node, and need
+    /// words ([`Plan::give_words`]): without them calls are not marked ([`super::UnmarkedCall`]).
+    pub fn count_contexts(&mut self, contexts: Contexts, keeps_node: bool) {
         self.contexts = Some(contexts);
-        self.has_calls = has_calls;
+        self.keeps_node = keeps_node;
     }
 
     /// What it counts contexts by, if it does.
@@ -158,8 +178,8 @@ impl Plan {
 
     /// The word of the activation that holds the address of its context's node, if it makes calls.
     pub(super) fn context_word(&self) -> Option<Cell> {
-        let is_kept = self.contexts.is_some() && self.has_calls && !self.are_unmarked;
-        is_kept.then_some(Cell::OfActivation(8))
+        let is_kept = self.contexts.is_some() && self.keeps_node && !self.are_unmarked;
+        is_kept.then_some(Cell::OfActivation(NODE_AT))
     }
 
     /// Whether activations have no word for a node, but are to be noted, if there are calls.
@@ -188,7 +208,7 @@ impl Plan {
         let mut choices = Vec::new();
         if !uses(None) {
             choices.push(with(Words::None));
-        } else if !uses(Some(8)) {
+        } else if !uses(Some(NODE_AT)) {
             choices.extend(register.map(|register| with(Words::InRegister(register))));
         }
         if may_enlarge {

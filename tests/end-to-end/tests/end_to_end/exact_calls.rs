@@ -123,3 +123,34 @@ fn what_is_not_paths_is_said() {
     let paths = run_report(&recorded.directory, &["--view", "paths"]);
     assert!(paths.status != 0 && paths.stderr.contains("has counts of calls, in its other views"), "{paths:?}");
 }
+
+/// Procedures that depend on who calls them see the caller's module, though return addresses are those of copies; so does one that
+/// is not among those that are counted.
+#[test]
+fn who_asks_the_loader() {
+    let plug = C { source: "whose.c", output: "libwhose_plug.so", options: &["-shared", "-fPIC", "-DPLUG"] };
+    let plug = compiled(plug).unwrap();
+    let plugs = plug.parent().unwrap().join("plugs");
+    std::fs::create_dir_all(&plugs).unwrap();
+    std::fs::rename(&plug, plugs.join("libwhose_plug.so")).unwrap();
+    let options = &["-shared", "-fPIC", "-DLIBRARY", "-Wl,-rpath,$ORIGIN/plugs"];
+    compiled(C { source: "whose.c", output: "libwhose.so", options }).unwrap();
+    let program = Program::compiled(C { source: "whose.c", output: "whose", options: &["@libwhose.so"] });
+    let (recorded, profile) = counted(program.clone(), 7);
+    for line in [
+        "program: next the library's",
+        "library: next none",
+        "program: by jump the library's",
+        "program: plug not found",
+    ] {
+        assert_eq!(recorded.ended.stdout.matches(line).count(), 3, "{line}: {}", recorded.ended.stdout);
+    }
+    for line in ["library: by pointer none", "library: by jump none", "library: plug the plug's"] {
+        assert_eq!(recorded.ended.stdout.matches(line).count(), 3, "{line}: {}", recorded.ended.stdout);
+    }
+    assert_eq!((profile.calls_of("asks"), profile.calls_of("jumps")), (6, 6));
+    assert_eq!((profile.calls_of("dlopen"), profile.calls_of("dlmopen"), profile.calls_of("dlvsym")), (6, 6, 6));
+    for kind in ["--exact=calls", "--exact=paths", "--exact=edges"] {
+        program.clone().options(&[kind, "--only", "asks"]).same();
+    }
+}

@@ -1,0 +1,95 @@
+//! Paths in contexts (Ammons, Ball and Larus 1997, section 5): memory that a process and its forks share with the recorder, in which
+//! each calling context has a counter for each path through its procedure. What was counted is there however the program ends.
+//!
+//! ```text
+//! 0                     FlowsHead
+//! FlowsHead::LEN_BYTES  word 0: the shared piece, whose words count for all whose context is not known
+//!                       the first piece, the second one, ...
+//! piece                 its owner, a word (the `ThreadRecord` of the thread that it belongs to)
+//!                       records, each a context: FlowRecord, then its counters; zeroes end them
+//! ```
+//!
+//! Words are numbered from the shared piece on; a context's node (`super::activation::ContextNode`) has the number of the first of its counters. The first one
+//! counts paths that were begun and not ended, the others each a path, by its number.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// What the memory begins with.
+#[repr(C)]
+pub struct FlowsHead {
+    /// How many pieces threads have taken.
+    pub pieces: AtomicU64,
+    /// How many there are, the shared one apart.
+    pub most: AtomicU64,
+    /// Contexts that found no room: they count in the shared piece.
+    pub without: AtomicU64,
+}
+
+impl FlowsHead {
+    /// Where word 0 is, bytes.
+    pub const LEN_BYTES: usize = 4096;
+    /// The length of a piece in words of eight bytes: it has room for the largest record.
+    pub const PIECE_WORDS: usize = 8192;
+    /// The most paths of a procedure: graphs of others are cut.
+    pub const MOST_PATHS: u64 = 4096;
+
+    /// How many bytes it takes with so many pieces.
+    pub const fn len_bytes(pieces: u64) -> u64 {
+        FlowsHead::LEN_BYTES as u64 + (pieces + 1) * (FlowsHead::PIECE_WORDS * size_of::<u64>()) as u64
+    }
+
+    /// The number of the first word of a piece that is the caller's from now on. `None`: there is none any more.
+    pub fn take_piece(&self) -> Option<u64> {
+        let most = self.most.load(Relaxed);
+        // It stays what it is when there are no more.
+        let piece = self.pieces.fetch_update(Relaxed, Relaxed, |taken| (taken < most).then_some(taken + 1)).ok()?;
+        Some((piece + 1) * FlowsHead::PIECE_WORDS as u64)
+    }
+}
+
+/// What stands before the counters of a context.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlowRecord {
+    /// How many counters there are; not 0.
+    pub counters: u32,
+    /// The procedure's number.
+    pub procedure: u32,
+    /// The context's node in the owner's calling context tree ([`super::ArenaRef`]).
+    pub context: u32,
+}
+
+impl FlowRecord {
+    /// How many words it is.
+    pub const WORDS: usize = 2;
+
+    /// As words. The first one, which is not 0, is to be written last.
+    pub const fn to_words(self) -> [u64; FlowRecord::WORDS] {
+        [self.counters as u64 | (self.procedure as u64) << 32, self.context as u64]
+    }
+
+    /// From words. `None`: there is no record.
+    pub const fn from_words(words: [u64; FlowRecord::WORDS]) -> Option<FlowRecord> {
+        let [first, context] = words;
+        let (counters, procedure) = (first as u32, (first >> 32) as u32);
+        if counters == 0 { None } else { Some(FlowRecord { counters, procedure, context: context as u32 }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_end() {
+        let head = FlowsHead { pieces: AtomicU64::new(0), most: AtomicU64::new(2), without: AtomicU64::new(0) };
+        let words = FlowsHead::PIECE_WORDS as u64;
+        assert_eq!([head.take_piece(), head.take_piece(), head.take_piece()], [Some(words), Some(2 * words), None]);
+        assert_eq!(FlowsHead::len_bytes(2), 4096 + 3 * 65536);
+        // The owner, the record, the paths, and those that were cut short.
+        assert!(1 + FlowRecord::WORDS as u64 + FlowsHead::MOST_PATHS + 1 <= words);
+        let record = FlowRecord { counters: 3, procedure: 7, context: 9 };
+        assert_eq!(FlowRecord::from_words(record.to_words()), Some(record));
+        assert_eq!(FlowRecord::from_words([7 << 32, 1]), None);
+    }
+}

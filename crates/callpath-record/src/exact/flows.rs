@@ -1,0 +1,162 @@
+//! Counters of paths in contexts (`callpath_format::shared::flows`), read out of the memory that they are in. Trusts nothing that it
+//! reads.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use callpath_format::frame::FrameKey;
+use callpath_format::shared::ArenaRef;
+use callpath_format::shared::flows::{FlowRecord, FlowsHead};
+use callpath_measurement::{CountedContext, FULL_ROOT, PARTIAL_ROOT, PathTree};
+use callpath_tables::paths::{CUT_SHORT, FIRST_OF_CONTEXT};
+use callpath_target::{SharedMemory, TargetError};
+use rustc_hash::FxHashMap;
+
+use crate::thread::Thread;
+
+const WORD_BYTES: usize = size_of::<u64>();
+const PIECE_BYTES: usize = FlowsHead::PIECE_WORDS * WORD_BYTES;
+/// The most pieces: 64 GB of address space.
+const MOST_PIECES: u64 = 1 << 20;
+
+/// The counters of all processes.
+pub(crate) struct Flows {
+    pub(super) memory: SharedMemory,
+    file: File,
+    /// Pieces that have been looked at.
+    seen: u64,
+    /// The others, by the thread that has taken them.
+    pieces: FxHashMap<u64, Vec<u64>>,
+}
+
+impl Flows {
+    /// Memory of so many bytes at most.
+    pub(super) fn create(most_bytes: u64) -> Result<Flows, TargetError> {
+        let pieces = (most_bytes / PIECE_BYTES as u64).clamp(2, MOST_PIECES);
+        let memory = SharedMemory::create(c"callpath-flows", FlowsHead::len_bytes(pieces) as usize)?;
+        let file = memory.file()?;
+        let flows = Flows { memory, file, seen: 0, pieces: FxHashMap::default() };
+        flows.head().most.store(pieces, Relaxed);
+        Ok(flows)
+    }
+
+    fn head(&self) -> &FlowsHead {
+        // SAFETY: the memory begins with it, and is as long; atomics are valid for any bytes.
+        unsafe { &*self.memory.base().cast::<FlowsHead>() }
+    }
+
+    /// The words of a piece; 0 is the shared one. Memory that was never written is not read, which would back it.
+    fn piece(&self, number: u64) -> Vec<u64> {
+        let mut bytes = vec![0; PIECE_BYTES];
+        let at = FlowsHead::LEN_BYTES as u64 + number * PIECE_BYTES as u64;
+        match self.file.read_exact_at(&mut bytes, at) {
+            Ok(()) => bytes.as_chunks::<WORD_BYTES>().0.iter().map(|word| u64::from_le_bytes(*word)).collect(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// The pieces of a thread, once.
+    fn take_pieces(&mut self, owner: ArenaRef) -> Vec<Vec<u64>> {
+        let taken = self.head().pieces.load(Relaxed).min(MOST_PIECES);
+        for number in self.seen + 1..=taken {
+            let place = FlowsHead::LEN_BYTES + number as usize * PIECE_BYTES;
+            if place + WORD_BYTES > self.memory.len_bytes() {
+                break;
+            }
+            // SAFETY: within the memory, aligned.
+            let owner = unsafe { &*self.memory.base().add(place).cast::<AtomicU64>() }.load(Relaxed);
+            self.pieces.entry(owner).or_default().push(number);
+        }
+        self.seen = self.seen.max(taken);
+        let numbers = self.pieces.remove(&u64::from(owner.0)).unwrap_or_default();
+        numbers.into_iter().map(|number| self.piece(number)).collect()
+    }
+
+    /// Paths whose contexts were not known, or had no room, once.
+    pub(super) fn take_lost(&self) -> u64 {
+        let words = self.memory.base().wrapping_add(FlowsHead::LEN_BYTES).cast::<AtomicU64>();
+        // SAFETY: within the memory, aligned.
+        let words = (0..FlowsHead::PIECE_WORDS).map(|number| unsafe { &*words.add(number) }.swap(0, Relaxed));
+        words.fold(0, u64::wrapping_add)
+    }
+}
+
+/// What a process has counted in its contexts.
+#[derive(Default)]
+pub(crate) struct ContextCounts {
+    /// The contexts.
+    tree: PathTree,
+    /// By node of it and procedure: its counters.
+    counters: FxHashMap<(u32, u32), Vec<u64>>,
+    /// By procedure: the sums of the counters, also of those whose contexts are not known.
+    pub(super) sums: FxHashMap<u32, Vec<u64>>,
+}
+
+impl ContextCounts {
+    /// Adds what a thread has counted, which adds nothing any more, and whose tree has been followed to its end.
+    pub(crate) fn add(&mut self, flows: &mut Flows, thread: &Thread) {
+        for piece in flows.take_pieces(thread.record) {
+            let mut rest = piece.get(1..).unwrap_or(&[]);
+            while let Some((words, behind)) = rest.split_first_chunk::<{ FlowRecord::WORDS }>()
+                && let Some(record) = FlowRecord::from_words(*words)
+                && let Some((counters, behind)) = behind.split_at_checked(record.counters as usize)
+            {
+                rest = behind;
+                if counters.iter().any(|count| *count > 0) {
+                    add_all(self.sums.entry(record.procedure).or_default(), counters);
+                    if let Some(node) = self.node(thread, ArenaRef(record.context)) {
+                        add_all(self.counters.entry((node, record.procedure)).or_default(), counters);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The node of our tree for one of the thread's.
+    fn node(&mut self, thread: &Thread, context: ArenaRef) -> Option<u32> {
+        let nodes = thread.profile.tree.nodes();
+        let mut at = thread.copy.index(context)?;
+        let mut keys = Vec::new();
+        while at > PARTIAL_ROOT {
+            let node = nodes.get(at as usize)?;
+            keys.push(node.key);
+            at = node.parent;
+        }
+        Some(keys.into_iter().rev().fold(at, |parent, key| self.tree.child(parent, key)))
+    }
+
+    /// The contexts for a file: those in which anything was counted, and all that they are below.
+    pub(super) fn contexts(&self) -> Vec<CountedContext> {
+        let nodes = self.tree.nodes();
+        let mut by_node: Vec<&[u64]> = vec![&[]; nodes.len()];
+        for ((node, _), counters) in &self.counters {
+            if let Some(place) = by_node.get_mut(*node as usize) {
+                *place = counters;
+            }
+        }
+        let number = |node: u32| node.checked_sub(PARTIAL_ROOT + 1);
+        let counted = nodes.iter().zip(by_node).skip(PARTIAL_ROOT as usize + 1);
+        let paths = |counters: &[u64]| {
+            let paths = (0u64..).zip(counters.iter().skip(FIRST_OF_CONTEXT as usize));
+            paths.filter(|(_, executions)| **executions > 0).map(|(number, executions)| (number, *executions)).collect()
+        };
+        let context = |(node, counters): (&callpath_measurement::TreeNode, &[u64])| CountedContext {
+            parent: number(node.parent),
+            is_partial: node.parent == PARTIAL_ROOT,
+            frame: FrameKey(node.key.0),
+            cut_short: counters.get(CUT_SHORT as usize).copied().unwrap_or(0),
+            paths: paths(counters),
+        };
+        debug_assert_eq!(FULL_ROOT, 0);
+        counted.map(context).collect()
+    }
+}
+
+fn add_all(sums: &mut Vec<u64>, counters: &[u64]) {
+    if sums.len() < counters.len() {
+        sums.resize(counters.len(), 0);
+    }
+    sums.iter_mut().zip(counters).for_each(|(sum, count)| *sum = sum.wrapping_add(*count));
+}
