@@ -338,7 +338,7 @@ fn counters(area: *mut Area, procedure: u32, context: ArenaRef) -> u64 {
     }
     let at = nodes.flows + nodes.flows_used;
     nodes.flows_used += len;
-    let [first, second] = FlowRecord { counters: counters as u32, procedure, context: context.0 }.to_words();
+    let [first, second] = FlowRecord { counters, procedure, context: context.0 }.to_words();
     // SAFETY: within the piece. The program may be killed in between: what has no first word is no record.
     unsafe {
         let at = words.add(at as usize).cast::<AtomicU64>();

@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(found(&[UNKNOWN, &call(3)]), None);
         assert_eq!(found(&[OTHER, UNKNOWN, &call(8)]), None);
         // A callee may change it; so may who jumps in between.
-        assert_eq!(found(&[OTHER, &[0xe8, 0, 0, 0, 0], &call(10)]), None);
+        assert_eq!(found(&[OTHER, &[0xe8, 0x40, 0, 0, 0], &call(10)]), None);
         assert_eq!(found(&[&[0x75, 5], OTHER, &call(7)]), None);
         // mov rax, [rip + ...]: it may be called with anything.
         assert_eq!(found(&[&[0x48, 0x8b, 0x05, 0xf9, 0x0f, 0, 0]]), None);

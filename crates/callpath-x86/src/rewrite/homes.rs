@@ -71,5 +71,15 @@ mod tests {
         assert_eq!(words, [5, 6, 8, 0, 0, 0]);
     }
 
-    const EXPECTED: &str = "";
+    const EXPECTED: &str = "\
+1000 lea rcx, [0x2000]
+1007 cmp [rcx], 0
+100f je short 0x102a
+1011 cmp [rcx], r10
+1015 ja short 0x101d
+1017 cmp [rcx+8], r10
+101b ja short 0x1026
+101d lea rcx, [rcx+0x18]
+1024 jmp short 0x1007
+1026 mov r10, [rcx+0x10]";
 }
