@@ -144,6 +144,11 @@ fn mean(sum: u64, count: u64) -> Option<f64> {
 }
 
 impl ContextTree {
+    /// An empty one.
+    pub fn new(info: RunInfo, node_bytes: NodeBytes) -> ContextTree {
+        ContextTree { info, node_bytes, ..ContextTree::default() }
+    }
+
     /// Adds a procedure. Returns its number.
     pub fn enter_procedure(&mut self, procedure: ContextProcedure) -> u32 {
         self.procedures.push(procedure);
@@ -321,7 +326,7 @@ mod tests {
     /// [sampled alone]
     /// ```
     fn tree() -> ContextTree {
-        let mut tree = ContextTree { node_bytes: NodeBytes { node: 32, slot: 8 }, ..ContextTree::default() };
+        let mut tree = ContextTree::new(RunInfo::default(), NodeBytes { node: 32, slot: 8 });
         let sites = [Some(4), Some(2), Some(0), Some(1), None, Some(1), None, Some(9)];
         let names = ["main", "work", "leaf", "other", "sort", "handler", "thread", "sampled"];
         let [main, work, leaf, other, sort, handler, thread, sampled] =
@@ -390,7 +395,7 @@ mod tests {
     #[test]
     fn recursion_has_a_context_for_each_depth() {
         const DEPTH: u64 = 300_000;
-        let mut tree = ContextTree { node_bytes: NodeBytes { node: 32, slot: 8 }, ..ContextTree::default() };
+        let mut tree = ContextTree::new(RunInfo::default(), NodeBytes { node: 32, slot: 8 });
         let down = tree.enter_procedure(procedure("down", Some(1)));
         let mut caller = None;
         for _ in 0..DEPTH {

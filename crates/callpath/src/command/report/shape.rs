@@ -1,0 +1,68 @@
+//! `callpath report --view contexts`: the shape of the calling context tree of calls that were counted exactly.
+
+use std::io::Write;
+
+use callpath_analyze::exact::{context_tree, exact_quality};
+use callpath_db::database::is_database;
+use callpath_db::exact::ContextTree;
+use callpath_measurement::plain;
+use callpath_view::text::{self, ShapeText};
+
+use super::Arguments;
+use super::exact::has_calls;
+use crate::command::profile::{analysis_options, of_measurement, read};
+use crate::surroundings::Progress;
+use crate::{output, surroundings};
+
+/// So many procedures are shown.
+const MOST_PROCEDURES: usize = 10;
+
+/// `other`: an option that says nothing of this view, if one is given.
+pub(super) fn show(arguments: &Arguments, other: Option<&str>) -> anyhow::Result<()> {
+    if let Some(option) = other {
+        anyhow::bail!("failed to show contexts: {option} is for other views; this one takes --threshold and --json");
+    }
+    let tree = load(arguments)?;
+    let min_share = arguments.threshold.unwrap_or(0.0) / 100.0;
+    if arguments.json {
+        let mut out = output::stdout();
+        callpath_view::shape_json::write(&tree, min_share, &mut out)?;
+        return Ok(out.flush()?);
+    }
+    let mut out = arguments.screen.open();
+    let shown = ShapeText {
+        tree: &tree,
+        min_share,
+        max_rows: if arguments.threshold.is_some() { usize::MAX } else { MOST_PROCEDURES },
+        width: arguments.width.unwrap_or_else(surroundings::width),
+        color: arguments.screen.color(),
+    };
+    text::shape(shown, &mut out)?;
+    Ok(out.end()?)
+}
+
+fn load(arguments: &Arguments) -> anyhow::Result<ContextTree> {
+    let directory = arguments.measurement.as_deref();
+    if let Some(file) = directory.filter(|file| is_database(file)) {
+        anyhow::bail!(
+            "failed to show contexts: {} is a database, which does not say what its code is; name the measurement that it was merged from",
+            file.display()
+        );
+    }
+    let measurement = read(directory)?;
+    let none = || {
+        let directory = measurement.directory.display();
+        anyhow::anyhow!(
+            "failed to show contexts: {directory} has no counts of all calls; record them with: callpath record --exact=calls PROGRAM"
+        )
+    };
+    let profile = of_measurement(&measurement)?;
+    anyhow::ensure!(has_calls(&profile), none());
+    let options = analysis_options();
+    let mut progress = Progress::new("reading modules");
+    let tree = context_tree(&measurement, &profile, &options, &mut |done, of| progress.step(done, of));
+    let mut tree = tree.ok_or_else(none)?;
+    let paths = measurement.read_paths().map_err(|error| anyhow::anyhow!("failed to {}", plain(error)))?;
+    tree.quality = exact_quality(&measurement, &paths, &options);
+    Ok(tree)
+}
