@@ -20,7 +20,7 @@ use callpath_x86::graph::{CallSite, ModuleFlow};
 use rustc_hash::FxHashMap;
 
 use super::{called, open};
-use crate::attribute::{AttributeOptions, Progress, identity_of_file, name_at, run_of};
+use crate::attribute::{AttributeOptions, Progress, identity_of_file, name_at, page_without_file, run_of};
 use crate::names::ModuleNames;
 use crate::structure::{ModuleSource, ModuleStructure, cached_structure};
 
@@ -172,6 +172,10 @@ impl Build {
         code
     }
 
+    fn is_no_file(&self) -> bool {
+        self.paths.iter().all(|path| path.as_os_str().is_empty())
+    }
+
     fn flow(&self, source: &ModuleSource) -> Flow {
         with_flow(&source.module, |flow: &ModuleFlow<'_>, _| {
             let start = |address: &LinkAddr| Some((*address, flow.entry(flow.procedure_at(*address)?)?));
@@ -196,6 +200,7 @@ impl Build {
         match found.or_else(|| structure.procedure_at(address).map(|procedure| procedure.entry)) {
             Some(start) => start,
             None if names.is_usable() => names.procedure(address).start,
+            None if self.is_no_file() => LinkAddr(page_without_file(address.0)),
             None => self.entries.range(..address).next_back().copied().unwrap_or(address),
         }
     }

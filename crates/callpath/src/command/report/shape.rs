@@ -59,10 +59,13 @@ fn load(arguments: &Arguments) -> anyhow::Result<ContextTree> {
     let profile = of_measurement(&measurement)?;
     anyhow::ensure!(has_calls(&profile), none());
     let options = analysis_options();
+    let paths = measurement.read_paths().map_err(|error| anyhow::anyhow!("failed to {}", plain(error)))?;
+    let quality = exact_quality(&measurement, &paths, &options);
+    // Probes count calls, too, and may have done so beside paths.
+    anyhow::ensure!(!quality.paths, none());
     let mut progress = Progress::new("reading modules");
     let tree = context_tree(&measurement, &profile, &options, &mut |done, of| progress.step(done, of));
     let mut tree = tree.ok_or_else(none)?;
-    let paths = measurement.read_paths().map_err(|error| anyhow::anyhow!("failed to {}", plain(error)))?;
-    tree.quality = exact_quality(&measurement, &paths, &options);
+    tree.quality = quality;
     Ok(tree)
 }
