@@ -15,6 +15,7 @@ use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
 use exact::{ExactAsked, ExactView};
 use perf_options::Report;
+use shape::ShapeAsked;
 
 use super::perf_options::PerfOptions;
 use super::profile::{load, load_and_pack, need_samples, shown};
@@ -205,9 +206,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             return Ok(0);
         }
         Some(Viewed::Shape) => {
-            let of_paths = arguments.procedure.is_some().then_some("--procedure");
-            let of_paths = of_paths.or(arguments.hot.is_some().then_some("--hot"));
-            shape::show(arguments, of_paths.or(of_other_views(arguments)))?;
+            shape::show(&shape_asked(arguments))?;
             return Ok(0);
         }
         Some(Viewed::Samples(_)) | None => {}
@@ -253,6 +252,20 @@ fn exactly_asked(arguments: &Arguments, view: ExactView) -> ExactAsked<'_> {
         width: arguments.width,
         screen: &arguments.screen,
         of_other_views: of_other_views(arguments),
+    }
+}
+
+/// What is asked of the tree of calls.
+fn shape_asked(arguments: &Arguments) -> ShapeAsked<'_> {
+    let of_paths = arguments.procedure.is_some().then_some("--procedure");
+    let of_paths = of_paths.or(arguments.hot.is_some().then_some("--hot"));
+    ShapeAsked {
+        measurement: arguments.measurement.as_deref(),
+        threshold: arguments.threshold,
+        json: arguments.json,
+        width: arguments.width,
+        screen: &arguments.screen,
+        of_other_views: of_paths.or(of_other_views(arguments)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `callpath report --view contexts`: the shape of the calling context tree of calls that were counted exactly.
 
 use std::io::Write;
+use std::path::Path;
 
 use callpath_analyze::exact::{context_tree, exact_quality};
 use callpath_db::database::is_database;
@@ -8,41 +9,53 @@ use callpath_db::exact::ContextTree;
 use callpath_measurement::plain;
 use callpath_view::text::{self, ShapeText};
 
-use super::Arguments;
 use super::exact::has_calls;
 use crate::command::profile::{analysis_options, of_measurement, read};
+use crate::screen::ScreenOptions;
 use crate::surroundings::Progress;
 use crate::{output, surroundings};
 
 /// So many procedures are shown.
 const MOST_PROCEDURES: usize = 10;
 
-/// `other`: an option that says nothing of this view, if one is given.
-pub(super) fn show(arguments: &Arguments, other: Option<&str>) -> anyhow::Result<()> {
-    if let Some(option) = other {
+/// What is asked for.
+pub(super) struct ShapeAsked<'a> {
+    /// The newest one here, if none is named.
+    pub(super) measurement: Option<&'a Path>,
+    /// In percent.
+    pub(super) threshold: Option<f64>,
+    pub(super) json: bool,
+    pub(super) width: Option<usize>,
+    pub(super) screen: &'a ScreenOptions,
+    /// An option that says nothing of this view, if there is one.
+    pub(super) of_other_views: Option<&'static str>,
+}
+
+pub(super) fn show(asked: &ShapeAsked<'_>) -> anyhow::Result<()> {
+    if let Some(option) = asked.of_other_views {
         anyhow::bail!("failed to show contexts: {option} is for other views; this one takes --threshold and --json");
     }
-    let tree = load(arguments)?;
-    let min_share = arguments.threshold.unwrap_or(0.0) / 100.0;
-    if arguments.json {
+    let tree = load(asked.measurement)?;
+    let min_share = asked.threshold.unwrap_or(0.0) / 100.0;
+    if asked.json {
         let mut out = output::stdout();
         callpath_view::shape_json::write(&tree, min_share, &mut out)?;
         return Ok(out.flush()?);
     }
-    let mut out = arguments.screen.open();
+    let mut out = asked.screen.open();
     let shown = ShapeText {
         tree: &tree,
         min_share,
-        max_rows: if arguments.threshold.is_some() { usize::MAX } else { MOST_PROCEDURES },
-        width: arguments.width.unwrap_or_else(surroundings::width),
-        color: arguments.screen.color(),
+        max_rows: if asked.threshold.is_some() { usize::MAX } else { MOST_PROCEDURES },
+        width: asked.width.unwrap_or_else(surroundings::width),
+        color: asked.screen.color(),
     };
     text::shape(shown, &mut out)?;
     Ok(out.end()?)
 }
 
-fn load(arguments: &Arguments) -> anyhow::Result<ContextTree> {
-    let directory = arguments.measurement.as_deref();
+/// The tree of a measurement, the newest one here if none is named.
+fn load(directory: Option<&Path>) -> anyhow::Result<ContextTree> {
     if let Some(file) = directory.filter(|file| is_database(file)) {
         anyhow::bail!(
             "failed to show contexts: {} is a database, which does not say what its code is; name the measurement that it was merged from",
