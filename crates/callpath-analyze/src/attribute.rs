@@ -13,7 +13,7 @@ use callpath_db::{Handlers, Links, MetricSource, NodeId, ProcessInfo, Profile, Q
 use callpath_format::shared::thread::Dropped;
 use callpath_image::exports::Export;
 use code::Code;
-pub(crate) use code::name_at;
+pub(crate) use code::{identity_of_file, name_at, page_without_file};
 use notes::{code_notes, describe};
 pub use options::{AttributeOptions, PRELOAD_PREFIX, Progress};
 pub use pack::fuzz_pack;

@@ -2,20 +2,24 @@
 //! procedures that were executed.
 //!
 //! Data flow: [`MeasuredPaths`], a file for each process -> [`merge`]: added up over processes, by module -> [`code`]: the control flow
-//! graph, structure and names of each procedure -> [`ExactCounts`].
+//! graph, structure and names of each procedure -> [`ExactCounts`]. Of calls: a profile's contexts -> [`contexts`]: which procedure each
+//! frame is of -> `ContextTree`.
 
 mod code;
+mod contexts;
 mod merge;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use callpath_db::exact::{ExactCounts, ExactProcedure, ExactQuality, RefusedFunction};
 use callpath_format::address::LinkAddr;
+use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::{MeasuredPaths, Measurement, plain};
 use callpath_tables::graphs::with_flow;
 use callpath_tables::table_cache::TableCache;
 use callpath_x86::graph::ProcedureGraph;
 use code::ProcedureCode;
+pub use contexts::context_tree;
 use merge::{MergedModule, merged};
 
 use crate::attribute::{AttributeOptions, Progress, run_of};
@@ -51,7 +55,7 @@ pub fn exact_quality(measurement: &Measurement, paths: &MeasuredPaths, options: 
     let all = merged(measurement, paths);
     let mut quality = ExactQuality { cut_short: all.cut_short, lost: all.lost, ..ExactQuality::default() };
     for module in &all.modules {
-        add_quality(module, || open(module, options), &mut quality);
+        add_quality(module, || open(&module.paths, module.identity.as_ref(), options), &mut quality);
     }
     quality.refused.sort();
     quality
@@ -68,26 +72,27 @@ fn add_quality(
     let names = (!module.refused.is_empty()).then(open)?;
     quality.refused.extend(module.refused.iter().map(|(entry, reason)| RefusedFunction {
         function: names.procedure(*entry).name,
-        module: called(module),
+        module: called(&module.paths),
         reason: reason.clone(),
     }));
     Some(names)
 }
 
 /// The name of a module's file.
-fn called(module: &MergedModule) -> String {
-    module.paths.first().and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy().into_owned()
+fn called(paths: &[PathBuf]) -> String {
+    paths.first().and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Adds what was counted in a module.
 fn add(module: &MergedModule, (options, cache): (&AttributeOptions, &TableCache), counts: &mut ExactCounts) {
-    let names = add_quality(module, || open(module, options), &mut counts.quality);
+    let open = || open(&module.paths, module.identity.as_ref(), options);
+    let names = add_quality(module, open, &mut counts.quality);
     let executed = || module.procedures.iter().filter(|(_, procedure)| procedure.is_executed());
     let entries: Vec<LinkAddr> = executed().map(|(entry, _)| *entry).collect();
     if entries.is_empty() {
         return;
     }
-    let names = names.unwrap_or_else(|| open(module, options));
+    let names = names.unwrap_or_else(open);
     let source = names.structure_source();
     let structure = source.as_ref().map(|source| cached_structure(source, Some(&entries), cache, &|_, _| {}));
     let structure = structure.unwrap_or_default();
@@ -103,7 +108,7 @@ fn add(module: &MergedModule, (options, cache): (&AttributeOptions, &TableCache)
     for (entry, counted) in executed() {
         let graph = graphs.next().flatten();
         let code = ProcedureCode { names: &names, graph: graph.as_ref(), structure: structure.procedure_at(*entry) };
-        let procedure = ExactProcedure { module: called(module), ..code.procedure(*entry, counted) };
+        let procedure = ExactProcedure { module: called(&module.paths), ..code.procedure(*entry, counted) };
         unknown_blocks += procedure.blocks.iter().filter(|block| block.code.is_empty()).count() as u64;
         counts.procedures.push(procedure);
     }
@@ -122,16 +127,15 @@ fn add(module: &MergedModule, (options, cache): (&AttributeOptions, &TableCache)
     }
 }
 
-/// The module's names: of the first of its files that is there and of the build that ran.
-fn open(module: &MergedModule, options: &AttributeOptions) -> ModuleNames {
-    let identity = module.identity.as_ref();
+/// A module's names: of the first of its files that is there and of the build that ran.
+fn open(paths: &[PathBuf], identity: Option<&ModuleIdentity>, options: &AttributeOptions) -> ModuleNames {
     let open = |path: &Path| match &options.vdso {
         Some(vdso) if path.as_os_str() == "[vdso]" => {
             ModuleNames::from_bytes(vdso.clone(), path, identity, &options.debug_roots)
         }
         _ => ModuleNames::open(path, identity, &options.debug_roots),
     };
-    let mut opened = module.paths.iter().map(|path| open(path));
+    let mut opened = paths.iter().map(|path| open(path));
     let first = opened.next().unwrap_or_else(|| open(Path::new("")));
     if first.is_usable() { first } else { opened.find(ModuleNames::is_usable).unwrap_or(first) }
 }

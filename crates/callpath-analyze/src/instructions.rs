@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use callpath_db::{CodeCosts, CodeFile, CodeIdentity, Profile, Scope};
+use callpath_db::{CodeCosts, Profile, Scope};
 use callpath_format::address::LinkAddr;
 use callpath_image::identity::ModuleIdentity;
 use callpath_tables::table_cache::TableCache;
 use callpath_x86::listing::{Listed, listing};
 use rustc_hash::FxHashSet;
 
-use crate::attribute::{AttributeOptions, name_at};
+use crate::attribute::{AttributeOptions, identity_of_file, name_at};
 use crate::names::{ModuleNames, SourceLine};
 use crate::structure::{ModuleStructure, ProcedureStructure, cached_structure};
 
@@ -113,11 +113,8 @@ struct Build<'a> {
 /// The builds in which anything costs something by the metric that is asked for.
 fn builds<'a>(asked: &AskedCosts<'a>) -> Vec<Build<'a>> {
     let mut builds: Vec<Build<'a>> = Vec::new();
-    for (CodeFile { path, identity }, instructions) in asked.costs.by_file(asked.metric) {
-        let identity = identity.as_ref().map(|identity| match identity {
-            CodeIdentity::BuildId(id) => ModuleIdentity::BuildId(id.clone()),
-            CodeIdentity::Content(hash) => ModuleIdentity::Content(*hash),
-        });
+    for (file, instructions) in asked.costs.by_file(asked.metric) {
+        let (path, identity) = (&file.path, identity_of_file(file));
         let at = builds.iter().position(|build| build.identity == identity).unwrap_or_else(|| {
             builds.push(Build { paths: Vec::new(), identity, costs: Costs::new() });
             builds.len() - 1

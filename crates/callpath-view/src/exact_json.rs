@@ -2,8 +2,10 @@
 
 use std::io::{self, Write};
 
-use callpath_db::Profile;
-use callpath_db::exact::{ExactBlock, ExactCall, ExactCost, ExactCounts, ExactPath, ExactPlace, ExactProcedure};
+use callpath_db::exact::{
+    ExactBlock, ExactCall, ExactCost, ExactCounts, ExactPath, ExactPlace, ExactProcedure, ExactQuality,
+};
+use callpath_db::{Profile, RunInfo};
 use serde_json::{Map, Value, json};
 
 use crate::exact_label::{self, loop_words, trail};
@@ -30,6 +32,36 @@ pub fn blocks(written: ExactJson<'_>, out: &mut dyn Write) -> io::Result<()> {
     written.write("blocks", ExactJson::blocks_of, out)
 }
 
+/// What an object of exact counts begins with.
+pub(crate) struct Head<'a> {
+    /// Its name.
+    pub(crate) view: &'a str,
+    /// The columns.
+    pub(crate) metrics: [&'a str; 2],
+    pub(crate) quality: &'a ExactQuality,
+    pub(crate) info: &'a RunInfo,
+    pub(crate) notes: &'a [String],
+}
+
+impl Head<'_> {
+    /// Writes all up to `run`, without a comma behind it.
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let metrics = self
+            .metrics
+            .map(|name| json!({ "name": name, "unit": "count", "kind": "sum", "type": "integer", "source": "exact" }));
+        let (view, metrics) = (self.view, Value::from(metrics.to_vec()));
+        write!(out, "{{\"schema\":{SCHEMA},\"view\":\"{view}\",\n\"metrics\":{metrics},")?;
+        let quality = json!({ "exact": exact_quality(self.quality) }).to_string();
+        write!(out, "\n\"quality\":{},\n\"run\":", without_actions(&quality))?;
+        let mut profile = Profile::new(Vec::new());
+        profile.info = self.info.clone();
+        profile.info.notes.extend(self.notes.iter().cloned());
+        let mut ran = Vec::new();
+        run(&mut ran, &profile)?;
+        out.write_all(&ran)
+    }
+}
+
 /// A node without its place in the array, and what it costs.
 type Child = (Map<String, Value>, ExactCost);
 
@@ -41,17 +73,14 @@ impl ExactJson<'_> {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let counts = self.counts;
-        let metrics = ["instructions", "executions"]
-            .map(|name| json!({ "name": name, "unit": "count", "kind": "sum", "type": "integer", "source": "exact" }));
-        write!(out, "{{\"schema\":{SCHEMA},\"view\":\"{view}\",\n\"metrics\":{},", Value::from(metrics.to_vec()))?;
-        let quality = json!({ "exact": exact_quality(&counts.quality) }).to_string();
-        write!(out, "\n\"quality\":{},\n\"run\":", without_actions(&quality))?;
-        let mut profile = Profile::new(Vec::new());
-        profile.info = counts.info.clone();
-        profile.info.notes.extend(counts.notes.iter().cloned());
-        let mut ran = Vec::new();
-        run(&mut ran, &profile)?;
-        out.write_all(&ran)?;
+        Head {
+            view,
+            metrics: ["instructions", "executions"],
+            quality: &counts.quality,
+            info: &counts.info,
+            notes: &counts.notes,
+        }
+        .write(out)?;
         let of_procedure =
             |at: &usize| Some((counts.procedures.get(*at)?, children(self, counts.procedures.get(*at)?)));
         let procedures: Vec<(&ExactProcedure, Vec<Child>)> = self.procedures.iter().filter_map(of_procedure).collect();
@@ -149,16 +178,21 @@ impl ExactJson<'_> {
 
 /// `costs`: inclusive, exclusive and self.
 fn node(kind: &str, name: &str, costs: [ExactCost; 3]) -> Map<String, Value> {
+    node_with(kind, name, costs.map(|cost| [cost.instructions, cost.executions]))
+}
+
+/// The same with the rows of two columns.
+pub(crate) fn node_with(kind: &str, name: &str, rows: [[u64; 2]; 3]) -> Map<String, Value> {
     let mut node = Map::new();
     node.insert("kind".into(), kind.into());
     node.insert("name".into(), name.into());
-    for (key, cost) in ["inclusive", "exclusive", "self"].into_iter().zip(costs) {
-        node.insert(key.into(), json!([cost.instructions, cost.executions]));
+    for (key, row) in ["inclusive", "exclusive", "self"].into_iter().zip(rows) {
+        node.insert(key.into(), json!(row));
     }
     node
 }
 
-fn hex(address: u64) -> Value {
+pub(crate) fn hex(address: u64) -> Value {
     format!("{address:#x}").into()
 }
 

@@ -14,6 +14,7 @@ pub mod export;
 mod histogram;
 pub mod json;
 pub mod ranks_json;
+pub mod shape_json;
 pub mod statistics_json;
 pub mod text;
 

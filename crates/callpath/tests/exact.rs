@@ -1,11 +1,11 @@
-//! `callpath report --view paths` and `--view blocks`: what they show, and what they say where there is nothing to show.
+//! `callpath report --view paths`, `--view blocks` and `--view contexts`: what they show, and what they say where there is nothing to show.
 
 mod measurement;
 
 use std::path::Path;
 use std::process::Command;
 
-use measurement::{measurement, with_paths};
+use measurement::{measurement, with_calls, with_paths};
 use serde_json::Value;
 
 /// Status, output and errors of `callpath`.
@@ -98,4 +98,50 @@ fn commands_that_take_no_exact_counts_say_so() {
     assert!(said.contains("are not exported"), "{said}");
     let (_, _, said) = callpath(&["diff", "M", sampled.path().to_str().expect("UTF-8")], measured.path());
     assert!(said.contains("are not compared"), "{said}");
+}
+
+#[test]
+fn the_shape_of_a_tree_is_shown() {
+    let measured = with_calls();
+    let (status, text, said) = callpath(&["report", "M", "--view", "contexts"], measured.path());
+    assert_eq!(status, 0, "{said}");
+    for part in [
+        "Calling contexts: 3 of 2 procedures, called 12 times",
+        "max replication                2  app+0x2000 [app]",
+        "apart                          3        96 B",
+        "together                       2        64 B",
+        "/gone/app cannot be read: the call sites of its procedures are not counted here",
+        "1 procedure was not counted: app+0x3000 (it calls setjmp).",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (_, text, said) = callpath(&["report", "M", "--view", "contexts", "--json"], measured.path());
+    let json: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {said}"));
+    let shape = &json["shape"];
+    assert_eq!(
+        (&shape["without_call_sites"], &shape["max_height"], &shape["leaves"]),
+        (&3.into(), &2.into(), &2.into())
+    );
+    assert_eq!((&json["nodes"][1]["name"], &json["nodes"][1]["call_sites"]), (&"app+0x2000".into(), &Value::Null));
+    assert_eq!(json["nodes"][1]["inclusive"], serde_json::json!([2, 11]));
+    // Other views say that there is more to see.
+    let (_, text, _) = callpath(&["report", "M"], measured.path());
+    assert!(text.contains("--view contexts"), "{text}");
+    let said = error(&["report", "M", "--view", "contexts", "--hot", "1"], measured.path());
+    assert!(said.contains("--hot is for other views"), "{said}");
+}
+
+#[test]
+fn without_counts_of_calls_there_is_no_tree() {
+    for measured in [measurement(1, true), with_paths()] {
+        let said = error(&["report", "M", "--view", "contexts"], measured.path());
+        assert!(said.contains("record them with: callpath record --exact=calls PROGRAM"), "{said}");
+    }
+    let measured = with_calls();
+    let database = measured.path().join("new.cpdb");
+    let database = database.to_str().expect("UTF-8");
+    let (status, _, said) = callpath(&["merge", "M", "-o", database], measured.path());
+    assert_eq!(status, 0, "{said}");
+    let said = error(&["report", database, "--view", "contexts"], measured.path());
+    assert!(said.contains("name the measurement that it was merged from"), "{said}");
 }

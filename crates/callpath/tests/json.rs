@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use measurement::{measurement, with_paths};
+use measurement::{measurement, with_calls, with_paths};
 use serde_json::Value;
 
 /// Commands that print no data of their own, and why.
@@ -31,6 +31,7 @@ const WITH: &[(&str, &[&str], &str)] = &[
     ("report", &["MEASUREMENT", "--view", "flat"], "view flat"),
     ("report", &["EXACT", "--view", "paths"], "view paths"),
     ("report", &["EXACT", "--view", "blocks"], "view blocks"),
+    ("report", &["CALLS", "--view", "contexts"], "view contexts"),
     ("report", &["MEASUREMENT", "--quality"], "view quality"),
     ("report", &["MEASUREMENT", "--statistics"], "view statistics"),
     ("annotate", &["*code without a file*", "MEASUREMENT"], "kind annotate"),
@@ -80,10 +81,11 @@ fn every_command_has_json_or_prints_no_data() {
 /// The JSON of a command that is run in a directory of its own.
 fn json_of(name: &str, words: &[&str], measured: &Path) -> Value {
     let directory = tempfile::tempdir().unwrap();
-    let exact = with_paths();
+    let (exact, calls) = (with_paths(), with_calls());
     let places: BTreeMap<&str, &str> = BTreeMap::from([
         ("MEASUREMENT", measured.to_str().unwrap()),
         ("EXACT", exact.path().to_str().unwrap()),
+        ("CALLS", calls.path().to_str().unwrap()),
         ("PROGRAM", "/bin/true"),
         ("LIBRARY", "/lib/x86_64-linux-gnu/libc.so.6"),
         ("CALLPATH", env!("CARGO_BIN_EXE_callpath")),

@@ -393,6 +393,19 @@ impl ModuleCode {
     }
 }
 
+/// Which build of a file of code it was.
+pub(crate) fn identity_of_file(file: &CodeFile) -> Option<ModuleIdentity> {
+    file.identity.as_ref().map(|identity| match identity {
+        CodeIdentity::BuildId(id) => ModuleIdentity::BuildId(id.clone()),
+        CodeIdentity::Content(hash) => ModuleIdentity::Content(*hash),
+    })
+}
+
+/// Code without a file is one procedure for each page: where that begins.
+pub(crate) fn page_without_file(address: u64) -> u64 {
+    address & !0xfff
+}
+
 /// A cold part has the name of its procedure, whether or not the part has a name of its own.
 pub(crate) fn name_at(names: &ModuleNames, address: LinkAddr, within: Option<&ProcedureStructure>) -> ProcedureName {
     let own = names.procedure(address);

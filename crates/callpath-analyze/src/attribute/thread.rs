@@ -10,7 +10,7 @@ use callpath_x86::system_call::Origin;
 use rustc_hash::FxHashMap;
 
 use super::Recorded;
-use super::code::Code;
+use super::code::{Code, page_without_file};
 use crate::links::{Frame, LinkRater, Rating};
 use crate::system_calls::Arguments;
 use crate::{runtimes, system_calls};
@@ -225,7 +225,7 @@ impl Adder<'_> {
                 FrameKind::LeftOut => return vec![Scope::new(ScopeKind::Truncated, Name::EMPTY)],
                 FrameKind::Probe => "[callpath's probes]".to_owned(),
                 FrameKind::Gap(gap) => return vec![Scope::new(ScopeKind::Gap, strings.intern(gap.name()))],
-                FrameKind::Outside(addr) => format!("[code without a file]+{:#x}", addr.0 & !0xfff),
+                FrameKind::Outside(addr) => format!("[code without a file]+{:#x}", page_without_file(addr.0)),
                 FrameKind::Code { addr, .. } => format!("[unknown module]+{:#x}", addr.0),
                 FrameKind::Other { tag, value } => format!("[frame of kind {tag}]+{value:#x}"),
             };

@@ -1,14 +1,17 @@
 //! What was counted exactly: how often each path through a procedure was executed. Counts of blocks and edges follow from
-//! it ([`ExactProcedure::edges`]), and what is hot ([`ExactSummary`]). Or edges were counted, without paths ([`ExactFlow`]).
+//! it ([`ExactProcedure::edges`]), and what is hot ([`ExactSummary`]). Or edges were counted, without paths ([`ExactFlow`]); or calls, in the
+//! calling context tree ([`ContextTree`]).
 //!
 //! Ammons, Ball and Larus 1997. Instructions are the cost here: how often a path was executed, times the instructions in its blocks.
 
+mod contexts;
 mod edges;
 mod summary;
 
 use std::ops::Range;
 
 use callpath_schema::{Bounds, PathCategory};
+pub use contexts::{CalledFrom, ContextProcedure, ContextShape, ContextTree, NodeBytes, Replication, TreeSize};
 pub use edges::ExactEdge;
 pub use summary::{ExactClass, ExactGroup, ExactSummary};
 

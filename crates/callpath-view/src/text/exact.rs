@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use callpath_db::Bounds;
 use callpath_db::exact::{
     ExactClass, ExactCost, ExactCounts, ExactFlow, ExactGroup, ExactPath, ExactProcedure, ExactQuality, ExactSummary,
+    RefusedFunction,
 };
 
 use super::head::lines_of;
@@ -18,6 +19,49 @@ const REFUSED_NAMED: usize = 5;
 
 /// Behind the columns of numbers.
 const BEHIND_NUMBERS: usize = 43;
+
+/// How lines are written.
+#[derive(Clone, Copy)]
+pub(super) struct Lines {
+    /// Columns of the terminal or page.
+    pub(super) width: usize,
+    /// Whether escape sequences for colour and weight may be used.
+    pub(super) color: bool,
+}
+
+impl Lines {
+    /// Lines of `text`, which is printable, with so many blanks before each.
+    pub(super) fn wrapped(self, text: &str, indent: usize, out: &mut dyn Write) -> io::Result<()> {
+        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+        let lines = lines_of(&words, " ", self.width.max(indent + 30) - indent);
+        lines.iter().try_for_each(|line| writeln!(out, "{}{line}", " ".repeat(indent)))
+    }
+
+    /// What else a reader should know, if there is anything.
+    pub(super) fn notes(self, said: &[String], out: &mut dyn Write) -> io::Result<()> {
+        if said.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\n{}", Paint { color: self.color }.with(Ink::Bold, "Notes"))?;
+        said.iter().try_for_each(|note| self.wrapped(&printable(note), 2, out))
+    }
+}
+
+/// That procedures were not counted, the first ones with the reason. `None`: all were.
+pub(super) fn not_counted(refused: &[RefusedFunction]) -> Option<String> {
+    if refused.is_empty() {
+        return None;
+    }
+    let mut words = format!("{} not counted:", count(refused.len() as u64, "procedure was", "procedures were"));
+    for refused in refused.iter().take(REFUSED_NAMED) {
+        words += &format!(" {} ({});", refused.function, refused.reason);
+    }
+    words.pop();
+    if let more @ 1.. = refused.len().saturating_sub(REFUSED_NAMED) {
+        words += &format!("; and {} more, which --json names", thousands(more as u64));
+    }
+    Some(format!("{words}."))
+}
 
 /// What of the counts is shown as text, and how.
 #[derive(Clone, Copy)]
@@ -67,9 +111,7 @@ impl<'a> ExactText<'a> {
 
     /// Lines of `text`, which is printable, with so many blanks before each.
     pub(super) fn wrapped(self, text: &str, indent: usize, out: &mut dyn Write) -> io::Result<()> {
-        let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
-        let lines = lines_of(&words, " ", self.width.max(indent + 30) - indent);
-        lines.iter().try_for_each(|line| writeln!(out, "{}{line}", " ".repeat(indent)))
+        Lines { width: self.width, color: self.color }.wrapped(text, indent, out)
     }
 
     /// What was not counted, and notes.
@@ -93,23 +135,9 @@ impl<'a> ExactText<'a> {
         if *lost > 0 {
             said.push(format!("{} missing: a thread had no memory for them.", count(*lost, "count is", "counts are")));
         }
-        if !refused.is_empty() {
-            let mut words = format!("{} not counted:", count(refused.len() as u64, "procedure was", "procedures were"));
-            for refused in refused.iter().take(REFUSED_NAMED) {
-                words += &format!(" {} ({});", refused.function, refused.reason);
-            }
-            words.pop();
-            if let more @ 1.. = refused.len().saturating_sub(REFUSED_NAMED) {
-                words += &format!("; and {} more, which --json names", thousands(more as u64));
-            }
-            said.push(format!("{words}."));
-        }
+        said.extend(not_counted(refused));
         said.extend(self.counts.info.losses.iter().chain(&self.counts.info.notes).chain(notes).cloned());
-        if said.is_empty() {
-            return Ok(());
-        }
-        writeln!(out, "\n{}", self.ink(Ink::Bold, "Notes"))?;
-        said.iter().try_for_each(|note| self.wrapped(&printable(note), 2, out))
+        Lines { width: self.width, color: self.color }.notes(&said, out)
     }
 
     /// What is to be said of activations that were cut short where edges were counted.

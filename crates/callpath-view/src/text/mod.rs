@@ -30,6 +30,7 @@ mod quantity;
 mod ranks;
 mod row_name;
 mod run;
+mod shape;
 mod shorten;
 mod statistics;
 mod tree;
@@ -58,6 +59,7 @@ pub use probe_list::{
 pub use procedure::procedure;
 pub use quality::quality;
 pub use ranks::ranks;
+pub use shape::{ShapeText, shape};
 pub use statistics::statistics;
 use views::Views;
 

@@ -3,6 +3,7 @@
 mod contexts;
 mod exact;
 mod perf_options;
+mod shape;
 mod statistics;
 
 use std::io::Write;
@@ -14,6 +15,7 @@ use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
 use exact::{ExactAsked, ExactView};
 use perf_options::Report;
+use shape::ShapeAsked;
 
 use super::perf_options::PerfOptions;
 use super::profile::{load, load_and_pack, need_samples, shown};
@@ -27,7 +29,8 @@ pub(crate) struct Arguments {
     /// Measurement directory or database [default: the newest *.callpath in the current directory]
     measurement: Option<PathBuf>,
     /// Show one view alone: context (top down), callers (bottom up), flat (by code); or what `record --exact=paths` has counted:
-    /// paths (through procedures) or blocks (with the edges between them)
+    /// paths (through procedures) or blocks (with the edges between them); or of `record --exact=calls` contexts: the shape of
+    /// their tree
     #[arg(long, value_name = "VIEW")]
     view: Option<ReportView>,
     /// Show the sample statistics alone: classes, links between frames, time in handlers
@@ -145,17 +148,34 @@ enum ReportView {
     Flat,
     Paths,
     Blocks,
+    Contexts,
+}
+
+/// What a view shows.
+enum Viewed {
+    Samples(ViewKind),
+    Exact(ExactView),
+    /// The shape of the calling context tree.
+    Shape,
 }
 
 impl ReportView {
-    /// A view of samples, or one of exact counts.
-    fn kind(self) -> Result<ViewKind, ExactView> {
+    fn viewed(self) -> Viewed {
         match self {
-            ReportView::Context => Ok(ViewKind::Context),
-            ReportView::Callers => Ok(ViewKind::Callers),
-            ReportView::Flat => Ok(ViewKind::Flat),
-            ReportView::Paths => Err(ExactView::Paths),
-            ReportView::Blocks => Err(ExactView::Blocks),
+            ReportView::Context => Viewed::Samples(ViewKind::Context),
+            ReportView::Callers => Viewed::Samples(ViewKind::Callers),
+            ReportView::Flat => Viewed::Samples(ViewKind::Flat),
+            ReportView::Paths => Viewed::Exact(ExactView::Paths),
+            ReportView::Blocks => Viewed::Exact(ExactView::Blocks),
+            ReportView::Contexts => Viewed::Shape,
+        }
+    }
+
+    /// If it is one of samples.
+    fn kind(self) -> Option<ViewKind> {
+        match self.viewed() {
+            Viewed::Samples(kind) => Some(kind),
+            Viewed::Exact(_) | Viewed::Shape => None,
         }
     }
 }
@@ -180,9 +200,16 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         statistics::show(arguments)?;
         return Ok(0);
     }
-    if let Some(Err(view)) = arguments.view.map(ReportView::kind) {
-        exact::show(&exactly_asked(arguments, view))?;
-        return Ok(0);
+    match arguments.view.map(ReportView::viewed) {
+        Some(Viewed::Exact(view)) => {
+            exact::show(&exactly_asked(arguments, view))?;
+            return Ok(0);
+        }
+        Some(Viewed::Shape) => {
+            shape::show(&shape_asked(arguments))?;
+            return Ok(0);
+        }
+        Some(Viewed::Samples(_)) | None => {}
     }
     if arguments.hot.is_some() {
         return Err(anyhow::anyhow!("failed to find what is hot: --hot is for --view paths").into());
@@ -225,6 +252,20 @@ fn exactly_asked(arguments: &Arguments, view: ExactView) -> ExactAsked<'_> {
         width: arguments.width,
         screen: &arguments.screen,
         of_other_views: of_other_views(arguments),
+    }
+}
+
+/// What is asked of the tree of calls.
+fn shape_asked(arguments: &Arguments) -> ShapeAsked<'_> {
+    let of_paths = arguments.procedure.is_some().then_some("--procedure");
+    let of_paths = of_paths.or(arguments.hot.is_some().then_some("--hot"));
+    ShapeAsked {
+        measurement: arguments.measurement.as_deref(),
+        threshold: arguments.threshold,
+        json: arguments.json,
+        width: arguments.width,
+        screen: &arguments.screen,
+        of_other_views: of_paths.or(of_other_views(arguments)),
     }
 }
 
@@ -285,7 +326,7 @@ fn order(profile: &Profile, asked: &str) -> Result<Order, ColumnError> {
 fn query(arguments: &Arguments) -> Query {
     let selected = arguments.selection.query();
     Query {
-        view: arguments.view.and_then(|view| view.kind().ok()).unwrap_or_default(),
+        view: arguments.view.and_then(ReportView::kind).unwrap_or_default(),
         per_thread: arguments.per_thread,
         merge_processes: arguments.merge_processes || !(arguments.json || arguments.per_process),
         procedure: arguments.procedure.clone(),

@@ -72,3 +72,57 @@ pub(crate) fn with_paths() -> tempfile::TempDir {
     counts.write(directory.path(), 0).unwrap();
     directory
 }
+
+/// A measurement of a process whose calls were counted, without samples, in a program that is gone: `app+0x1000` calls `app+0x2000` from two places.
+#[allow(dead_code)] // Not every test has one.
+pub(crate) fn with_calls() -> tempfile::TempDir {
+    let directory = measurement(1, true);
+    let session = SessionFile {
+        program: "/gone/app".into(),
+        command: vec!["app".into()],
+        metrics: vec![Metric::of(MetricId::CALLS), Metric::of(MetricId::SAMPLES)],
+        ended: Some(SessionEnd::default()),
+        started_unix_ns: std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,
+        ..SessionFile::default()
+    };
+    write_file(directory.path(), "session", &encode_session(&session)).unwrap();
+    let frame = |address| FrameKey::in_module(ModuleIndex(0), LinkAddr(address));
+    let mut tree = PathTree::default();
+    let mut call = |caller: Option<u64>, entry, calls| {
+        let above = caller.map_or(FULL_ROOT, |caller| tree.child(FULL_ROOT, frame(caller)));
+        let node = tree.child(above, frame(entry));
+        tree.add(node, calls, &[calls]);
+    };
+    call(None, 0x1000, 1);
+    call(Some(0x1010), 0x2000, 6);
+    call(Some(0x1020), 0x2000, 5);
+    let tally = SampleTally { taken: 12, full: 12, ..SampleTally::default() };
+    let process = ProcessFile {
+        pid: 100,
+        program: "/gone/app".into(),
+        metric_count: 1,
+        modules: vec![ModuleRecord { path: "/gone/app".into(), identity: None }],
+        threads: vec![ThreadProfile { tid: 100, count: 1, tally, tree, ..ThreadProfile::default() }],
+        ..ProcessFile::default()
+    };
+    write_file(directory.path(), &process_file_name(0, 100), &encode_process(&process)).unwrap();
+    let (module, possible, cuts, paths) = (ModuleIndex(0), 0, 0, Vec::new());
+    let counted = [0x1000, 0x2000].map(|entry| CountedProcedure {
+        module,
+        entry: LinkAddr(entry),
+        possible,
+        cuts,
+        paths: paths.clone(),
+    });
+    let refused = RefusedProcedure { module, entry: LinkAddr(0x3000), reason: "it calls setjmp".into() };
+    let counts = PathCounts {
+        pid: 100,
+        procedures: counted.to_vec(),
+        refused: vec![refused],
+        cut_short: 0,
+        lost: 0,
+        edges: vec![],
+    };
+    counts.write(directory.path(), 0).unwrap();
+    directory
+}

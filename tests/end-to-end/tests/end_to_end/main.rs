@@ -50,4 +50,5 @@ mod tasks;
 mod threads;
 mod time;
 mod transparency;
+mod tree_shape;
 mod waits;

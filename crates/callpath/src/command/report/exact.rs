@@ -132,6 +132,11 @@ fn load(directory: Option<&Path>) -> anyhow::Result<ExactCounts> {
     Ok(counts)
 }
 
+/// Whether all calls were counted exactly, and not those of probes alone.
+pub(super) fn has_calls(profile: &Profile) -> bool {
+    profile.metrics.iter().any(|metric| metric.name == CALLS) && has_paths(Path::new(&profile.info.directory))
+}
+
 /// Says in the profile of a measurement that it has exact counts, if it has, and, for JSON, how they were counted.
 pub(super) fn add_account(profile: &mut Profile, is_json: bool) -> anyhow::Result<()> {
     let directory = PathBuf::from(&profile.info.directory);
@@ -139,8 +144,9 @@ pub(super) fn add_account(profile: &mut Profile, is_json: bool) -> anyhow::Resul
         return Ok(());
     }
     let besides = if profile.is_sampled() { ", too" } else { "" };
-    let note = if profile.metrics.iter().any(|metric| metric.name == CALLS) {
-        "All calls of procedures were counted exactly, in their contexts: the metric calls.".to_owned()
+    let note = if has_calls(profile) {
+        "All calls of procedures were counted exactly, in their contexts: the metric calls. --view contexts shows the tree's shape."
+            .to_owned()
     } else {
         format!("There are exact counts{besides}: see them with --view paths, or --view blocks if they are of edges.")
     };
