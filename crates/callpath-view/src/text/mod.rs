@@ -57,6 +57,7 @@ pub use probe_list::{
 };
 pub use procedure::procedure;
 pub use quality::quality;
+pub use quantity::count;
 pub use ranks::ranks;
 pub use statistics::statistics;
 use views::Views;
