@@ -231,3 +231,30 @@ fn named(counts: &ExactCounts, name: &str) -> anyhow::Result<Vec<usize>> {
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use callpath_db::exact::{ExactProcedure, ExactQuality, RefusedFunction};
+
+    use super::*;
+
+    #[test]
+    fn a_procedure_that_was_not_counted_is_not_mistaken_for_others() {
+        let called = |name: &str| ExactProcedure { name: name.to_owned(), ..ExactProcedure::default() };
+        let refused = |function: &str| RefusedFunction {
+            function: function.to_owned(),
+            module: "app".to_owned(),
+            reason: "no free register at 0x10".to_owned(),
+        };
+        let quality = ExactQuality { refused: vec![refused("main"), refused("turn(int)")], ..ExactQuality::default() };
+        let procedures = vec![called("__libc_start_main"), called("turn(long)"), called("main_loop")];
+        let counts = ExactCounts { procedures, quality, ..ExactCounts::default() };
+        let error = |name: &str| named(&counts, name).unwrap_err().to_string();
+        assert!(error("main").contains("it was not counted: no free register at 0x10"));
+        assert!(error("turn(int)").contains("it was not counted"));
+        // Another one of this name was counted.
+        assert_eq!(named(&counts, "turn").unwrap(), [1]);
+        assert_eq!(named(&counts, "main_loop").unwrap(), [2]);
+        assert_eq!(named(&counts, "libc_start").unwrap(), [0]);
+    }
+}
