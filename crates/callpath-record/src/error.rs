@@ -50,7 +50,7 @@ pub enum RecordError {
     Injected { reason: &'static str },
     #[error("probe {module}: there is no room for copies within 2 GB of it")]
     NoRoom { module: PathBuf },
-    #[error("count the paths of {module}: {reason}")]
+    #[error("count anything in {module}: {reason}")]
     NotCounted { module: PathBuf, reason: String },
     #[error("write the preload object to {path}: {source}; CALLPATH_CACHE_DIR names another place")]
     Preload { path: PathBuf, source: std::io::Error },

@@ -5,7 +5,7 @@ mod measurement;
 use std::path::Path;
 use std::process::Command;
 
-use measurement::{measurement, with_calls, with_paths};
+use measurement::{measurement, with_calls, with_calls_in_one, with_paths};
 use serde_json::Value;
 
 /// Status, output and errors of `callpath`.
@@ -144,4 +144,50 @@ fn without_counts_of_calls_there_is_no_tree() {
     assert_eq!(status, 0, "{said}");
     let said = error(&["report", database, "--view", "contexts"], measured.path());
     assert!(said.contains("name the measurement that it was merged from"), "{said}");
+}
+
+#[test]
+fn calls_are_a_metric_as_any_other() {
+    let counted = with_calls_in_one();
+    let (status, text, said) = callpath(&["report", "M"], counted.path());
+    assert_eq!(status, 0, "{said}");
+    for part in [
+        "counted calls, all with their whole call path; the recorder took",
+        "Calls of 2 procedures were counted exactly, in their contexts: the metric calls. 1 procedure was not counted",
+        "programs that were executed later: app.",
+    ] {
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words(&text).contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("samples") && !text.contains("measuring cost"), "{text}");
+    let (_, text, said) = callpath(&["report", "M", "--quality"], counted.path());
+    assert!(text.contains("\nCounted calls\n"), "{text}{said}");
+    let said = error(&["report", "M", "--view", "blocks"], counted.path());
+    assert!(said.contains("failed to show blocks:") && said.contains("has counts of calls"), "{said}");
+    let [database, folded] = ["new.cpdb", "folded"].map(|name| counted.path().join(name).display().to_string());
+    for words in [
+        &["merge", "M", "-o", &database][..],
+        &["export", "M", "--format", "folded", "-o", &folded],
+        &["diff", "M", counted.path().to_str().expect("UTF-8")],
+    ] {
+        let (status, _, said) = callpath(words, counted.path());
+        assert!(status == 0 && !said.contains("exact counts"), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn views_that_there_are_not_are_not_offered() {
+    let measured = with_paths();
+    let text = callpath(&["report", "M"], measured.path()).1;
+    assert!(text.contains("see them with --view paths and --view blocks."), "{text}");
+}
+
+#[test]
+fn copies_have_no_marked_return_addresses() {
+    let directory = tempfile::tempdir().expect("room");
+    for kind in ["calls", "edges", "paths"] {
+        let words = ["record", &format!("--exact={kind}"), "--sentinel=always", "-o", "M/new", "true"];
+        let (status, _, said) = callpath(&words, directory.path());
+        assert!(status == 125 && said.contains("it cannot be used with --exact"), "{kind}: {said}");
+    }
 }

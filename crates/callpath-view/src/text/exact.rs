@@ -146,10 +146,16 @@ impl<'a> ExactText<'a> {
         let unknown = flows().filter(|flow| flow.cut_short.is_none()).count() as u64;
         let mut said = Vec::new();
         if self.counts.quality.cut_short > 0 {
+            let words = match self.counts.quality.cut_short {
+                1 => "1 activation was cut short: it came into its procedure and did not leave".to_owned(),
+                cut_short => format!(
+                    "{} activations were cut short: they came into their procedures and did not leave",
+                    thousands(cut_short)
+                ),
+            };
             said.push(format!(
-                "{} cut short: they came into their procedures and did not leave (exceptions, longjmp, exits). It is not known where: of \
-                 blocks and edges behind, the least and the greatest number is shown.",
-                count(self.counts.quality.cut_short, "activation was", "activations were")
+                "{words} (exceptions, longjmp, exits). It is not known where: of blocks and edges behind, the least and the greatest \
+                 number is shown.",
             ));
         }
         if unknown > 0 {

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use callpath_db::{MetricSource, ProcessCost, ProcessInfo, Profile, Regions, ThreadCost, kind_of_name};
 
-use super::head::{process_count, wrapped};
+use super::head::{is_of_counted_calls, process_count, wrapped};
 use super::page::Page;
 use super::paint::{Ink, Paint};
 use super::printable::{columns, cut_end, printable, shell_word};
@@ -184,7 +184,8 @@ fn table(processes: &[ProcessCost], page: Page<'_>, out: &mut dyn Write) -> io::
     }
 
     let samples = profile.metrics.iter().position(|metric| metric.source == MetricSource::Samples);
-    let samples = samples.filter(|metric| *metric != 0);
+    // Where nothing was sampled, they are the calls that were counted.
+    let samples = samples.filter(|metric| *metric != 0 && !is_of_counted_calls(profile));
     let mut heading = format!("{:>6} {:>9}  ", "share", page.cost_heading());
     if samples.is_some() {
         heading += "samples  ";

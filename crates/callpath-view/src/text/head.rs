@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use callpath_db::{
-    CpuTime, Inlined, JobInfo, MetricId, ProbeAccount, ProcedureCost, Profile, Quality, RunInfo, ScopeKind,
+    CpuTime, Inlined, JobInfo, Metric, MetricId, MetricSource, ProbeAccount, ProcedureCost, Profile, RunInfo, ScopeKind,
 };
 
 use super::label::scope_label;
@@ -73,9 +73,10 @@ fn by_kernel(time: CpuTime) -> String {
 pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     let profile = page.profile;
     let quality = &profile.quality;
-    let mut facts = classes(quality);
+    let mut facts = classes(profile);
     let links = quality.links;
-    if links.invalid > 0 {
+    let of_counted_calls = is_of_counted_calls(profile);
+    if links.invalid > 0 && !of_counted_calls {
         let all = links.valid.saturating_add(links.likely).saturating_add(links.invalid);
         facts.push(format!("{} of the links between frames are invalid", percent(links.invalid, all)));
     }
@@ -83,13 +84,16 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         // What samples and callpath's start cost in a process is compared with CPU time of the same processes: the kernel's account is
         // without daemons, and with processes that were not measured.
         let of_one = || profile.info.cpu_time_by_kernel.filter(|_| process_count(profile) == 1).map(CpuTime::total_ns);
-        let cost = match measured_cpu_ns(profile).or_else(of_one).filter(|&ns| ns > 0) {
+        // Of several runs some may have measured no CPU time.
+        let cpu_ns = measured_cpu_ns(profile).or_else(of_one).filter(|&ns| ns > 0 && ns >= quality.overhead_ns);
+        let cost = match cpu_ns {
             Some(cpu_ns) => format!("{} of the cpu time", percent(quality.overhead_ns, cpu_ns)),
             None => duration(quality.overhead_ns),
         };
-        // What a probe costs is the program's own time: nothing tells it from that.
-        if !quality.is_of_calls() {
-            facts.push(format!("measuring cost {cost}"));
+        // What a probe or counting costs is the program's own time: nothing tells it from that.
+        if !quality.is_of_calls() && !of_counted_calls {
+            let what = if counts_calls(profile) { "sampling" } else { "measuring" };
+            facts.push(format!("{what} cost {cost}"));
         }
         facts.extend(profile.info.recorder_cpu_ns.map(|ns| format!("the recorder took {}", duration(ns))));
     }
@@ -123,8 +127,24 @@ fn of_probes(probes: &ProbeAccount) -> Vec<String> {
     facts
 }
 
-fn classes(quality: &Quality) -> Vec<String> {
-    let (one, several) = if quality.is_of_calls() { ("probed call", "probed calls") } else { ("sample", "samples") };
+/// Whether all calls were counted exactly, in their contexts.
+fn counts_calls(profile: &Profile) -> bool {
+    profile.quality.probes.is_none() && profile.metrics.iter().any(|metric| metric.id == Some(MetricId::CALLS))
+}
+
+/// Whether what was taken are calls that were counted exactly, and no samples.
+pub(super) fn is_of_counted_calls(profile: &Profile) -> bool {
+    let is_sampled = |metric: &Metric| matches!(metric.source, MetricSource::Clock | MetricSource::Kernel);
+    counts_calls(profile) && !profile.metrics.iter().any(is_sampled)
+}
+
+fn classes(profile: &Profile) -> Vec<String> {
+    let quality = &profile.quality;
+    let (one, several) = match () {
+        () if quality.is_of_calls() => ("probed call", "probed calls"),
+        () if is_of_counted_calls(profile) => ("counted call", "counted calls"),
+        () => ("sample", "samples"),
+    };
     let taken = count(quality.taken, one, several);
     if quality.is_balanced() && quality.full == quality.taken {
         return vec![match quality.taken {

@@ -58,6 +58,7 @@ pub use probe_list::{
 };
 pub use procedure::procedure;
 pub use quality::quality;
+pub use quantity::count;
 pub use ranks::ranks;
 pub use shape::{ShapeText, shape};
 pub use statistics::statistics;

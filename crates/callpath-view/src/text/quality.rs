@@ -28,7 +28,12 @@ pub fn quality(profile: &Profile, options: &TextOptions, out: &mut dyn Write) ->
 
 fn classes(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     let quality = &page.profile.quality;
-    writeln!(out, "\n{}", page.ink(Ink::Bold, if quality.is_of_calls() { "Probed calls" } else { "Samples" }))?;
+    let heading = match () {
+        () if quality.is_of_calls() => "Probed calls",
+        () if head::is_of_counted_calls(page.profile) => "Counted calls",
+        () => "Samples",
+    };
+    writeln!(out, "\n{}", page.ink(Ink::Bold, heading))?;
     let mut line = |count: u64, words: &str| {
         writeln!(out, "{:>12} {:>6}  {words}", thousands(count), percent(count, quality.taken.max(1)))
     };

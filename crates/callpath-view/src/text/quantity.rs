@@ -89,8 +89,8 @@ pub(super) fn thousands(value: u64) -> String {
     text
 }
 
-/// `1 thread`, `3 threads`.
-pub(super) fn count(count: u64, one: &str, more: &str) -> String {
+/// `1 thread`, `3,000 threads`: how many, and the word for one or for more.
+pub fn count(count: u64, one: &str, more: &str) -> String {
     format!("{} {}", thousands(count), if count == 1 { one } else { more })
 }
 

@@ -47,12 +47,21 @@ pub(crate) fn need_samples(profile: &Profile) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The profile for a command that takes samples, and no exact counts, which is said: `done` completes "they are not".
+/// The metric of calls that were counted.
+pub(crate) const CALLS: &str = "calls";
+
+/// Whether all calls of a measurement were counted exactly, and not those of probes alone.
+pub(crate) fn has_calls(profile: &Profile) -> bool {
+    profile.metrics.iter().any(|metric| metric.name == CALLS) && has_paths(Path::new(&profile.info.directory))
+}
+
+/// The profile for a command that takes metrics, and no counts of paths or edges, which is said: `done` completes "they are not".
 pub(crate) fn load_sampled(directory: Option<&Path>, done: &str) -> anyhow::Result<Profile> {
     let profile = load(directory)?;
     need_samples(&profile)?;
     let counted = &profile.info.directory;
-    if has_paths(Path::new(counted)) {
+    // A measurement has either calls or these.
+    if has_paths(Path::new(counted)) && !has_calls(&profile) {
         output::say(format_args!(
             "{counted}: its exact counts are not {done}; callpath report {counted} --view blocks shows them"
         ));

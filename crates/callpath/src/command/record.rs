@@ -108,7 +108,7 @@ fn without_samples(arguments: &Arguments) -> &'static str {
 fn add_probes(arguments: &Arguments, events: &mut Vec<Event>) -> anyhow::Result<()> {
     if matches!(arguments.sentinel, SentinelArgument::Always) {
         anyhow::bail!(
-            "--sentinel=always changes return addresses, which probes compare: it cannot be used with --probe or --exact=calls"
+            "--sentinel=always changes return addresses, which probes compare: it cannot be used with --probe"
         );
     }
     let of_probes = probe_events(&arguments.probe_metrics)?;
@@ -162,7 +162,8 @@ impl Counting for Counted {
     }
 
     fn check(&mut self) -> Result<(), String> {
-        self.0.as_mut().map_or(Ok(()), Choice::check)
+        // Libraries that come later are not counted: what is not there now never is.
+        self.0.as_ref().filter(|choice| !choice.has_any()).map_or(Ok(()), |choice| Err(choice.notes().join("; ")))
     }
 }
 
@@ -199,6 +200,12 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             Some(kinds.map_err(|refusal| failed(anyhow::anyhow!("{refusal}"), FAILED))?)
         }
     };
+    if exact.is_some() && matches!(arguments.sentinel, SentinelArgument::Always) {
+        let error = anyhow::anyhow!(
+            "--sentinel=always marks return addresses, and copies that count have others: it cannot be used with --exact"
+        );
+        return Err(failed(error, FAILED));
+    }
     let mut choice = match arguments.probe.as_slice() {
         [] => None,
         functions => Some(Choice::typed(functions).map_err(|error| failed(error, FAILED))?),
@@ -268,6 +275,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     if let Some(choice) = &choice {
         say_probed(choice, &probed, say);
+    }
+    if let Some(only) = &counted.0 {
+        only.unknown().into_iter().for_each(|pattern| say(&format_args!("not counted: {}", only.why_unknown(pattern))));
     }
     let own = shell_word(&recorded.directory.to_string_lossy());
     if let Some(loss) = &recorded.loss {

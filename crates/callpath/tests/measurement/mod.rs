@@ -11,11 +11,16 @@ use callpath_measurement::{
 
 /// A measurement of processes with one sample each, in a directory of its own.
 pub(crate) fn measurement(processes: u32, ended: bool) -> tempfile::TempDir {
+    measured(MetricId::CPU_TIME, processes, ended)
+}
+
+/// The same of another metric.
+fn measured(metric: MetricId, processes: u32, ended: bool) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let session = SessionFile {
         program: "/usr/bin/app".into(),
         command: vec!["app".into()],
-        metrics: vec![Metric::of(MetricId::CPU_TIME), Metric::of(MetricId::SAMPLES)],
+        metrics: vec![Metric::of(metric), Metric::of(MetricId::SAMPLES)],
         ended: ended.then_some(SessionEnd { user_ns: 2_000_000, ..SessionEnd::default() }),
         // A recorder that is silent for long is taken for dead.
         started_unix_ns: std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,
@@ -68,6 +73,7 @@ pub(crate) fn with_paths() -> tempfile::TempDir {
         cut_short: 1,
         lost: 0,
         edges: vec![],
+        contexts: vec![],
     };
     counts.write(directory.path(), 0).unwrap();
     directory
@@ -122,6 +128,41 @@ pub(crate) fn with_calls() -> tempfile::TempDir {
         cut_short: 0,
         lost: 0,
         edges: vec![],
+        contexts: vec![],
+    };
+    counts.write(directory.path(), 0).unwrap();
+    directory
+}
+
+/// A measurement of two processes without samples: in the first one all calls were counted, in the other one none.
+#[allow(dead_code)] // Not every test has one.
+pub(crate) fn with_calls_in_one() -> tempfile::TempDir {
+    let directory = measured(MetricId::CALLS, 2, true);
+    let modules = vec![ModuleRecord { path: "/gone/app".into(), identity: None }];
+    let mut tree = PathTree::default();
+    let node = tree.child(FULL_ROOT, FrameKey::outside(RunAddr(0x1000)));
+    tree.add(node, 7, &[7]);
+    let tally = SampleTally { taken: 7, full: 7, handler_ns: 20_000, ..SampleTally::default() };
+    let threads = vec![ThreadProfile { tid: 100, count: 1, tally, tree, ..ThreadProfile::default() }];
+    let process = ProcessFile {
+        pid: 100,
+        program: "/gone/first".into(),
+        modules,
+        metric_count: 1,
+        threads,
+        ..ProcessFile::default()
+    };
+    write_file(directory.path(), &process_file_name(0, 100), &encode_process(&process)).unwrap();
+    let module = ModuleIndex(0);
+    let procedure = |entry| CountedProcedure { module, entry: LinkAddr(entry), possible: 0, cuts: 0, paths: vec![] };
+    let counts = PathCounts {
+        pid: 100,
+        procedures: vec![procedure(0x1000), procedure(0x1100)],
+        refused: vec![RefusedProcedure { module, entry: LinkAddr(0x2000), reason: "it changes its own code".into() }],
+        cut_short: 0,
+        lost: 0,
+        edges: vec![],
+        contexts: vec![],
     };
     counts.write(directory.path(), 0).unwrap();
     directory

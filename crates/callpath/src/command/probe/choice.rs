@@ -83,20 +83,20 @@ impl Choice {
     }
 
     /// The patterns that name nothing in any module, also nothing that is inlined everywhere.
-    pub(super) fn unknown(&self) -> Vec<&Pattern> {
+    pub(in crate::command) fn unknown(&self) -> Vec<&Pattern> {
         let numbered = self.patterns.iter().enumerate();
         let unknown = numbered.filter(|(number, _)| !self.modules.iter().any(|module| module.knows(*number)));
         unknown.map(|(_, pattern)| pattern).collect()
     }
 
     /// Why nothing has the name of a pattern, with the names that may have been meant.
-    pub(super) fn why_unknown(&self, pattern: &Pattern) -> String {
+    pub(in crate::command) fn why_unknown(&self, pattern: &Pattern) -> String {
         let modules: Vec<&Functions> = self.modules.iter().map(|module| &module.functions).collect();
         unknown(pattern, &modules)
     }
 
     /// What the user should know of what was found.
-    pub(super) fn notes(&self) -> Vec<String> {
+    pub(in crate::command) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for module in &self.modules {
             notes.extend(of_ifuncs(&module.selection.ifuncs));
@@ -120,9 +120,14 @@ impl Choice {
         is_said.then(|| WITHOUT_DWARF.to_owned())
     }
 
+    /// Whether there is a function with one of the names in a module that was looked at.
+    pub(in crate::command) fn has_any(&self) -> bool {
+        self.modules.iter().any(|module| !module.probed().is_empty())
+    }
+
     /// Why nothing can be probed. `None`: something can, or a library may come that has it.
     pub(super) fn nothing(&self) -> Option<String> {
-        let has_any = self.modules.iter().any(|module| !module.probed().is_empty());
+        let has_any = self.has_any();
         let is_of_none = |pattern: &Pattern| {
             pattern.module().is_some() && !self.modules.iter().any(|module| pattern.is_of(module.functions.path()))
         };

@@ -1,5 +1,6 @@
 //! `callpath report --view paths` and `--view blocks`: what was counted exactly.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -8,11 +9,13 @@ use callpath_db::Profile;
 use callpath_db::database::is_database;
 use callpath_db::exact::ExactCounts;
 use callpath_db::nearest;
-use callpath_measurement::{Measurement, MeasurementError, has_paths, plain};
+use callpath_format::address::LinkAddr;
+use callpath_format::frame::ModuleIndex;
+use callpath_measurement::{MeasuredPaths, Measurement, MeasurementError, PathCounts, has_paths, plain};
 use callpath_view::exact_json::{self, ExactJson};
-use callpath_view::text::{self, ExactText};
+use callpath_view::text::{self, ExactText, count};
 
-use crate::command::profile::{analysis_options, read};
+use crate::command::profile::{analysis_options, has_calls, read};
 use crate::screen::ScreenOptions;
 use crate::surroundings::Progress;
 use crate::{output, surroundings};
@@ -55,7 +58,8 @@ pub(super) fn show(asked: &ExactAsked<'_>) -> anyhow::Result<()> {
             "failed to show {view}: {option} is for other views; these take --procedure, --threshold, --hot and --json"
         );
     }
-    let counts = load(asked.measurement)?;
+    let shown = if view == ExactView::Paths { "paths" } else { "blocks" };
+    let counts = load(asked.measurement, shown)?;
     anyhow::ensure!(
         view == ExactView::Blocks || !counts.is_of_edges(),
         "failed to show paths: edges were counted, and no paths; --view blocks shows them"
@@ -101,14 +105,16 @@ pub(super) fn show(asked: &ExactAsked<'_>) -> anyhow::Result<()> {
     Ok(out.end()?)
 }
 
-/// The metric of calls that were counted.
-const CALLS: &str = "calls";
+/// Why calls were dropped that found no memory for their context.
+const NO_MEMORY: &str = "no-memory";
+/// So many programs are named in which nothing was counted.
+const PROGRAMS_NAMED: usize = 3;
 
-/// What was counted in a measurement, the newest one here if none is named.
-fn load(directory: Option<&Path>) -> anyhow::Result<ExactCounts> {
+/// What was counted in a measurement, the newest one here if none is named. `shown`: what is asked for.
+fn load(directory: Option<&Path>, shown: &str) -> anyhow::Result<ExactCounts> {
     if let Some(file) = directory.filter(|file| is_database(file)) {
         anyhow::bail!(
-            "failed to show paths: {} is a database, which has none; name the measurement that it was merged from",
+            "failed to show {shown}: {} is a database, which has none; name the measurement that it was merged from",
             file.display()
         );
     }
@@ -117,7 +123,7 @@ fn load(directory: Option<&Path>) -> anyhow::Result<ExactCounts> {
     if paths.processes.is_empty() {
         anyhow::ensure!(
             !paths.unreadable.is_empty(),
-            "failed to show paths: {} has no counts of paths; record them with: callpath record --exact=paths PROGRAM",
+            "failed to show {shown}: {} has no counts of them; record them with: callpath record --exact=paths PROGRAM",
             measurement.directory.display()
         );
         anyhow::bail!("failed to {}", plain(paths.unreadable.swap_remove(0)));
@@ -126,49 +132,131 @@ fn load(directory: Option<&Path>) -> anyhow::Result<ExactCounts> {
     let counts = exact_counts(&measurement, &paths, &analysis_options(), &mut |done, of| progress.step(done, of));
     anyhow::ensure!(
         counts.quality.paths || counts.quality.counted == 0,
-        "failed to show paths: {} has counts of calls, in its other views; record paths with: callpath record --exact=paths PROGRAM",
+        "failed to show {shown}: {} has counts of calls, in its other views; record {shown} with: callpath record --exact=paths PROGRAM",
         measurement.directory.display()
     );
     Ok(counts)
 }
 
-/// Whether all calls were counted exactly, and not those of probes alone.
-pub(super) fn has_calls(profile: &Profile) -> bool {
-    profile.metrics.iter().any(|metric| metric.name == CALLS) && has_paths(Path::new(&profile.info.directory))
-}
-
-/// Says in the profile of a measurement that it has exact counts, if it has, and, for JSON, how they were counted.
+/// Says in the profile of a measurement that it has exact counts, if it has, and what was not counted; for JSON, how they were counted.
 pub(super) fn add_account(profile: &mut Profile, is_json: bool) -> anyhow::Result<()> {
     let directory = PathBuf::from(&profile.info.directory);
     if !has_paths(&directory) {
         return Ok(());
     }
-    let besides = if profile.is_sampled() { ", too" } else { "" };
-    let note = if has_calls(profile) {
-        "All calls of procedures were counted exactly, in their contexts: the metric calls. --view contexts shows the tree's shape."
-            .to_owned()
+    let failed = |error: MeasurementError| anyhow::anyhow!("failed to {}", plain(error));
+    let measurement = Measurement::read(&directory).map_err(failed)?;
+    let paths = measurement.read_paths().map_err(failed)?;
+    let is_of_calls = has_calls(profile);
+    let mut note = if is_of_calls {
+        let counted = distinct(&measurement, &paths, |counts| {
+            counts.procedures.iter().map(|procedure| (procedure.module, procedure.entry)).collect()
+        });
+        let procedures = count(counted, "procedure", "procedures");
+        format!(
+            "Calls of {procedures} were counted exactly, in their contexts: the metric calls. --view contexts shows the tree's shape."
+        )
     } else {
-        format!("There are exact counts{besides}: see them with --view paths, or --view blocks if they are of edges.")
+        let is_of_edges = paths.processes.iter().any(|(_, counts)| !counts.edges.is_empty());
+        let views = if is_of_edges { "--view blocks" } else { "--view paths and --view blocks" };
+        let besides = if profile.is_sampled() { ", too" } else { "" };
+        format!("There are exact counts{besides}: see them with {views}.")
     };
+    note += &not_counted(&measurement, &paths, is_of_calls);
+    if is_of_calls && profile.quality.dropped.get(NO_MEMORY).is_some_and(|dropped| *dropped > 0) {
+        note += " Calls that found no memory are not counted: they are among what was dropped (no-memory).";
+    }
     profile.info.notes.push(note);
     if is_json {
-        let failed = |error: MeasurementError| anyhow::anyhow!("failed to {}", plain(error));
-        let measurement = Measurement::read(&directory).map_err(failed)?;
-        let paths = measurement.read_paths().map_err(failed)?;
         profile.quality.exact = Some(exact_quality(&measurement, &paths, &analysis_options()));
     }
     Ok(())
 }
 
+/// What there are no exact counts of: procedures, and programs that others have executed.
+fn not_counted(measurement: &Measurement, paths: &MeasuredPaths, is_of_calls: bool) -> String {
+    let mut words = String::new();
+    let refused = distinct(measurement, paths, |counts| {
+        counts.refused.iter().map(|procedure| (procedure.module, procedure.entry)).collect()
+    });
+    // The views of paths and blocks name them.
+    if is_of_calls && refused > 0 {
+        let were = count(refused, "procedure was", "procedures were");
+        words += &format!(" {were} not counted, which --json names.");
+    }
+    // Counts are written when a process ends; of a file that cannot be read it is not known whose they are.
+    if measurement.session.ended.is_none() || !paths.unreadable.is_empty() {
+        return words;
+    }
+    let program = |index: usize| Some(measurement.processes.get(index)?.program.file_name()?.to_string_lossy());
+    let counted: BTreeSet<_> = paths.processes.iter().filter_map(|(process, _)| program(*process)).collect();
+    let all: BTreeSet<_> = (0..measurement.processes.len()).filter_map(program).collect();
+    let others: Vec<&str> = all.difference(&counted).map(AsRef::as_ref).collect();
+    if !others.is_empty() {
+        let (named, more) = others.split_at(others.len().min(PROGRAMS_NAMED));
+        let more = match more.len() as u64 {
+            0 => String::new(),
+            more => format!(" and {}", count(more, "other", "others")),
+        };
+        words += &format!(" Nothing was counted in programs that were executed later: {}{more}.", named.join(", "));
+    }
+    words
+}
+
+/// How many procedures `of` finds in all processes together: those of one file count once.
+fn distinct(
+    measurement: &Measurement,
+    paths: &MeasuredPaths,
+    of: impl Fn(&PathCounts) -> Vec<(ModuleIndex, LinkAddr)>,
+) -> u64 {
+    let mut all = BTreeSet::new();
+    for (process, counts) in &paths.processes {
+        let modules = measurement.processes.get(*process).map_or(&[][..], |process| &process.modules);
+        let file = |module: ModuleIndex| modules.get(module.0 as usize).map(|module| &module.path);
+        all.extend(of(counts).into_iter().map(|(module, entry)| (file(module), entry)));
+    }
+    all.len() as u64
+}
+
 /// The procedures that a name means.
 fn named(counts: &ExactCounts, name: &str) -> anyhow::Result<Vec<usize>> {
     let found = counts.named(name);
-    if found.is_empty() {
+    // A procedure with exactly this name is meant, also if others have it as a part of theirs.
+    let is_meant = |called: &str| called == name || called.strip_prefix(name).is_some_and(|rest| rest.starts_with('('));
+    let refused = counts.quality.refused.iter().find(|refused| is_meant(&refused.function));
+    let is_refused = refused.is_some() && !found.iter().any(|index| is_meant(&counts.procedures[*index].name));
+    if found.is_empty() || is_refused {
         let near = nearest(name, counts.procedures.iter().map(|procedure| procedure.name.as_str()));
         let near = if near.is_empty() { String::new() } else { format!("; similar names: {}", near.join(", ")) };
-        let refused = counts.quality.refused.iter().find(|refused| refused.function == name);
         let why = refused.map_or(String::new(), |refused| format!("; it was not counted: {}", refused.reason));
         anyhow::bail!("failed to find a procedure {name:?} with paths that were executed{why}{near}");
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use callpath_db::exact::{ExactProcedure, ExactQuality, RefusedFunction};
+
+    use super::*;
+
+    #[test]
+    fn a_procedure_that_was_not_counted_is_not_mistaken_for_others() {
+        let called = |name: &str| ExactProcedure { name: name.to_owned(), ..ExactProcedure::default() };
+        let refused = |function: &str| RefusedFunction {
+            function: function.to_owned(),
+            module: "app".to_owned(),
+            reason: "no free register at 0x10".to_owned(),
+        };
+        let quality = ExactQuality { refused: vec![refused("main"), refused("turn(int)")], ..ExactQuality::default() };
+        let procedures = vec![called("__libc_start_main"), called("turn(long)"), called("main_loop")];
+        let counts = ExactCounts { procedures, quality, ..ExactCounts::default() };
+        let error = |name: &str| named(&counts, name).unwrap_err().to_string();
+        assert!(error("main").contains("it was not counted: no free register at 0x10"));
+        assert!(error("turn(int)").contains("it was not counted"));
+        // Another one of this name was counted.
+        assert_eq!(named(&counts, "turn").unwrap(), [1]);
+        assert_eq!(named(&counts, "main_loop").unwrap(), [2]);
+        assert_eq!(named(&counts, "libc_start").unwrap(), [0]);
+    }
 }

@@ -9,7 +9,7 @@ use callpath_db::exact::ContextTree;
 use callpath_measurement::plain;
 use callpath_view::text::{self, ShapeText};
 
-use super::exact::has_calls;
+use crate::command::profile::has_calls;
 use crate::command::profile::{analysis_options, of_measurement, read};
 use crate::screen::ScreenOptions;
 use crate::surroundings::Progress;
