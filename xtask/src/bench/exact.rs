@@ -10,7 +10,7 @@ use crate::arguments::Arguments;
 use crate::suite::prepared::Prepared;
 use crate::{build, suite};
 
-/// `cargo xtask bench-exact [--kinds KIND,...] [--programs NAME,...] [--runs N]`
+/// `cargo xtask bench-exact [--kinds KIND,...] [--programs NAME,...] [--runs N]`. A kind that is two is written `calls+paths`.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     arguments.only(&["kinds", "programs", "runs", "callpath"])?;
     let runs = arguments.number("runs", 5)?;
@@ -18,7 +18,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let place = suite::work_directory()?;
     for kind in arguments.text("kinds").unwrap_or("paths,calls").split(',') {
         println!(
-            "\n`record --exact={kind}`: CPU time of the program over bare (median of {runs} pairs, least to most)\n"
+            "\n`record --exact={}`: CPU time of the program over bare (median of {runs} pairs, least to most)\n",
+            kind.replace('+', ",")
         );
         println!("| program | over bare | procedures | not counted | {kind} counted | at | planning and recorder, s |");
         println!("|---|---|---|---|---|---|---|");
@@ -110,7 +111,7 @@ fn median(ratios: &mut [f64]) -> f64 {
 
 fn counting(callpath: &Path, kind: &str, prepared: &Prepared, (inputs, output): (&Path, &Path)) -> Command {
     let mut command = Command::new(callpath);
-    command.args(["record", "--quiet", "-o"]).arg(output).arg(format!("--exact={kind}"));
+    command.args(["record", "--quiet", "-o"]).arg(output).arg(format!("--exact={}", kind.replace('+', ",")));
     command.arg("--").arg(&prepared.program).args(&prepared.arguments).current_dir(inputs);
     command
 }
