@@ -30,7 +30,7 @@ static const char *answer(const char *(*found)(void))
     return found ? found() : "none";
 }
 
-static void asks(const char *me, const char *plug)
+__attribute__((noipa)) static void asks(const char *me, const char *plug)
 {
     printf("%s: next %s\n", me, answer((const char *(*)(void))dlsym(RTLD_NEXT, "whose")));
     printf("%s: by pointer %s\n", me, answer((const char *(*)(void))by_pointer(RTLD_NEXT, "whose")));
