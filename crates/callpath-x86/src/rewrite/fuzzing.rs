@@ -2,7 +2,7 @@
 
 use callpath_format::address::LinkAddr;
 
-use super::{Cell, Operation, Place, Plan, Rewriter, Rewritten, exits};
+use super::{Cell, Contexts, Operation, Place, Plan, Rewriter, Rewritten, exits};
 use crate::encoding::{JUMP_BYTES, SHORT_JUMP_BYTES};
 use crate::graph::{ModuleFlow, ProcedureGraph, with_any_bytes};
 use crate::instruction::{Control, Listing};
@@ -24,7 +24,8 @@ pub fn fuzz_rewrite(bytes: &[u8]) {
                 graph.calls.iter().for_each(|call| plan.call_in_copy(call.code.start));
                 plan
             });
-            for plan in plans.into_iter().chain(calling) {
+            let contexts = [true, false].map(|may_enlarge| contexts_counted(graph, may_enlarge));
+            for plan in plans.into_iter().chain(calling).chain(contexts) {
                 if let Ok(copy) = rewriter.copy(number, at, &plan) {
                     check(graph, &copy);
                 }
@@ -51,6 +52,24 @@ fn edges_counted(graph: &ProcedureGraph) -> Plan {
                 plan.insert(Place::Edge(block.code.start, to.code.start), Operation::Add(Cell::OfThread(-24), 1));
             }
         }
+    }
+    plan
+}
+
+/// Activations in their contexts, with a counter of the context in each block. If frames `may_enlarge`, all calls are made in the
+/// copy.
+fn contexts_counted(graph: &ProcedureGraph, may_enlarge: bool) -> Plan {
+    let mut plan = Plan::new(None);
+    plan.give_words(may_enlarge);
+    let [routine, words] = [0x20_0000, 0x20_1000].map(LinkAddr);
+    plan.count_contexts(Contexts { number: 7, entry: graph.entry.0, routine, words }, true);
+    graph.calls.iter().filter(|_| may_enlarge).for_each(|call| plan.call_in_copy(call.code.start));
+    plan.insert(Place::Entry, Operation::Set(Cell::OfActivation(0), 3));
+    for (number, block) in (0u8..).zip(&graph.blocks) {
+        let at = Place::Before(block.code.start);
+        plan.insert(at, Operation::CountInContext { index: Some(Cell::OfActivation(0)), offset: 1 });
+        plan.insert(at, Operation::CountInContext { index: None, offset: 0 });
+        plan.insert(at, Operation::ToHome { register: number & 3, homes: words });
     }
     plan
 }
