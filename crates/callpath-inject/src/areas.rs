@@ -102,9 +102,14 @@ fn kept(slot: &Slot) -> Option<Own> {
     let area = slot.area.load(Relaxed) as *mut Area;
     let process = join::process()?;
     // SAFETY: areas stay mapped; only the calling thread uses its own.
-    let (record, is_same) = unsafe { ((*area).record, u64::from(control_word((*area).check_at)) == (*area).check) };
+    let (record, check_at, check) = unsafe { ((*area).record, (*area).check_at, (*area).check) };
+    // Not by the record's number: its memory may have become the calling thread's record since, and what the area leads to is gone.
+    let is_same = match check & Area::ASKS {
+        0 => u64::from(control_word(check_at)) == check,
+        _ => check == Area::ASKS | u64::from(gettid()),
+    };
     let thread = Thread::at(process, ArenaRef(record as u32))?;
-    (is_same || thread.record.tid.load(Relaxed) == gettid()).then_some((process, thread, area))
+    is_same.then_some((process, thread, area))
 }
 
 /// What the calling thread keeps, and its record. `None`: nothing is known of it.
@@ -140,7 +145,7 @@ pub fn own() -> Option<Own> {
     unsafe { set_up(area, process, &thread) };
     // A handler that has interrupted this thread may have been here before: then its record is the thread's.
     if let Some(slot) = places(pointer).find(|slot| slot.thread.load(Acquire) == pointer) {
-        drop_record(&thread);
+        drop_unused(process, pointer, &thread);
         unmap(area as usize, size_of::<Area>());
         let area = slot.area.load(Relaxed) as *mut Area;
         // SAFETY: as above.
@@ -158,8 +163,15 @@ pub fn own() -> Option<Own> {
         }
     }
     unmap(area as usize, size_of::<Area>());
-    drop_record(&thread);
+    drop_unused(process, pointer, &thread);
     None
+}
+
+/// Drops the record of a thread, unless the thread is sampled: then it is its own whatever becomes of its area.
+fn drop_unused(process: &Process<'_>, pointer: u64, thread: &Thread<'_>) {
+    if record_word(process, pointer).is_none() {
+        drop_record(thread);
+    }
 }
 
 /// The recorder takes the record back as one of a thread that never ran.
@@ -186,37 +198,55 @@ fn has_ended(process: &Process<'_>, slot: &Slot) -> bool {
 
 fn create(process: &Process<'static>, pointer: u64) -> Option<Thread<'static>> {
     let admitted = join::admission()?;
-    if join::is_sampled()
-        && let Some(thread) = recorded(process, gettid())
-    {
+    let word = record_word(process, pointer);
+    if let Some(thread) = word.and_then(|word| recorded(process, word)) {
         return Some(thread);
     }
     let stack = if pointer == admitted.first_thread { admitted.stack } else { own_stack(pointer) };
     join::await_chunks(process);
     let thread = Thread::create(process, gettid(), stack, [0; 2]);
-    if thread.is_none() {
-        process.ring();
+    match (thread, word) {
+        (None, _) => {
+            process.ring();
+            None
+        }
+        (Some(thread), Some(word)) => Some(made_known(process, thread, word)),
+        (thread, None) => thread,
     }
-    thread
+}
+
+/// The word of the calling thread that leads to its record. `None`: the process is not sampled, and nobody else looks for one.
+fn record_word(process: &Process<'_>, pointer: u64) -> Option<&'static AtomicU64> {
+    let distance = process.slot.record_word.load(Relaxed) as i32;
+    let at = pointer.wrapping_add_signed(distance.into()) as *const AtomicU64;
+    // SAFETY: the process's own object has said where its threads have it, which is as long as they run.
+    (distance != 0).then(|| unsafe { &*at })
 }
 
 /// The record that a thread of a process which is sampled has already.
-fn recorded(process: &Process<'static>, tid: u32) -> Option<Thread<'static>> {
-    /// The list is longer only if the program has damaged it.
-    const LONGEST: usize = 1 << 16;
-    let mut at = ArenaRef(process.slot.threads.load(Acquire));
-    for _ in 0..LONGEST {
-        let thread = Thread::at(process, at)?;
-        let record = thread.record;
-        if record.tid.load(Relaxed) == tid
-            && record.state.load(Acquire) == ThreadRecord::LIVE
-            && record.slot.load(Relaxed) == process.slot_index
-        {
-            return Some(thread);
-        }
-        at = ArenaRef(record.next.load(Acquire));
+fn recorded(process: &Process<'static>, word: &AtomicU64) -> Option<Thread<'static>> {
+    let thread = Thread::at(process, ArenaRef(word.load(Relaxed) as u32))?;
+    let (record, tid) = (thread.record, gettid());
+    // One that just begins has not yet entered its number.
+    let before = record.tid.compare_exchange(0, tid, Relaxed, Relaxed).unwrap_or_else(|before| before);
+    ([0, tid].contains(&before) && record.slot.load(Relaxed) == process.slot_index).then_some(thread)
+}
+
+/// Has samples of the calling thread find the record that was made for it, if there is none by now: the thread counts before its
+/// first instruction in the sampled process's own object, which would make another one.
+fn made_known(process: &Process<'static>, made: Thread<'static>, word: &AtomicU64) -> Thread<'static> {
+    made.start_clocks(process);
+    if word.compare_exchange(0, made.reference().0.into(), AcqRel, Relaxed).is_ok() {
+        return made;
     }
-    None
+    // A sample has come meanwhile. Of a thread that shares another one's memory, the word is that one's.
+    match recorded(process, word) {
+        Some(earlier) => {
+            drop_record(&made);
+            earlier
+        }
+        None => made,
+    }
 }
 
 /// What is known of the calling thread's stack: from here up to the thread's control block, which the C libraries keep at
@@ -230,16 +260,25 @@ fn own_stack(pointer: u64) -> [u64; 2] {
     if low < pointer && pointer - low < LONGEST { [low, pointer] } else { [0; 2] }
 }
 
+/// Where the C library keeps the calling thread's number in its control block. What is a part of an address may be the same number, too,
+/// in all threads: the upper half of one in the program's code is about 0x5600. So zeroes behind it come first, as glibc has them.
+fn number_at(tid: u32) -> Option<u64> {
+    let mut found = (0..CONTROL_BLOCK_BYTES).step_by(8).filter(|at| tid != 0 && control_word(*at) == tid);
+    let first = found.next()?;
+    let is_alone = |at: &u64| control_word(*at + 4) == 0;
+    if is_alone(&first) { Some(first) } else { found.find(is_alone).or(Some(first)) }
+}
+
 /// # Safety
 /// The area must be mapped, and the calling thread's own.
 unsafe fn set_up(area: *mut Area, process: &Process<'_>, thread: &Thread<'_>) {
     let tid = gettid();
-    let at = (0..CONTROL_BLOCK_BYTES).step_by(4).find(|at| tid != 0 && control_word(*at) == tid);
+    let at = number_at(tid);
     // SAFETY: the caller vouches for the area.
     unsafe {
         // Where its number is not found, what never is: each hit asks the kernel.
         (*area).check_at = at.unwrap_or(0);
-        (*area).check = at.map_or(u64::MAX, |_| u64::from(tid));
+        (*area).check = u64::from(tid) | if at.is_some() { 0 } else { Area::ASKS };
         (*area).record = u64::from(thread.reference().0);
         gauges::fill_in(&mut (*area).gauges, process);
         (*area).waiting = Waiting::NONE;

@@ -91,7 +91,7 @@ fn take_part(process: Process<'static>, pid: u32, forked_from: u32) {
     for word in [&slot.threads, &slot.unloading, &slot.trap_default, &slot.pause, &slot.walks_itself] {
         word.store(0, Relaxed);
     }
-    for word in [&slot.unmarked, &slot.marks_lost, &slot.refused_calls, &slot.raw_reach] {
+    for word in [&slot.unmarked, &slot.marks_lost, &slot.refused_calls, &slot.raw_reach, &slot.record_word] {
         word.store(0, Relaxed);
     }
     slot.load_map.store(0, Relaxed);

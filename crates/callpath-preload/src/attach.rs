@@ -101,6 +101,7 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32, begin:
         count.store(0, Relaxed);
     }
     slot.forked_from.store(forked_from, Relaxed);
+    slot.record_word.store(tls::record_distance(), Relaxed);
     lanes::tell(&process.session);
     // SAFETY: the program has one thread here (its constructors have not run, or it is a fork's child), and
     // `fork::child`, which called, holds a copy of the parent's.

@@ -222,7 +222,7 @@ unsafe extern "C" fn enter(record: &'static ThreadRecord) -> Start {
     };
     set_stack(record);
     thread.start_clocks(process);
-    // A sample that came before now has made a record of its own.
+    // A sample that came before now has made a record of its own, as has a copy of the C library's code that counts.
     let earlier = ArenaRef(tls::set_first(Word::Record, u64::from(reference.0)) as u32);
     let thread = match Thread::at(process, earlier) {
         Some(earlier) => {

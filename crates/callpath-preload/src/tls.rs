@@ -58,6 +58,11 @@ pub fn address_of(thread_pointer: usize, word: Word) -> *const AtomicU64 {
     thread_pointer.wrapping_add(at).wrapping_add(word as usize) as *const AtomicU64
 }
 
+/// How far above the thread pointer each thread has [`Word::Record`]: an `i32`, as all such distances are.
+pub fn record_distance() -> u32 {
+    address_of(0, Word::Record) as usize as u32
+}
+
 /// The calling thread's thread pointer.
 pub fn thread_pointer() -> usize {
     let at;

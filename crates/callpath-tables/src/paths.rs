@@ -2,8 +2,10 @@
 //! Which word of a thread's lane counts which path or edge is decided here; what lanes are, `callpath_format::shared::lanes` says.
 
 use callpath_format::address::LinkAddr;
+use callpath_format::recipe::Recipe;
 use callpath_format::shared::flows::FlowsHead;
 use callpath_format::shared::known_return::KnownReturn;
+use callpath_image::cfi::FrameRange;
 pub use callpath_x86::paths::Category;
 pub use callpath_x86::paths::{EdgeBounds, EdgeCounts};
 use callpath_x86::paths::{EdgePlan, Numbering, Path, PathOperation, Placement, Site, Ways, may_return_twice, weights};
@@ -178,6 +180,8 @@ pub fn counted(
     counting: Counting,
 ) -> Option<CountedModule> {
     let told = asked(module);
+    let beginnings = beginnings_of_stacks(module);
+    let is_counted = |entry: LinkAddr| is_chosen(entry) && !beginnings.contains(&entry);
     let mut procedures: Vec<CountedProcedure> = Vec::new();
     let mut next_word = counting.first_word;
     let head = counting.contexts.map(|contexts| (ContextsHead::new(at), contexts));
@@ -192,8 +196,11 @@ pub fn counted(
     let mut copies = copy_planned(
         module,
         head.as_ref().map_or(at, |(head, _)| head.end()),
-        |entry| Some(entry) != told && (is_chosen(entry) || calls.needs_copy(entry)),
+        |entry| is_counted(entry) || (Some(entry) != told && calls.needs_copy(entry)),
         |flow, graph, refused| {
+            if Some(graph.entry) == told {
+                return Err(Refusal { at: graph.entry, reason: Reason::TellsOfCopies });
+            }
             // Where activations have no words, those of the context are not found. Calls are counted all the same.
             let counts_inside = counting.inside != Inside::Nothing && refused.is_none();
             if let Some(refusal) = refused {
@@ -205,7 +212,7 @@ pub fn counted(
             let mut plan = Plan::new(None);
             plan.let_copy_call(counting.bias);
             calls.plan(flow, graph, &mut plan);
-            if !is_chosen(graph.entry) {
+            if !is_counted(graph.entry) {
                 return Ok(plan);
             }
             plan.give_words(calls.can_enlarge(flow, graph));
@@ -299,6 +306,19 @@ pub fn counted(
         without_paths,
         returns,
     })
+}
+
+/// Where code begins that is the first of a thread, which nobody calls, and no procedure by its name: control comes there by a branch of
+/// the procedure that made the new stack (glibc's `clone3`).
+fn beginnings_of_stacks(module: &Module) -> Vec<LinkAddr> {
+    let frames = module.file().call_frames();
+    let is_first = |range: &&FrameRange| {
+        let row = frames.rows_of(range).first();
+        row.and_then(|row| frames.recipes.get(row.recipe as usize)) == Some(&Recipe::OUTERMOST)
+    };
+    let is_named =
+        |at: &LinkAddr| *at == module.image().entry() || module.symbols().starts(true).any(|start| start == *at);
+    frames.ranges.iter().filter(is_first).map(|range| range.code.start).filter(|at| !is_named(at)).collect()
 }
 
 fn place(site: Site) -> Place {

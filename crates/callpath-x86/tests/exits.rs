@@ -168,3 +168,25 @@ fn behind_a_call_only_its_return_passes() {
     assert_eq!(copied(&[code, b"\xc3"], &[at(5)]).map(|_| ()), Err(Reason::NoRoom));
     assert_eq!(copied(&[code, b"\xc3"], &[Place::AfterCall(LinkAddr(BASE))]).map(|_| ()), Err(Reason::NoRoom));
 }
+
+#[test]
+fn code_that_nothing_leads_to_is_entered_from_outside_alone() {
+    // xor eax, eax; three times, then ret; the same once more, which nobody is known to jump to.
+    let code = b"\x31\xc0\x31\xc0\x31\xc0\xc3";
+    let twice = [&code[..], code].concat();
+    let behind = LinkAddr(BASE + 7);
+    let (copy, lines) = copied(&[&twice], &[Place::Arrival(behind)]).unwrap();
+    let calls: Vec<usize> = (0..lines.len()).filter(|&line| lines[line] == "call 0x9000").collect();
+    let &[call] = &calls[..] else { panic!("{lines:?}") };
+    // Both originals are behind it, and no copy falls into it.
+    assert!(call > 8, "{lines:?}");
+    let springboard = copy.patches.iter().find(|patch| patch.at == behind).unwrap();
+    let to = listing(&springboard.new, behind)[0].text.clone();
+    let inserted =
+        listing(&copy.code, COPY).into_iter().map(|line| line.address).filter(|at| to == format!("jmp {:#x}", at.0));
+    let inserted = inserted.map(|at| copy.origin_of(at)).collect::<Vec<_>>();
+    assert_eq!(inserted, [Some(behind)]);
+    for place in [Place::Arrival(LinkAddr(BASE)), Place::Arrival(LinkAddr(BASE + 2))] {
+        assert_eq!(copied(&[&twice], &[place]).map(|_| ()), Err(Reason::NoSuchPlace), "{place:?}");
+    }
+}

@@ -523,6 +523,8 @@ fn one_of_three_is_cut_short() {
     let solved = plan.solve(&graph, &[1, 2], true);
     let unknown = EdgeBounds { least: 0, most: None };
     assert_eq!((solved.cut_short, solved.ways), (None, vec![unknown, unknown, bounds(2, 2)]));
+    // But what was counted where it left block 2 was in it. All ways to block 0 are counted.
+    assert_eq!(solved.blocks, [bounds(1, 1), unknown, EdgeBounds { least: 2, most: None }]);
 }
 
 /// `if` after `if`: twice as many paths each time.

@@ -48,7 +48,7 @@ pub struct Profile {
     /// Samples a second of CPU time that were asked for.
     rate_hz: u64,
     /// Threads of all processes, from first to last.
-    threads: u64,
+    pub threads: u64,
     /// Name of each process, and how long the recorder saw it, nanoseconds.
     durations: Vec<(String, u64)>,
     clock: Clock,

@@ -310,13 +310,18 @@ impl Waiting {
     pub const NONE: Waiting = Waiting { rsp: 0, what_for: 0, began: 0, ticks: [0; 2] };
 }
 
+impl Area {
+    /// In [`Area::check`]: only the kernel tells the thread from another one. No word of 32 bits is equal then.
+    pub const ASKS: u64 = 1 << 32;
+}
+
 /// What a thread keeps.
 #[repr(C)]
 pub struct Area {
     /// Where a word of the thread's control block is, that tells the thread from another one with the same thread
     /// pointer: its distance from there.
     pub check_at: u64,
-    /// What is there, in the lower half.
+    /// The thread's number, which is there; with [`Area::ASKS`] it is nowhere.
     pub check: u64,
     /// The thread's record (`ArenaRef`).
     pub record: u64,

@@ -61,6 +61,9 @@ pub struct ProcessSlot {
     pub raw_pending: AtomicU32,
     /// The slot's index + 1 of the process that forked this one, 0 if none or not known.
     pub forked_from: AtomicU32,
+    /// Where each thread of a process that is sampled has the word with its record's `ArenaRef`: the distance from the thread
+    /// pointer, an `i32`. The word is 0 as long as it has none; whoever makes one sets it. 0: there are no such words.
+    pub record_word: AtomicU32,
     /// The current load map ([`super::load_map::CurrentMap`]); 0: none yet.
     pub load_map: AtomicU64,
     /// CPU time that an earlier program image of this process had accounted for at its last sample, nanoseconds.

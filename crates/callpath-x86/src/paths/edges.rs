@@ -143,7 +143,8 @@ impl EdgePlan {
         EdgeCounts { entries, cut_short, blocks, ways: of_ways, dispatches, arrived }
     }
 
-    /// How often each block was executed: as often as control came, and at least as often as it left, if it did not come elsewhere.
+    /// How often each block was executed: as often as control came, and at least as often as it left. Of a block that it came to less often
+    /// than it left, since a call in it returned twice or it went on there in a fork, only the first is known.
     fn blocks(&self, ways: &Ways, edges: &[Edge], (all, cut_short): (&[EdgeBounds], Option<u64>)) -> Vec<EdgeBounds> {
         let mut came = vec![EdgeBounds { least: 0, most: Some(0) }; self.nodes as usize];
         let mut left = vec![EdgeBounds { least: 0, most: cut_short }; self.nodes as usize];
@@ -160,7 +161,7 @@ impl EdgePlan {
         }
         let least_of = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
         let both = |(came, left): (EdgeBounds, EdgeBounds)| EdgeBounds {
-            least: came.least.max(cut_short.map_or(0, |_| left.least)),
+            least: came.least.max(left.least.min(came.most.unwrap_or(u64::MAX))),
             most: least_of(came.most, left.most),
         };
         came.into_iter().zip(left).take(ways.starts.len()).map(both).collect()

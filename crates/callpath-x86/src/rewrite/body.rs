@@ -185,7 +185,7 @@ impl<'g, 'a> Body<'g, 'a> {
         match place {
             Place::Entry => None,
             Place::Before(at) => self.step_at(at.0).is_none().then_some(at),
-            Place::Arrival(at) => (!self.comes_home_to(at)).then_some(at),
+            Place::Arrival(at) => (!self.comes_home_to(at) && !self.is_entered_at(at)).then_some(at),
             Place::AfterCall(call) => {
                 let step = self.step_at(call.0).filter(|step| step.motion == Motion::Call && self.comes_back(step));
                 step.and_then(|step| self.step_at(step.end())).is_none().then_some(call)
@@ -200,6 +200,12 @@ impl<'g, 'a> Body<'g, 'a> {
                 (!last.is_some_and(leads) && !number.is_some_and(is_edge)).then_some(from)
             }
         }
+    }
+
+    /// Whether unknown code may lead to the block at an address, which is not the procedure's first one.
+    pub(super) fn is_entered_at(&self, at: LinkAddr) -> bool {
+        let mut roots = self.graph.roots.iter().skip(1).filter_map(|&root| self.graph.blocks.get(root as usize));
+        roots.any(|block| block.code.start == at)
     }
 
     /// Whether control comes to the block at an address through a table, or as to a landing pad.

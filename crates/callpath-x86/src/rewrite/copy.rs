@@ -67,6 +67,41 @@ impl Source<'_, '_, '_> {
         inserted::write(out, self.plan, self.plan.at(place), self.spot(place, to))
     }
 
+    /// Whether what is inserted on an edge stands where control comes from home. Fails if other ways lead there, too, so that home cannot
+    /// tell which one it was.
+    fn edge_is_through_home(&self, from: LinkAddr, to: LinkAddr) -> Result<bool, Refusal> {
+        let body = self.body;
+        let is_home_call = |block: usize| {
+            let last = body.steps_of(block).and_then(<[Step<'_>]>::last);
+            last.is_none_or(|last| !self.in_copy.contains(&last.at))
+        };
+        // Whether the edge comes from home for sure, if it may at all; and whether another way does.
+        let (mut own, mut has_others) = (None, body.is_entered_at(to));
+        for (number, block) in body.graph.blocks.iter().enumerate() {
+            for (target, kind) in body.graph.edges_of(number as u32) {
+                if body.graph.blocks.get(target as usize).is_none_or(|target| target.code.start != to) {
+                    continue;
+                }
+                let is_sure = match kind {
+                    EdgeKind::Table | EdgeKind::LandingPad => true,
+                    EdgeKind::AfterCall => is_home_call(number),
+                    _ => continue,
+                };
+                if block.code.start == from && own.is_none() {
+                    own = Some(is_sure);
+                } else {
+                    has_others |= is_sure;
+                }
+            }
+        }
+        match own {
+            Some(true) if has_others => Err(Refusal { at: to, reason: Reason::SharedEdge }),
+            // The copy itself passes it, behind the call.
+            Some(false) if has_others => Ok(false),
+            own => Ok(own.is_some()),
+        }
+    }
+
     /// What is known of a place, which leads to an instruction.
     fn spot(&self, place: Place, to: LinkAddr) -> Spot {
         // Outside of the procedure nothing is known.
@@ -301,7 +336,7 @@ impl Copy {
                 Place::Entry => body.entry().0,
                 Place::Arrival(to) => to.0,
                 Place::AfterCall(call) => body.step_at(call.0).map_or(call.0, Step::end),
-                Place::Edge(from, to) if self.edge_is_through_home(body, from, to)? => to.0,
+                Place::Edge(from, to) if source.edge_is_through_home(from, to)? => to.0,
                 _ => continue,
             };
             let before = arriving.entry(to).or_default();
@@ -325,24 +360,6 @@ impl Copy {
             out.jump(Target::Copied(to));
         }
         Ok(())
-    }
-
-    /// Whether control passes an edge through home. Fails if it passes others on the same way.
-    fn edge_is_through_home(&self, body: &Body<'_, '_>, from: LinkAddr, to: LinkAddr) -> Result<bool, Refusal> {
-        let graph = body.graph;
-        let is_home = |kind: EdgeKind| matches!(kind, EdgeKind::Table | EdgeKind::AfterCall | EdgeKind::LandingPad);
-        let mut through_home = (0u32..).zip(&graph.blocks).filter(|&(number, _)| {
-            let starts_there = |&(target, kind): &(u32, EdgeKind)| {
-                is_home(kind) && graph.blocks.get(target as usize).is_some_and(|block| block.code.start == to)
-            };
-            graph.edges_of(number).any(|edge| starts_there(&edge))
-        });
-        let (Some((_, first)), other) = (through_home.next(), through_home.next()) else { return Ok(false) };
-        let is_this = first.code.start == from;
-        if other.is_some() {
-            return Err(Refusal { at: to, reason: Reason::SharedEdge });
-        }
-        Ok(is_this)
     }
 
     /// Where the copy of an instruction lies, by its address, for control that comes from home.

@@ -17,8 +17,8 @@ pub enum Place {
     Edge(LinkAddr, LinkAddr),
     /// Where control comes back from the call instruction at this address, and only then.
     AfterCall(LinkAddr),
-    /// Where control comes to the block at this address through a table, or as to a landing pad; by whichever of several
-    /// such ways.
+    /// Where control comes to the block at this address through a table, as to a landing pad, or from code that is not known;
+    /// by whichever of several such ways.
     Arrival(LinkAddr),
 }
 

@@ -36,6 +36,8 @@ pub enum Reason {
     Vfork,
     /// It preserves registers that other procedures do not: liveness does not know that.
     KeepsRegisters,
+    /// Unwinders ask it for the call frame information of an address: it is what tells them of copies.
+    TellsOfCopies,
     /// It is the dynamic linker's.
     Loader,
     /// A stub of the procedure linkage table.
@@ -48,7 +50,7 @@ pub enum Reason {
     NoRoom,
     /// Inserted code needs a register, all are live, and there is no cell for a value to wait in.
     NoFreeRegister,
-    /// Code is to be inserted on an edge that control passes through home, where another edge takes the same way.
+    /// Code is to be inserted on an edge that control passes through home, where another way leads to the same place.
     SharedEdge,
     /// Code is to be inserted at a place that the procedure does not have.
     NoSuchPlace,
@@ -75,14 +77,19 @@ impl Reason {
             Reason::Resolver => "chooses an implementation before anything can be changed",
             Reason::Vfork => "vfork: the child runs on the parent's stack",
             Reason::KeepsRegisters => "preserves registers that procedures do not have to",
+            Reason::TellsOfCopies => "tells unwinders of the copies, and is changed for that alone",
             Reason::Loader => "belongs to the dynamic linker",
             Reason::LinkageStub => "stub of the procedure linkage table",
             Reason::NotAtEntry => "inside of the procedure that begins",
             Reason::EnteredInside => "an instruction is entered in the middle",
             Reason::NoRoom => "no room for a jump",
             Reason::NoFreeRegister => "no free register",
-            Reason::SharedEdge => "an edge cannot be told from another",
-            Reason::NoSuchPlace => "no such place in the procedure",
+            Reason::SharedEdge => {
+                "control comes there in several ways, which its original code cannot tell apart, so that none of them can be counted"
+            }
+            Reason::NoSuchPlace => {
+                "something is to be counted where the procedure has no instruction that control passes"
+            }
             Reason::FrameUnknown => "its frame cannot be enlarged",
             Reason::RunsAtHome => "a part has to run in the original code",
             Reason::TooFar => "more than 2 GB from the copy",

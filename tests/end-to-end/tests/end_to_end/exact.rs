@@ -307,6 +307,53 @@ fn edges_and_paths_tell_the_same_of_blocks_and_edges() {
     }
 }
 
+/// Code behind calls that do not come back, a second procedure in one without call frame information, and code that a jump table and a
+/// call lead to: all are counted.
+#[test]
+fn edges_of_odd_procedures() {
+    for level in ["-O1", "-O2"] {
+        let directory = tempfile::tempdir().expect("room");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../nasty/unended.c");
+        let program = directory.path().join("unended");
+        done(Command::new("gcc").args([level, "-g", "-w", "-pthread", "-o"]).arg(&program).arg(source));
+        let words = ["record", "-q", "-F", "0", "--exact=edges", "-o", "m", "--", "./unended"];
+        let status = Command::new(callpath()).args(words).current_dir(directory.path()).status();
+        assert_eq!(status.expect("it can be run").code(), Some(3), "{level}");
+        let json = view(directory.path(), "blocks");
+        let refused = json["quality"]["exact"]["refused"].as_array().expect("a list");
+        for name in ["deep", "runs", "chooses", "comes_back", "deregister_tm_clones"] {
+            assert!(!refused.iter().any(|refused| refused["function"] == name), "{name} {level}: {refused:?}");
+        }
+        let nodes = json["nodes"].as_array().expect("nodes");
+        // Entries, and for each block, how often it was executed and how often control left it.
+        let of = |name: &str| -> (u64, Vec<(u64, u64)>) {
+            let is_it =
+                |node: &Value| node["kind"] == "procedure" && node["module"] == "unended" && node["name"] == name;
+            let at = nodes.iter().position(is_it).unwrap_or_else(|| panic!("{name}: {}", json["quality"]));
+            let left = |node: &Value| -> u64 {
+                let edges = node["edges"].as_array().expect("edges").iter();
+                edges.map(|edge| edge["executions"].as_u64().expect("a number")).sum()
+            };
+            let blocks = nodes.iter().filter(|node| node["parent"] == at).map(|block| (executions(block), left(block)));
+            (nodes[at]["entries"].as_u64().expect("a number"), blocks.collect())
+        };
+        let (entries, blocks) = of("chooses");
+        assert_eq!(entries, 36, "{level}");
+        for executed in [1, 1 + 2, 3, 3 + 4, 5, 5 + 6, 7, 7 + 8] {
+            assert!(blocks.contains(&(executed, executed)), "{executed} {level}: {blocks:?}");
+        }
+        if level == "-O1" {
+            // At -O2 it is a loop.
+            let (entries, blocks) = of("deep");
+            assert!(entries == 6 && [6, 5, 1].iter().all(|&n| blocks.contains(&(n, n))), "{blocks:?}");
+        }
+        // What left a block was in it, though a call that returns twice leaves more than came.
+        let (entries, blocks) = of("comes_back");
+        assert!(entries == 1 && blocks.len() >= 4, "{level}: {blocks:?}");
+        assert!(blocks[1..].iter().all(|&(executed, left)| executed >= left), "{level}: {blocks:?}");
+    }
+}
+
 #[test]
 fn edges_of_what_is_cut_short_are_bounded() {
     let directory = tempfile::tempdir().expect("room");

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use callpath_end_to_end::{C, Profile, Program, Recorded, Truth, compiled, run_report};
+use callpath_end_to_end::{C, Profile, Program, Recorded, Truth, callpath, compiled, run_report};
 
 /// Runs it bare and recorded.
 #[track_caller]
@@ -40,8 +40,47 @@ fn without_samples() {
 #[test]
 fn threads() {
     let crew = |how| Program::nasty("crew.c").arguments([how]);
-    assert_counted(crew("eight"), (&["known_leaf", "known_step"], &["crew"]), 0);
-    assert_counted(crew("brief"), (&["known_leaf", "known_step", "is_brief"], &["crew"]), 0);
+    // Each is one thread, though the C library's code counts in it before ours, which makes records of threads, has begun there.
+    for options in [&[][..], &["-F", "0"], &["-F", "0", "--only", "known_leaf,known_step"]] {
+        let functions = &["known_leaf", "known_step"];
+        let eight = assert_counted(crew("eight").options(options), (functions, &["crew"]), 0);
+        assert_eq!(eight.threads, 9, "{options:?}");
+    }
+    let eight = assert_counted(crew("eight"), (&["works"], &["crew"]), 0);
+    // Where the C library has names for them. A new thread's first code is a part of the procedure that makes it.
+    for name in ["clone3", "start_thread"] {
+        assert!([0, 8].contains(&eight.calls_of(name)), "{name}: {}", eight.calls_of(name));
+    }
+    let functions = ["known_leaf", "known_step", "is_brief"];
+    for options in [&[][..], &["-F", "0"]] {
+        let brief = assert_counted(crew("brief").options(options), (&functions, &["crew"]), 0);
+        assert_eq!(brief.threads, 201, "{options:?}");
+    }
+}
+
+/// Threads with numbers from 21,801 on (0x5529): some are the upper half of an address of the program, which the C library keeps for each
+/// thread, beside its number.
+#[test]
+fn threads_with_numbers_like_parts_of_addresses() {
+    const SOURCE: C = C { source: "descends.c", output: "descends-numbers", options: &["-O1", "-pthread"] };
+    let program = compiled(SOURCE).expect("it compiles");
+    let directory = tempfile::tempdir().expect("room");
+    let first = "echo 21800 > /proc/sys/kernel/ns_last_pid || exit 99";
+    let record = "exec \"$0\" record -q -F 0 --exact=calls --only brief -o m -- \"$1\"";
+    let output = std::process::Command::new("unshare")
+        .args(["-Urpf", "--mount-proc", "sh", "-c", &format!("{first}; {record}")])
+        .args([callpath(), program.as_path()])
+        .current_dir(directory.path())
+        .output()
+        .expect("unshare can be run");
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(99) || said.contains("unshare failed") {
+        println!("not tested: no namespace of one's own for processes ({said})");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    let profile = Profile::of_json(&run_report(&directory.path().join("m"), &["--json"]).stdout);
+    assert_eq!((profile.calls_of("brief"), profile.threads), (10_000, 10_003), "{:?}", profile.quality);
 }
 
 #[test]
@@ -112,6 +151,8 @@ fn contexts_that_are_hard_to_find() {
         for (name, calls) in &truth {
             assert_eq!(profile.calls_of(name), *calls, "{name}, {level}: {:?}", profile.quality);
         }
+        // With the first one, and two for `deep`.
+        assert_eq!(profile.threads, truth["brief"] + 3, "{level}");
     }
 }
 
@@ -122,6 +163,11 @@ fn what_is_not_paths_is_said() {
     assert!(text.contains("were counted exactly, in their"), "{text}");
     let paths = run_report(&recorded.directory, &["--view", "paths"]);
     assert!(paths.status != 0 && paths.stderr.contains("has counts of calls, in its other views"), "{paths:?}");
+    let json = run_report(&recorded.directory, &["--json"]).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let refused = json["quality"]["exact"]["refused"].as_array().expect("a list");
+    let asked = refused.iter().find(|refused| refused["function"] == "_dl_find_object").expect("it is named");
+    assert!(asked["reason"].as_str().is_some_and(|reason| reason.contains("tells unwinders")), "{asked}");
 }
 
 /// Procedures that depend on who calls them see the caller's module, though return addresses are those of copies; so does one that
