@@ -36,6 +36,8 @@ pub struct ExactQuality {
     pub counted: u64,
     /// Whether their paths or edges were; else their calls were, in the calling context tree.
     pub paths: bool,
+    /// Whether both were: paths in the contexts of that tree.
+    pub in_contexts: bool,
     /// Those that were not counted, and why: by name.
     pub refused: Vec<RefusedFunction>,
     /// Paths that were begun and not ended.

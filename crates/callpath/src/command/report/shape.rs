@@ -77,7 +77,7 @@ fn load(directory: Option<&Path>) -> anyhow::Result<ContextTree> {
     // Probes count calls, too, and may have done so beside paths.
     anyhow::ensure!(!quality.paths, none());
     let mut progress = Progress::new("reading modules");
-    let tree = context_tree(&measurement, &profile, &options, &mut |done, of| progress.step(done, of));
+    let tree = context_tree((&measurement, &paths), &profile, &options, &mut |done, of| progress.step(done, of));
     let mut tree = tree.ok_or_else(none)?;
     tree.quality = quality;
     Ok(tree)
