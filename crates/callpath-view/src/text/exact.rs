@@ -1,5 +1,6 @@
 //! What was counted exactly as text: the hot paths of a program with the lines that they are on, and which procedures they are in.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use callpath_db::Bounds;
@@ -8,6 +9,7 @@ use callpath_db::exact::{
     ExactSummary, RefusedFunction,
 };
 
+use super::chain::{Repeat, repeats};
 use super::head::lines_of;
 use super::paint::{Ink, Paint};
 use super::printable::{columns, cut_end, printable};
@@ -283,23 +285,29 @@ fn contexts(text: ExactText<'_>, (callers, path): (&ExactCallers, &ExactPath), o
     Ok(())
 }
 
-/// The callers of a chain in at most `room` columns, the innermost last; outer ones that have no room are an ellipsis.
+/// The callers of a chain in at most `room` columns, the innermost last; outer ones that have no room are an ellipsis. Those that recur
+/// stand there once, with how often.
 fn caller_trail(callers: &ExactCallers, chain: u32, room: usize) -> String {
     const ARROW: &str = " > ";
+    let names: Vec<&str> = callers.names(chain).collect();
     let mut trail = String::new();
     let mut is_cut = callers.is_partial(chain);
-    for name in callers.names(chain).rev() {
-        let name = printable(name);
+    let numbers: BTreeMap<&str, u64> = names.iter().copied().zip(0..).collect();
+    let keys: Vec<u64> = names.iter().filter_map(|name| numbers.get(name).copied()).collect();
+    for Repeat { first, times, .. } in repeats(&keys).into_iter().rev() {
+        let name = printable(names[first]);
+        let times = if times > 1 { format!(" ({times} times)") } else { String::new() };
+        // The ellipsis that stands for the others has to have room, too.
+        let left = room.saturating_sub(columns("…") + columns(ARROW) + columns(&times));
         if trail.is_empty() {
-            trail = super::shorten::shorten(&name, room.saturating_sub(columns("…") + columns(ARROW)));
+            trail = super::shorten::shorten(&name, left) + &times;
             continue;
         }
-        // The ellipsis that stands for the others has to have room, too.
-        if columns(&trail) + columns(&name) + 2 * columns(ARROW) + columns("…") > room {
+        if columns(&trail) + columns(&name) + columns(ARROW) > left {
             is_cut = true;
             break;
         }
-        trail = format!("{name}{ARROW}{trail}");
+        trail = format!("{name}{times}{ARROW}{trail}");
     }
     match (trail.is_empty(), is_cut) {
         (true, false) => "by no caller".to_owned(),
@@ -530,9 +538,10 @@ Notes
             let mut out = Vec::new();
             paths(text, &mut out).expect("room");
             let said = String::from_utf8(out).expect("UTF-8");
-            said.lines().skip(2).take(9).map(|line| format!("{line}\n")).collect::<String>()
+            said.lines().skip(1).take(10).map(|line| format!("{line}\n")).collect::<String>()
         };
         let expected = "\
+instructions   share  executions   share  path
        7,840   96.0%         980   97.4%  work<int>  #5 head-back
                                              main.c:14 -> util.h:3 [loop at main.c:14]
                                              in 4 contexts:
@@ -542,11 +551,12 @@ Notes
          160    2.0%          10    1.0%  work<int>  #1 entry-back
                                              main.c:12 -> 14 -> util.h:3 [into loop at main.c:14],
                                              calls puts, something indirectly
+                                             in contexts that are not known
 ";
         assert_eq!(said(100), expected);
         // 24 columns are what callers have at least.
         let narrow = said(60);
-        assert!(narrow.contains("                 0.9% … > down\\x1b[31m > run\n"), "{narrow}");
+        assert!(narrow.contains("  27.6% main > other\n"), "{narrow}");
     }
 
     #[test]
@@ -559,7 +569,14 @@ Notes
         assert_eq!(caller_trail(&callers, chain, 62), format!("… > {} > last", names[1]));
         assert_eq!(caller_trail(&callers, chain, 30), "… > last");
         let alone = callers.chain([insert, main], true);
-        assert_eq!(caller_trail(&callers, alone, 34), "… > std::vec<…>::insert(…)");
+        assert_eq!(caller_trail(&callers, alone, 34), "main > std::vec<…>::insert(…)");
+        assert_eq!(caller_trail(&callers, alone, 30), "… > std::vec<…>::insert(…)");
+        let recursion = callers.chain([last, last, main, insert, insert, insert], false);
+        assert_eq!(caller_trail(&callers, recursion, 40), "… > main > last (2 times)");
+        assert_eq!(
+            caller_trail(&callers, recursion, 99),
+            format!("… > {} (3 times) > main > last (2 times)", names[1])
+        );
         let none = callers.chain([], true);
         assert_eq!(caller_trail(&callers, none, 30), "by no caller");
     }
