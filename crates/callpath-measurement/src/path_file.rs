@@ -7,7 +7,7 @@ use std::path::Path;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::ModuleIndex;
-use callpath_schema::{Bounds, PathCategory};
+use callpath_schema::{Bounds, CALLS_ALONE, PathCategory};
 
 use crate::bytes::{KIND_PATHS, Reader, Writer, finished, started};
 use crate::context_paths::{self, CountedContext};
@@ -108,12 +108,9 @@ pub struct RefusedProcedure {
 }
 
 impl RefusedProcedure {
-    /// The reason begins so if the procedure's calls were counted, and its paths alone were not.
-    pub const CALLS_ALONE: &str = "its calls were, its paths were not: ";
-
     /// Whether its calls were counted.
     pub fn has_calls(&self) -> bool {
-        self.reason.starts_with(RefusedProcedure::CALLS_ALONE)
+        self.reason.starts_with(CALLS_ALONE)
     }
 }
 

@@ -102,6 +102,7 @@ pub(crate) fn callees(procedure: &ExactProcedure, path: &ExactPath) -> Vec<Strin
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use callpath_db::CALLS_ALONE;
     use callpath_db::exact::{ExactCallers, ExactCounts, ExactQuality, InContext, RefusedFunction};
 
     use super::*;
@@ -206,6 +207,7 @@ pub(crate) mod tests {
         let contexts: Vec<InContext> = chains.iter().rev().map(&mut context).collect();
         let paths = counts.procedures.iter_mut().flat_map(|procedure| &mut procedure.paths);
         paths.filter(|path| path.number == 5).for_each(|path| path.contexts.clone_from(&contexts));
+        counts.quality.refused[0].reason.insert_str(0, CALLS_ALONE);
         (counts.callers, counts.quality.in_contexts) = (Some(callers), true);
         counts.sort();
         counts

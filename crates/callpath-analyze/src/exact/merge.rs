@@ -233,9 +233,10 @@ impl Merged {
             }
         }
         if strangers > 0 {
-            let words =
-                "counts of paths in contexts are of paths that their procedures do not have: they are missing here";
-            self.notes.push(format!("process {}: {strangers} {words}", counts.pid));
+            self.notes.push(format!(
+                "process {}: it counted paths in contexts that their procedures do not have: they are missing here ({strangers})",
+                counts.pid
+            ));
         }
     }
 }

@@ -59,7 +59,10 @@ pub(super) fn not_counted(refused: &[RefusedFunction]) -> Option<String> {
     if refused.is_empty() {
         return None;
     }
-    let mut words = format!("{} not counted:", count(refused.len() as u64, "procedure was", "procedures were"));
+    // What their calls alone were counted of says so itself.
+    let in_full = if refused.iter().any(RefusedFunction::has_calls) { ", or not in full" } else { "" };
+    let mut words =
+        format!("{} not counted{in_full}:", count(refused.len() as u64, "procedure was", "procedures were"));
     for refused in refused.iter().take(REFUSED_NAMED) {
         words += &format!(" {} ({});", refused.function, refused.reason);
     }
@@ -538,7 +541,8 @@ Notes
             let mut out = Vec::new();
             paths(text, &mut out).expect("room");
             let said = String::from_utf8(out).expect("UTF-8");
-            said.lines().skip(1).take(10).map(|line| format!("{line}\n")).collect::<String>()
+            assert!(said.contains("procedures were not counted, or not in full:"), "{said}");
+            said.lines().skip(1).take(11).map(|line| format!("{line}\n")).collect::<String>()
         };
         let expected = "\
 instructions   share  executions   share  path
