@@ -13,7 +13,7 @@ use callpath_db::{Handlers, Links, MetricSource, NodeId, ProcessInfo, Profile, Q
 use callpath_format::shared::thread::Dropped;
 use callpath_image::exports::Export;
 use code::Code;
-pub(crate) use code::{identity_of_file, name_at, page_without_file};
+pub(crate) use code::{Identities, identity_of_file, is_ours, name_at, name_outside, page_without_file};
 use notes::{code_notes, describe};
 pub use options::{AttributeOptions, PRELOAD_PREFIX, Progress};
 pub use pack::fuzz_pack;

@@ -2,13 +2,15 @@
 //! procedures that were executed.
 //!
 //! Data flow: [`MeasuredPaths`], a file for each process -> [`merge`]: added up over processes, by module -> [`code`]: the control flow
-//! graph, structure and names of each procedure -> [`ExactCounts`]. Of calls: a profile's contexts -> [`contexts`]: which procedure each
+//! graph, structure and names of each procedure; [`flows`]: the callers in whose contexts paths were executed -> [`ExactCounts`]. Of calls: a profile's contexts -> [`contexts`]: which procedure each
 //! frame is of -> `ContextTree`.
 
 mod code;
 mod contexts;
+mod flows;
 mod merge;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use callpath_db::exact::{ExactCounts, ExactProcedure, ExactQuality, RefusedFunction};
@@ -20,9 +22,10 @@ use callpath_tables::table_cache::TableCache;
 use callpath_x86::graph::ProcedureGraph;
 use code::ProcedureCode;
 pub use contexts::context_tree;
-use merge::{MergedModule, merged};
+use flows::NamedCallers;
+use merge::{Merged, MergedModule, MergedProcedure, merged};
 
-use crate::attribute::{AttributeOptions, Progress, run_of};
+use crate::attribute::{AttributeOptions, Progress, name_at, run_of};
 use crate::names::ModuleNames;
 use crate::structure::cached_structure;
 
@@ -38,22 +41,48 @@ pub fn exact_counts(
     for error in &paths.unreadable {
         counts.notes.push(format!("failed to {}: what it counted is missing here", plain(error)));
     }
-    counts.notes.extend(all.notes);
-    (counts.quality.cut_short, counts.quality.lost) = (all.cut_short, all.lost);
+    counts.notes.extend(all.notes.iter().cloned());
+    counts.quality = quality_of(&all);
     let cache = TableCache::open(options.cache.clone());
-    for (done, module) in all.modules.iter().enumerate() {
+    let mut calling = vec![BTreeSet::new(); all.modules.len()];
+    for (module, address) in all.callers.iter().flat_map(|callers| callers.addresses()) {
+        calling[module].insert(address);
+    }
+    let mut named = NamedCallers::default();
+    for (done, (module, calling)) in all.modules.iter().zip(calling).enumerate() {
         progress(done, all.modules.len());
-        add(module, (options, &cache), &mut counts);
+        let callers = add(module, &calling, (options, &cache), &mut counts);
+        let file = called(&module.paths);
+        callers.into_iter().for_each(|(address, name)| named.name((done, address), (name, &file)));
     }
     progress(all.modules.len(), all.modules.len());
+    if let Some(callers) = &all.callers {
+        // Both are in the order in which they were added.
+        let of_all = counts.procedures.iter_mut().flat_map(|procedure| &mut procedure.paths);
+        let merged = all.modules.iter().flat_map(executed).flat_map(|(_, procedure)| procedure.paths.values());
+        for (path, merged) in of_all.zip(merged) {
+            path.contexts = callers.contexts(&merged.contexts, &mut named);
+        }
+        counts.callers = Some(named.callers);
+    }
     counts.sort();
     counts
+}
+
+fn quality_of(all: &Merged) -> ExactQuality {
+    let in_contexts = all.callers.is_some();
+    ExactQuality { cut_short: all.cut_short, lost: all.lost, in_contexts, ..ExactQuality::default() }
+}
+
+/// The procedures of a module that are known to have been executed.
+fn executed(module: &MergedModule) -> impl Iterator<Item = (&LinkAddr, &MergedProcedure)> {
+    module.procedures.iter().filter(|(_, procedure)| procedure.is_executed())
 }
 
 /// How what was counted in a measurement was counted, all its processes together. It reads the names of modules, and no code.
 pub fn exact_quality(measurement: &Measurement, paths: &MeasuredPaths, options: &AttributeOptions) -> ExactQuality {
     let all = merged(measurement, paths);
-    let mut quality = ExactQuality { cut_short: all.cut_short, lost: all.lost, ..ExactQuality::default() };
+    let mut quality = quality_of(&all);
     for module in &all.modules {
         add_quality(module, || open(&module.paths, module.identity.as_ref(), options), &mut quality);
     }
@@ -83,20 +112,26 @@ fn called(paths: &[PathBuf]) -> String {
     paths.first().and_then(|path| path.file_name()).unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Adds what was counted in a module.
-fn add(module: &MergedModule, (options, cache): (&AttributeOptions, &TableCache), counts: &mut ExactCounts) {
+/// Adds what was counted in a module. Returns the procedures' names of its addresses that are `calling`.
+fn add(
+    module: &MergedModule,
+    calling: &BTreeSet<LinkAddr>,
+    (options, cache): (&AttributeOptions, &TableCache),
+    counts: &mut ExactCounts,
+) -> Vec<(LinkAddr, String)> {
     let open = || open(&module.paths, module.identity.as_ref(), options);
     let names = add_quality(module, open, &mut counts.quality);
-    let executed = || module.procedures.iter().filter(|(_, procedure)| procedure.is_executed());
-    let entries: Vec<LinkAddr> = executed().map(|(entry, _)| *entry).collect();
-    if entries.is_empty() {
-        return;
+    let entries: Vec<LinkAddr> = executed(module).map(|(entry, _)| *entry).collect();
+    let wanted: BTreeSet<LinkAddr> = entries.iter().chain(calling).copied().collect();
+    if wanted.is_empty() {
+        return Vec::new();
     }
+    let wanted: Vec<LinkAddr> = wanted.into_iter().collect();
     let names = names.unwrap_or_else(open);
     let source = names.structure_source();
-    let structure = source.as_ref().map(|source| cached_structure(source, Some(&entries), cache, &|_, _| {}));
+    let structure = source.as_ref().map(|source| cached_structure(source, Some(&wanted), cache, &|_, _| {}));
     let structure = structure.unwrap_or_default();
-    let graphs = source.map(|source| {
+    let graphs = source.filter(|_| !entries.is_empty()).map(|source| {
         with_flow(&source.module, |flow, _| {
             let graph = |entry: &LinkAddr| flow.procedure_at(*entry).map(|procedure| flow.graph(procedure));
             entries.iter().map(graph).collect::<Vec<Option<ProcedureGraph>>>()
@@ -105,14 +140,17 @@ fn add(module: &MergedModule, (options, cache): (&AttributeOptions, &TableCache)
     names.end_analysis();
     let mut graphs = graphs.unwrap_or_default().into_iter();
     let mut unknown_blocks = 0u64;
-    for (entry, counted) in executed() {
+    for (entry, counted) in executed(module) {
         let graph = graphs.next().flatten();
         let code = ProcedureCode { names: &names, graph: graph.as_ref(), structure: structure.procedure_at(*entry) };
         let procedure = ExactProcedure { module: called(&module.paths), ..code.procedure(*entry, counted) };
         unknown_blocks += procedure.blocks.iter().filter(|block| block.code.is_empty()).count() as u64;
         counts.procedures.push(procedure);
     }
+    let caller = |address: &LinkAddr| (*address, name_at(&names, *address, structure.procedure_at(*address)).name);
+    let callers = calling.iter().map(caller).collect();
     match (names.replacement(), names.is_usable()) {
+        _ if entries.is_empty() => {}
         (Some(replaced), _) => counts.notes.push(replaced),
         (None, false) => counts.notes.push(format!(
             "{} cannot be read: paths through its procedures have no lines and no instructions here",
@@ -125,6 +163,7 @@ fn add(module: &MergedModule, (options, cache): (&AttributeOptions, &TableCache)
         )),
         (None, true) => {}
     }
+    callers
 }
 
 /// A module's names: of the first of its files that is there and of the build that ran.

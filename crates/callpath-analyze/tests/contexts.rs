@@ -5,13 +5,13 @@ use std::process::Command;
 
 use callpath_analyze::attribute::{AttributeOptions, attribute};
 use callpath_analyze::exact::context_tree;
-use callpath_db::exact::ContextTree;
+use callpath_db::exact::{ContextShape, ContextTree, OnePath};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_image::elf::Image;
 use callpath_measurement::{
-    FULL_ROOT, Measurement, ModuleRecord, PathTree, ProcessFile, SessionFile, ThreadProfile, encode_process,
-    encode_session, process_file_name, write_file,
+    CountedContext, CountedPath, CountedProcedure, FULL_ROOT, Measurement, ModuleRecord, PathCategory, PathCounts,
+    PathTree, ProcessFile, SessionFile, ThreadProfile, encode_process, encode_session, process_file_name, write_file,
 };
 use callpath_schema::{Metric, MetricId};
 
@@ -50,6 +50,11 @@ fn code(program: &Path, name: &str) -> Code {
 
 /// The contexts of a process with this tree.
 fn tree_of(program: &Path, identity_of: &Path, frames: &PathTree) -> ContextTree {
+    tree_with(program, identity_of, (frames, &PathCounts::default()))
+}
+
+/// The same where this was counted besides.
+fn tree_with(program: &Path, identity_of: &Path, (frames, counts): (&PathTree, &PathCounts)) -> ContextTree {
     let directory = tempfile::tempdir().expect("room");
     let metrics = vec![Metric::of(MetricId::CALLS), Metric::of(MetricId::SAMPLES)];
     let session = SessionFile { metrics, processes: 1, program: program.to_owned(), ..SessionFile::default() };
@@ -59,10 +64,41 @@ fn tree_of(program: &Path, identity_of: &Path, frames: &PathTree) -> ContextTree
     let thread = ThreadProfile { tid: 100, count: 1, tree: frames.clone(), ..ThreadProfile::default() };
     let process = ProcessFile { pid: 100, metric_count: 1, modules, threads: vec![thread], ..ProcessFile::default() };
     write_file(directory.path(), &process_file_name(0, 100), &encode_process(&process)).expect("room");
+    PathCounts { pid: 100, ..counts.clone() }.write(directory.path(), 0).expect("room");
     let measurement = Measurement::read(directory.path()).expect("a measurement");
     let options = AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None };
+    let paths = measurement.read_paths().expect("counts");
     let profile = attribute(&measurement, &options, &mut |_, _| {});
-    context_tree(&measurement, &profile, &options, &mut |_, _| {}).expect("counts of calls")
+    context_tree((&measurement, &paths), &profile, &options, &mut |_, _| {}).expect("counts of calls")
+}
+
+/// Paths of `main` and `work` in the contexts of [`frames_become_contexts_of_procedures`]: one leads through all calls of `main`, two through those
+/// of `work`; those of `handler` were not counted.
+fn path_counts([main, work]: [&Code; 2], third: FrameKey) -> PathCounts {
+    let module = ModuleIndex(0);
+    let path = |number, category, entry| CountedPath { number, category, blocks: vec![LinkAddr(entry)], executions: 2 };
+    let procedure = |entry, paths| CountedProcedure { module, entry: LinkAddr(entry), possible: 3, cuts: 0, paths };
+    let two = vec![path(0, PathCategory::EntryExit, work.entry), path(2, PathCategory::HeadExit, work.entry)];
+    let context = |parent, frame, paths: &[(u64, u64)]| CountedContext {
+        parent,
+        is_partial: false,
+        frame,
+        cut_short: 0,
+        paths: paths.to_vec(),
+    };
+    let entry = |code: &Code| FrameKey::in_module(module, LinkAddr(code.entry));
+    PathCounts {
+        procedures: vec![
+            procedure(main.entry, vec![path(1, PathCategory::EntryExit, main.entry)]),
+            procedure(work.entry, two),
+        ],
+        contexts: vec![
+            context(None, entry(main), &[(1, 2)]),
+            context(None, third, &[]),
+            context(Some(1), entry(work), &[(0, 1), (2, 1)]),
+        ],
+        ..PathCounts::default()
+    }
 }
 
 #[test]
@@ -111,14 +147,21 @@ fn frames_become_contexts_of_procedures() {
     assert_eq!(procedures, rows);
     // main's three, work's first, handler's.
     assert_eq!((shape.sites, shape.used_sites), (6, 5));
-    assert_eq!((shape.size.contexts, shape.size.bytes), (9, 9 * 32 + 6 * 8));
+    assert_eq!((shape.size.contexts, shape.size.bytes), (9, 9 * 40 + 6 * 8));
     // main: two leaves, work, handler, and two leaves behind the code without a file.
     assert_eq!((shape.inner, shape.children, shape.gaps), (3, 8, 2));
     // 4 below main, two below work and handler.
     assert_eq!((shape.leaves(), shape.leaf_heights, shape.max_height), (6, 4 * 2 + 2 * 3, 3));
     // main, leaf, work with leaf, handler with leaf, and one leaf below the page.
-    assert_eq!((shape.sites_together.contexts, shape.sites_together.bytes), (7, 7 * 32 + 3 * 8));
+    assert_eq!((shape.sites_together.contexts, shape.sites_together.bytes), (7, 7 * 40 + 3 * 8));
     assert!(tree.notes.is_empty(), "{:?}", tree.notes);
+    assert_eq!(shape.one_path, None);
+
+    // With paths: main's three call sites, not the one of work.
+    let counts = path_counts([&main, &work], third);
+    let with_paths = tree_with(&program, &program, (&frames, &counts)).shape();
+    assert_eq!(with_paths.one_path, Some(OnePath { sites: 3, unknown: 1 }));
+    assert_eq!(ContextShape { one_path: None, ..with_paths }, shape);
 
     // Without the file, the tree is the same but for call sites.
     let gone = tree_of(&directory.path().join("gone"), &program, &frames);

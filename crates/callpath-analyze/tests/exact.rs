@@ -6,14 +6,14 @@ use std::process::Command;
 
 use callpath_analyze::attribute::AttributeOptions;
 use callpath_analyze::exact::exact_counts;
-use callpath_db::exact::{ExactCounts, ExactProcedure};
+use callpath_db::exact::{ExactCounts, ExactPath, ExactProcedure, InContext};
 use callpath_format::address::LinkAddr;
-use callpath_format::frame::ModuleIndex;
+use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_image::elf::Image;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::{
-    CountedPath, CountedProcedure, Measurement, ModuleRecord, PathCategory, PathCounts, ProcessFile, RefusedProcedure,
-    SessionFile, encode_process, encode_session, process_file_name, write_file,
+    CountedContext, CountedPath, CountedProcedure, Measurement, ModuleRecord, PathCategory, PathCounts, ProcessFile,
+    RefusedProcedure, SessionFile, encode_process, encode_session, process_file_name, write_file,
 };
 use callpath_schema::{Metric, MetricId};
 use callpath_tables::graphs::with_flow;
@@ -158,6 +158,55 @@ fn paths_have_the_lines_and_calls_of_the_source() {
         let out: u64 = edges.iter().filter(|edge| edge.from == number).map(|edge| edge.executions.least).sum();
         assert_eq!(out, cost.executions, "block {number}");
     }
+}
+
+#[test]
+fn paths_have_the_callers_of_their_contexts() {
+    let directory = tempfile::tempdir().expect("room");
+    let program = compiled(directory.path());
+    let [work, main, helper] = ["work", "main", "helper"].map(|name| all_paths(&program, name));
+    let in_module = |procedure: &CountedProcedure, offset| {
+        FrameKey::in_module(ModuleIndex(0), LinkAddr(procedure.entry.0 + offset))
+    };
+    let context = |parent, frame, paths: &[(u64, u64)]| CountedContext {
+        parent,
+        is_partial: false,
+        frame,
+        cut_short: 0,
+        paths: paths.to_vec(),
+    };
+    let nowhere = FrameKey::outside(callpath_format::address::RunAddr(0x7000_0000_1234));
+    let contexts = vec![
+        context(None, in_module(&main, 5), &[]),
+        // Two call sites of one caller.
+        context(Some(0), in_module(&work, 0), &[(0, 3), (1, 1)]),
+        context(None, in_module(&main, 6), &[]),
+        context(Some(2), in_module(&work, 0), &[(0, 4)]),
+        context(Some(2), nowhere, &[]),
+        context(Some(4), in_module(&helper, 3), &[]),
+        context(Some(5), in_module(&work, 0), &[(0, 20)]),
+        CountedContext { is_partial: true, ..context(None, in_module(&helper, 3), &[]) },
+        context(Some(7), in_module(&work, 0), &[(0, 5), (99_999, 1)]),
+        // Of a procedure whose paths were not counted.
+        context(Some(2), in_module(&main, 0), &[(0, 7)]),
+    ];
+    let counts = PathCounts { procedures: vec![work], contexts, ..PathCounts::default() };
+    let identity = Image::read(&program).expect("an image").identity();
+    let found = analysed(&program, &counts, Some(identity));
+    let callers = found.callers.as_ref().expect("callers");
+    let path = |number: u64| found.procedures[0].paths.iter().find(|path| path.number == number).expect("a path");
+    let in_words = |path: &ExactPath| -> Vec<(String, bool, u64)> {
+        let names = |its: &InContext| callers.names(its.callers).collect::<Vec<_>>().join(" ");
+        path.contexts.iter().map(|its| (names(its), callers.is_partial(its.callers), its.executions)).collect()
+    };
+    // Both processes together.
+    let through = "main [code without a file]+0x700000001000 helper".to_owned();
+    let expected = [(through, false, 40), ("main".into(), false, 14), ("helper".into(), true, 10)];
+    assert_eq!(in_words(path(0)), expected);
+    assert_eq!(in_words(path(1)), [("main".into(), false, 2)]);
+    assert!(path(2).contexts.is_empty() && found.quality.in_contexts);
+    let said = found.notes.join("\n");
+    assert!(said.contains("process 100: it counted paths in contexts that their procedures do not have"), "{said}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use callpath_schema::ProbeAccount;
+use callpath_schema::{CALLS_ALONE, ProbeAccount};
 
 /// How the samples of a run, or of one process of it, were accounted for.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -36,6 +36,8 @@ pub struct ExactQuality {
     pub counted: u64,
     /// Whether their paths or edges were; else their calls were, in the calling context tree.
     pub paths: bool,
+    /// Whether both were: paths in the contexts of that tree.
+    pub in_contexts: bool,
     /// Those that were not counted, and why: by name.
     pub refused: Vec<RefusedFunction>,
     /// Paths that were begun and not ended.
@@ -53,6 +55,13 @@ pub struct RefusedFunction {
     pub module: String,
     /// Why not.
     pub reason: String,
+}
+
+impl RefusedFunction {
+    /// Whether its calls were counted, and its paths alone were not.
+    pub fn has_calls(&self) -> bool {
+        self.reason.starts_with(CALLS_ALONE)
+    }
 }
 
 /// How long handlers took, one by one.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::ModuleIndex;
-use callpath_schema::{Bounds, PathCategory};
+use callpath_schema::{Bounds, CALLS_ALONE, PathCategory};
 
 use crate::bytes::{KIND_PATHS, Reader, Writer, finished, started};
 use crate::context_paths::{self, CountedContext};
@@ -105,6 +105,20 @@ pub struct RefusedProcedure {
     pub entry: LinkAddr,
     /// Why not.
     pub reason: String,
+}
+
+impl RefusedProcedure {
+    /// Whether its calls were counted.
+    pub fn has_calls(&self) -> bool {
+        self.reason.starts_with(CALLS_ALONE)
+    }
+}
+
+impl PathCounts {
+    /// Whether paths or edges were counted, and not calls alone.
+    pub fn has_paths(&self) -> bool {
+        !self.edges.is_empty() || self.procedures.iter().any(|procedure| procedure.possible > 0)
+    }
 }
 
 /// The name of the file with what was counted in a process.
@@ -395,6 +409,7 @@ fn is_paths_file(path: &Path) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use callpath_format::frame::FrameKey;
     use callpath_schema::{Metric, MetricId};
 
     use crate::bytes::HEADER_BYTES;
@@ -468,7 +483,29 @@ pub(crate) mod tests {
                     }],
                 },
             ],
+            contexts: contexts(),
         }
+    }
+
+    /// Below the root of full paths two calls, in the inner one of which paths were counted; and below that of partial ones a procedure.
+    fn contexts() -> Vec<CountedContext> {
+        let context = |parent, frame: FrameKey, paths: &[(u64, u64)]| CountedContext {
+            parent,
+            is_partial: false,
+            frame,
+            cut_short: paths.len() as u64,
+            paths: paths.to_vec(),
+        };
+        let frame = |module, address| FrameKey::in_module(ModuleIndex(module), LinkAddr(address));
+        vec![
+            context(None, frame(0, 0x401_20f), &[]),
+            context(Some(0), frame(3, 0x2f), &[]),
+            context(Some(1), frame(0, 0x401_100), &[(0, 1), (1, 2), ((1 << 32) - 1, u64::MAX)]),
+            context(Some(0), frame(3, 0x20), &[(5, 32)]),
+            CountedContext { is_partial: true, ..context(None, frame(3, 0x20), &[(5, 1)]) },
+            context(Some(4), FrameKey::outside(callpath_format::address::RunAddr(0x7fff_0000_1000)), &[]),
+            context(None, frame(3, 0x20), &[]),
+        ]
     }
 
     #[test]
@@ -480,6 +517,8 @@ pub(crate) mod tests {
         shuffled.procedures.iter_mut().for_each(|procedure| procedure.paths.reverse());
         assert_eq!(shuffled.to_bytes(), whole);
         assert_eq!(PathCounts::from_bytes(&PathCounts::default().to_bytes(), name).unwrap(), PathCounts::default());
+        let in_contexts = PathCounts { edges: vec![], ..counts() };
+        assert_eq!(PathCounts::from_bytes(&in_contexts.to_bytes(), name).unwrap(), in_contexts);
     }
 
     #[test]
@@ -513,6 +552,8 @@ pub(crate) mod tests {
         is(error(|counts| counts.refused[0].entry.0 = 1 << 63), "address");
         is(error(|counts| counts.edges[1].entry.0 = 0x401_200 | 1 << 48), "address");
         is(error(|counts| counts.edges[1] = counts.edges[0].clone()), "order of procedures");
+        is(error(|counts| counts.contexts[2].paths[0].0 = u64::MAX), "number of a path");
+        is(error(|counts| counts.contexts[2].paths[1].0 = 0), "number of a path");
         let mut whole = counts().to_bytes();
         whole.truncate(HEADER_BYTES);
         let len = whole.len() as u64;

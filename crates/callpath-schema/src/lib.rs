@@ -18,6 +18,6 @@ pub use bounds::Bounds;
 pub use context::ContextId;
 pub use expression::{Expression, ExpressionError, Operand};
 pub use metric::{Formula, Metric, MetricKind, MetricSource, MetricType, Rule, Value};
-pub use path_category::PathCategory;
+pub use path_category::{CALLS_ALONE, PathCategory};
 pub use probes::{ProbeAccount, RefusedProbe};
 pub use registry::{MetricId, derived_metrics};

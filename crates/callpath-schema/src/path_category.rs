@@ -1,5 +1,8 @@
 //! The categories of paths through procedures: Ammons, Ball and Larus 1997, section 2.
 
+/// The reason why a procedure was not counted begins so if its calls were, and its paths alone were not.
+pub const CALLS_ALONE: &str = "its calls were, its paths were not: ";
+
 /// Where a path through a procedure begins and ends. A back edge is also one at which the graph was cut.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PathCategory {

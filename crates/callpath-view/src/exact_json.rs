@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use callpath_db::exact::{
-    ExactBlock, ExactCall, ExactCost, ExactCounts, ExactPath, ExactPlace, ExactProcedure, ExactQuality,
+    ExactBlock, ExactCall, ExactCallers, ExactCost, ExactCounts, ExactPath, ExactPlace, ExactProcedure, ExactQuality,
+    InContext,
 };
 use callpath_db::{Profile, RunInfo};
 use serde_json::{Map, Value, json};
@@ -138,6 +139,9 @@ impl ExactJson<'_> {
                 let json = json!({ "name": loop_words(its), "place": place, "ordinal": its.ordinal, "address": hex(its.address) });
                 child.insert("loop".into(), json);
             }
+            if let Some(callers) = &self.counts.callers {
+                child.insert("contexts".into(), path.contexts.iter().map(|its| context(callers, its)).collect());
+            }
             (child, cost)
         };
         procedure.paths.iter().map(of).collect()
@@ -207,6 +211,15 @@ fn insert_place(node: &mut Map<String, Value>, place: Option<&ExactPlace>) {
     }
 }
 
+fn context(callers: &ExactCallers, its: &InContext) -> Value {
+    let names: Vec<&str> = callers.names(its.callers).collect();
+    let mut json = json!({ "callers": names, "executions": its.executions });
+    if let (true, Some(json)) = (callers.is_partial(its.callers), json.as_object_mut()) {
+        json.insert("is_partial".into(), true.into());
+    }
+    json
+}
+
 fn call(call: &ExactCall) -> Value {
     json!({ "name": call.name, "place": place(call.place.as_ref()) })
 }
@@ -214,7 +227,7 @@ fn call(call: &ExactCall) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exact_label::tests::counts;
+    use crate::exact_label::tests::{counts, in_contexts};
 
     fn written(min_share: f64, view: fn(ExactJson<'_>, &mut dyn Write) -> io::Result<()>) -> Value {
         let counts = counts();
@@ -259,6 +272,28 @@ mod tests {
         assert_eq!((&hot["loop"]["address"], &hot["lines"][1]["line"]), (&"0x1010".into(), &3.into()));
         assert_eq!(nodes[1]["possible"], 212);
         assert_eq!(nodes[6]["lines"], json!([null]));
+    }
+
+    #[test]
+    fn paths_have_the_contexts_that_they_were_executed_in() {
+        let counts = in_contexts();
+        let mut out = Vec::new();
+        paths(ExactJson { counts: &counts, procedures: &[0, 1], min_share: 0.0 }, &mut out).unwrap();
+        assert!(!out.contains(&0x1b));
+        let json: Value = serde_json::from_slice(&out).unwrap();
+        let hot = &json["nodes"][2];
+        assert_eq!(hot["path"], 5);
+        let context = |callers: &[&str], executions: u64| json!({ "callers": callers, "executions": executions });
+        let mut cut = context(&["down\x1b[31m", "run"], 9);
+        cut["is_partial"] = true.into();
+        assert_eq!(
+            hot["contexts"],
+            json!([context(&["main", "run"], 700), context(&["main", "other"], 270), cut, context(&[], 1)])
+        );
+        // No context of it is known.
+        assert_eq!(json["nodes"][3]["contexts"], json!([]));
+        assert_eq!(json["quality"]["exact"]["gaps"], Value::Null);
+        assert_eq!(written(0.0, paths)["nodes"][2]["contexts"], Value::Null);
     }
 
     #[test]

@@ -102,7 +102,8 @@ pub(crate) fn callees(procedure: &ExactProcedure, path: &ExactPath) -> Vec<Strin
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use callpath_db::exact::{ExactCounts, ExactQuality, RefusedFunction};
+    use callpath_db::CALLS_ALONE;
+    use callpath_db::exact::{ExactCallers, ExactCounts, ExactQuality, InContext, RefusedFunction};
 
     use super::*;
 
@@ -139,6 +140,7 @@ pub(crate) mod tests {
             category,
             blocks: blocks.to_vec(),
             executions,
+            contexts: Vec::new(),
         };
         let looping = ExactProcedure {
             flow: None,
@@ -177,6 +179,7 @@ pub(crate) mod tests {
             procedures: vec![bare, looping],
             quality: ExactQuality {
                 paths: true,
+                in_contexts: false,
                 counted: 3,
                 refused: vec![refused("odd"), refused("jumps")],
                 cut_short: 2,
@@ -185,6 +188,27 @@ pub(crate) mod tests {
             ..ExactCounts::default()
         };
         counts.info.command = vec!["app".into(), "1".into()];
+        counts.sort();
+        counts
+    }
+
+    /// The same, counted in contexts: path 5 in four, the others in none that are known.
+    pub(crate) fn in_contexts() -> ExactCounts {
+        let mut counts = counts();
+        let mut callers = ExactCallers::default();
+        let [main, run, other, down] =
+            ["main", "run", "other", "down\x1b[31m"].map(|name| callers.procedure(name.into(), "app".into()));
+        let chains =
+            [(&[run, main][..], true, 700), (&[other, main], true, 270), (&[run, down], false, 9), (&[], true, 1)];
+        let mut context = |(chain, is_whole, executions): &(&[u32], bool, u64)| InContext {
+            callers: callers.chain(chain.iter().copied(), *is_whole),
+            executions: *executions,
+        };
+        let contexts: Vec<InContext> = chains.iter().rev().map(&mut context).collect();
+        let paths = counts.procedures.iter_mut().flat_map(|procedure| &mut procedure.paths);
+        paths.filter(|path| path.number == 5).for_each(|path| path.contexts.clone_from(&contexts));
+        counts.quality.refused[0].reason.insert_str(0, CALLS_ALONE);
+        (counts.callers, counts.quality.in_contexts) = (Some(callers), true);
         counts.sort();
         counts
     }

@@ -147,7 +147,7 @@ pub(crate) fn exact_quality(exact: &ExactQuality) -> serde_json::Value {
         "cut_short": exact.cut_short,
         "lost": exact.lost,
         // Code between calls that is not counted: paths end at none; how many contexts are below some is not counted.
-        "gaps": exact.paths.then_some(0),
+        "gaps": (exact.paths && !exact.in_contexts).then_some(0),
     })
 }
 

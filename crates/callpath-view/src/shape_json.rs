@@ -62,7 +62,8 @@ fn members(tree: &ContextTree, shape: &ContextShape) -> Value {
             "all": shape.sites,
             "used": shape.used_sites,
             // Which paths led to a call only counts of paths in contexts tell.
-            "one_path": null,
+            "one_path": shape.one_path.map(|its| its.sites),
+            "unknown_paths": shape.one_path.map(|its| its.unknown),
         },
         "without_call_sites": shape.without_sites,
         "gaps": shape.gaps,
@@ -122,7 +123,7 @@ pub(crate) mod tests {
             "contexts": 4, "bytes": 4 * 32 + 3 * 8, "node_bytes": 38.0, "inner": 1, "leaves": 3, "out_degree": 3.0,
             "mean_height": 2.0, "max_height": 2,
             "max_replication": { "name": "leaf\u{1b}[31m", "module": "app", "address": "0x1000", "contexts": 3 },
-            "call_sites": { "all": 3, "used": 3, "one_path": null },
+            "call_sites": { "all": 3, "used": 3, "one_path": null, "unknown_paths": null },
             "without_call_sites": 0, "gaps": 1, "together": { "contexts": 3, "bytes": 3 * 32 + 8 },
         });
         assert_eq!(json["shape"], expected);
@@ -131,6 +132,17 @@ pub(crate) mod tests {
         assert_eq!((&nodes[0]["inclusive"], &nodes[0]["exclusive"]), (&json!([4, 1_000_028]), &json!([0, 0])));
         assert_eq!((&nodes[1]["inclusive"], &nodes[1]["call_sites"]), (&json!([3, 1_000_027]), &0.into()));
         assert_eq!((&nodes[2]["self"], &nodes[2]["call_sites"]), (&json!([1, 1]), &3.into()));
+    }
+
+    #[test]
+    fn call_sites_that_one_path_leads_to() {
+        let mut tree = tree();
+        tree.say_paths_to(0, 0x1010, 1);
+        tree.say_paths_to(0, 0x1020, 2);
+        let mut out = Vec::new();
+        write(&tree, 0.0, &mut out).unwrap();
+        let json: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(json["shape"]["call_sites"], json!({ "all": 3, "used": 3, "one_path": 1, "unknown_paths": 1 }));
     }
 
     #[test]

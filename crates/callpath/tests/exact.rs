@@ -108,8 +108,8 @@ fn the_shape_of_a_tree_is_shown() {
     for part in [
         "Calling contexts: 3 of 2 procedures, called 12 times",
         "max replication                2  app+0x2000 [app]",
-        "apart                          3        96 B",
-        "together                       2        64 B",
+        "apart                          3       120 B",
+        "together                       2        80 B",
         "/gone/app cannot be read: the call sites of its procedures are not counted here",
         "1 procedure was not counted: app+0x3000 (it calls setjmp).",
     ] {
@@ -153,7 +153,8 @@ fn calls_are_a_metric_as_any_other() {
     assert_eq!(status, 0, "{said}");
     for part in [
         "counted calls, all with their whole call path; the recorder took",
-        "Calls of 2 procedures were counted exactly, in their contexts: the metric calls. 1 procedure was not counted",
+        "Calls of 2 procedures were counted exactly, in their contexts: the metric calls. --view contexts shows the tree's shape. \
+         1 procedure was not counted",
         "programs that were executed later: app.",
     ] {
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -11,8 +11,9 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
-use callpath_db::{CodeFile, CodeIdentity};
+use callpath_db::{CodeFile, CodeIdentity, ContextId};
 use callpath_format::address::LinkAddr;
+use callpath_format::frame::{FrameKey, FrameKind};
 use callpath_image::elf::Image;
 use callpath_image::exports::{Export, Exports};
 use callpath_image::identity::ModuleIdentity;
@@ -129,6 +130,11 @@ pub(super) struct Inner {
     pub(super) address: LinkAddr,
 }
 
+/// Whether a file with this name is our own object.
+pub(crate) fn is_ours(file_name: &str) -> bool {
+    file_name.starts_with(PRELOAD_PREFIX)
+}
+
 /// Code that a process has named itself is that process's alone.
 fn identity_of((path, identity, named_by): &ModuleKey) -> Vec<u8> {
     match identity {
@@ -142,17 +148,54 @@ fn identity_of((path, identity, named_by): &ModuleKey) -> Vec<u8> {
     }
 }
 
+/// What the process calls code that it has generated in one of its modules.
+fn named_in(names: Option<&NamesFile>, index: usize) -> impl Iterator<Item = &NamedCode> {
+    names.into_iter().flat_map(|names| &names.procedures).filter(move |named| usize::from(named.module) == index)
+}
+
+/// The key of the module of an index in a process's file.
+fn key_of(process: &ProcessFile, index: usize, names: Option<&NamesFile>) -> ModuleKey {
+    let module = &process.modules[index];
+    let named_by = named_in(names, index).next().map(|_| process.sequence);
+    (module.path.clone(), module.identity.clone(), named_by)
+}
+
+/// What identifies each module of a process in the ids of contexts.
+pub(crate) struct Identities(Vec<Vec<u8>>);
+
+impl Identities {
+    pub(crate) fn of(process: &ProcessFile, names: Option<&NamesFile>) -> Identities {
+        Identities((0..process.modules.len()).map(|index| identity_of(&key_of(process, index, names))).collect())
+    }
+
+    /// The context of a frame that was called from `parent`.
+    pub(crate) fn context(&self, parent: ContextId, key: FrameKey) -> ContextId {
+        match self.0.get(usize::from(key.module().0)) {
+            Some(identity) => parent.child(identity, key.address()),
+            None => parent.child(&[], key.0),
+        }
+    }
+}
+
+/// What stands for the procedure of a frame of no module, if something does.
+pub(crate) fn name_outside(key: FrameKey) -> Option<String> {
+    match key.kind() {
+        FrameKind::LeftOut | FrameKind::Gap(_) => None,
+        FrameKind::Probe => Some("[callpath's probes]".to_owned()),
+        FrameKind::Outside(addr) => Some(format!("[code without a file]+{:#x}", page_without_file(addr.0))),
+        FrameKind::Code { addr, .. } => Some(format!("[unknown module]+{:#x}", addr.0)),
+        FrameKind::Other { tag, value } => Some(format!("[frame of kind {tag}]+{value:#x}")),
+    }
+}
+
 impl Code {
     /// The module of an index in a process's file.
     fn of(&mut self, process: &ProcessFile, index: usize, names: Option<&NamesFile>) -> usize {
-        let module = &process.modules[index];
-        let own = names.into_iter().flat_map(|names| &names.procedures).filter(|p| usize::from(p.module) == index);
-        let generated: Vec<NamedCode> = own.cloned().collect();
-        let named_by = (!generated.is_empty()).then_some(process.sequence);
-        let key = (module.path.clone(), module.identity.clone(), named_by);
+        let generated: Vec<NamedCode> = named_in(names, index).cloned().collect();
+        let key = key_of(process, index, names);
         *self.index.entry(key.clone()).or_insert_with(|| {
             let name = key.0.file_name().unwrap_or_default().to_string_lossy();
-            let ours = name.starts_with(PRELOAD_PREFIX);
+            let ours = is_ours(&name);
             self.modules.push(ModuleCode {
                 identity: identity_of(&key),
                 key,

@@ -10,7 +10,7 @@ use callpath_x86::system_call::Origin;
 use rustc_hash::FxHashMap;
 
 use super::Recorded;
-use super::code::{Code, page_without_file};
+use super::code::{Code, name_outside};
 use crate::links::{Frame, LinkRater, Rating};
 use crate::system_calls::Arguments;
 use crate::{runtimes, system_calls};
@@ -221,15 +221,12 @@ impl Adder<'_> {
     fn scopes_of(&mut self, key: FrameKey, module: Option<usize>) -> Vec<Scope> {
         let strings = &mut self.profile.strings;
         let Some(module) = module.map(|module| &self.code.modules[module]) else {
-            let name = match key.kind() {
-                FrameKind::LeftOut => return vec![Scope::new(ScopeKind::Truncated, Name::EMPTY)],
-                FrameKind::Probe => "[callpath's probes]".to_owned(),
-                FrameKind::Gap(gap) => return vec![Scope::new(ScopeKind::Gap, strings.intern(gap.name()))],
-                FrameKind::Outside(addr) => format!("[code without a file]+{:#x}", page_without_file(addr.0)),
-                FrameKind::Code { addr, .. } => format!("[unknown module]+{:#x}", addr.0),
-                FrameKind::Other { tag, value } => format!("[frame of kind {tag}]+{value:#x}"),
+            let scope = match (key.kind(), name_outside(key)) {
+                (_, Some(name)) => Scope::new(ScopeKind::Procedure, strings.intern(&name)),
+                (FrameKind::Gap(gap), None) => Scope::new(ScopeKind::Gap, strings.intern(gap.name())),
+                (_, None) => Scope::new(ScopeKind::Truncated, Name::EMPTY),
             };
-            return vec![Scope::new(ScopeKind::Procedure, strings.intern(&name))];
+            return vec![scope];
         };
         let Some(location) = module.locations.get(&LinkAddr(key.address())).filter(|_| !module.ours) else {
             return Vec::new();

@@ -11,7 +11,7 @@ use callpath_x86::graph::{Block, ProcedureGraph, Terminator};
 use callpath_x86::listing::listing;
 use rustc_hash::FxHashMap;
 
-use super::merge::{EdgeKey, MergedProcedure};
+use super::merge::{EdgeKey, MergedPath, MergedProcedure, PathKey};
 use crate::attribute::name_at;
 use crate::names::ModuleNames;
 use crate::structure::{ProcedureStructure, SourceLocation, StaticKind};
@@ -37,11 +37,13 @@ impl ProcedureCode<'_> {
         let (loops, loop_of) = self.loops();
         // Each of them is there.
         let index = |start: &LinkAddr| starts.partition_point(|before| before < start) as u32;
-        let path = |(key, executions): (&super::merge::PathKey, &u64)| ExactPath {
+        let path = |(key, merged): (&PathKey, &MergedPath)| ExactPath {
             number: key.number,
             category: key.category,
             blocks: key.blocks.iter().map(index).collect(),
-            executions: *executions,
+            executions: merged.executions,
+            // Their names are in other modules, too.
+            contexts: Vec::new(),
         };
         let flow = counted.flow.as_ref().map(|flow| {
             let edge = |(key, executions): (&EdgeKey, &Bounds)| ExactEdge {

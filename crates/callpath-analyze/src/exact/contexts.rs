@@ -12,21 +12,22 @@ use callpath_db::{ContextId, Profile};
 use callpath_format::address::{CodePoint, LinkAddr, RunAddr};
 use callpath_format::shared::activation::ContextNode;
 use callpath_image::identity::ModuleIdentity;
-use callpath_measurement::Measurement;
+use callpath_measurement::{MeasuredPaths, Measurement};
 use callpath_schema::MetricId;
 use callpath_tables::graphs::with_flow;
 use callpath_tables::table_cache::TableCache;
 use callpath_x86::graph::{CallSite, ModuleFlow};
 use rustc_hash::FxHashMap;
 
+use super::flows::{ExecutedPaths, paths_by_context};
 use super::{called, open};
 use crate::attribute::{AttributeOptions, Progress, identity_of_file, name_at, page_without_file, run_of};
 use crate::names::ModuleNames;
 use crate::structure::{ModuleSource, ModuleStructure, cached_structure};
 
-/// The tree of all processes and threads of a measurement together. `None`: its profile has no counts of calls.
+/// The tree of all processes and threads of a measurement together, which has these counts of paths. `None`: its profile has no counts of calls.
 pub fn context_tree(
-    measurement: &Measurement,
+    (measurement, paths): (&Measurement, &MeasuredPaths),
     profile: &Profile,
     options: &AttributeOptions,
     progress: Progress<'_>,
@@ -51,12 +52,30 @@ pub fn context_tree(
         code.push(build.read((options, &cache), &mut tree));
     }
     progress(builds.len(), builds.len());
-    enter(&frames, &code, &mut tree);
+    let contexts = enter(&frames, &code, &mut tree);
+    if let Some(paths) = paths_by_context(measurement, paths) {
+        tree.count_paths();
+        let executed = |at: usize| paths.get(&frames[at].id);
+        let by_context =
+            contexts.iter().enumerate().filter_map(|(at, context)| Some((context.number, (at, executed(at)?))));
+        let by_context: FxHashMap<u32, (usize, &ExecutedPaths<'_>)> = by_context.collect();
+        let called: Vec<(u32, u64)> = tree.called_sites().collect();
+        for (context, site) in called {
+            let Some((at, executed)) = by_context.get(&context) else { continue };
+            let sites = code[frames[*at].build].sites.get(&contexts[*at].procedure);
+            let found = sites.and_then(|sites| sites.get(sites.binary_search_by_key(&site, |(site, _)| site.0).ok()?));
+            if let Some((_, block)) = found {
+                let leading = executed.iter().filter(|(_, blocks)| blocks.contains(block)).count();
+                tree.say_paths_to(context, site, leading as u64);
+            }
+        }
+    }
     Some(tree)
 }
 
 /// A frame that a counted context is at or below.
 struct Frame {
+    id: ContextId,
     /// The frame that called it: its place.
     caller: Option<usize>,
     build: usize,
@@ -114,7 +133,8 @@ fn frames(profile: &Profile, calls: usize) -> (Vec<Frame>, Vec<Build>) {
             builds[build].entries.insert(address);
         }
         places[at] = Some(frames.len());
-        frames.push(Frame { caller: caller(at).and_then(|caller| places[caller]), build, address, calls: *calls });
+        let caller = caller(at).and_then(|caller| places[caller]);
+        frames.push(Frame { id: context.id, caller, build, address, calls: *calls });
     }
     (frames, builds)
 }
@@ -123,17 +143,20 @@ fn frames(profile: &Profile, calls: usize) -> (Vec<Frame>, Vec<Build>) {
 struct BuildCode {
     /// By address of a frame, its procedure's number in the tree.
     procedures: FxHashMap<LinkAddr, u32>,
-    /// By the number of a counted procedure, where its calls are, as frames have their addresses, ascending.
-    sites: FxHashMap<u32, Vec<LinkAddr>>,
+    /// By the number of a counted procedure.
+    sites: FxHashMap<u32, CallSites>,
 }
+
+/// Where the calls of a procedure are, as frames have their addresses, ascending; each with the beginning of its block.
+type CallSites = Vec<(LinkAddr, LinkAddr)>;
 
 /// What control flow says of a build's addresses.
 #[derive(Default)]
 struct Flow {
     /// By address, its procedure's first instruction.
     starts: FxHashMap<LinkAddr, LinkAddr>,
-    /// By first instruction, where calls are.
-    sites: FxHashMap<LinkAddr, Vec<LinkAddr>>,
+    /// By first instruction.
+    sites: FxHashMap<LinkAddr, CallSites>,
 }
 
 impl Build {
@@ -179,9 +202,14 @@ impl Build {
     fn flow(&self, source: &ModuleSource) -> Flow {
         with_flow(&source.module, |flow: &ModuleFlow<'_>, _| {
             let start = |address: &LinkAddr| Some((*address, flow.entry(flow.procedure_at(*address)?)?));
-            let site = |call: &CallSite| LinkAddr(CodePoint::Return(RunAddr(call.code.end.0)).lookup().0);
             let sites = |entry: &LinkAddr| {
                 let graph = flow.graph(flow.procedure_at(*entry)?);
+                let site = |call: &CallSite| {
+                    let behind = graph.blocks.partition_point(|block| block.code.start <= call.code.start);
+                    let block = behind.checked_sub(1).and_then(|block| graph.blocks.get(block));
+                    let start = block.map_or(call.code.start, |block| block.code.start);
+                    (LinkAddr(CodePoint::Return(RunAddr(call.code.end.0)).lookup().0), start)
+                };
                 Some((*entry, graph.calls.iter().map(site).collect()))
             };
             Flow {
@@ -206,27 +234,35 @@ impl Build {
     }
 }
 
-/// Adds the contexts of procedures that frames stand for.
-fn enter(frames: &[Frame], code: &[BuildCode], tree: &mut ContextTree) {
-    // By frame, the context that it is in; and each by the frame that called it, and its procedure.
-    let mut contexts: Vec<u32> = Vec::with_capacity(frames.len());
+/// The context of a procedure that a frame stands for.
+struct Entered {
+    /// Its number in the tree.
+    number: u32,
+    /// The procedure's.
+    procedure: u32,
+}
+
+/// Adds the contexts of procedures that frames stand for. Gives that of each.
+fn enter(frames: &[Frame], code: &[BuildCode], tree: &mut ContextTree) -> Vec<Entered> {
+    let mut contexts: Vec<Entered> = Vec::with_capacity(frames.len());
+    // Each by the frame that called it, and its procedure.
     let mut index: FxHashMap<(Option<usize>, u32), u32> = FxHashMap::default();
-    let mut procedures: Vec<u32> = Vec::with_capacity(frames.len());
     for frame in frames {
         // All addresses of frames are there.
         let procedure = code[frame.build].procedures.get(&frame.address).copied().unwrap_or(u32::MAX);
-        procedures.push(procedure);
-        let context = *index.entry((frame.caller, procedure)).or_insert_with(|| {
+        let number = *index.entry((frame.caller, procedure)).or_insert_with(|| {
             let from = frame.caller.map(|caller| {
                 let its = &frames[caller];
-                let sites = code[its.build].sites.get(&procedures[caller]);
+                let sites = code[its.build].sites.get(&contexts[caller].procedure);
                 // A frame that a signal has interrupted is at no call.
-                let is_site = sites.is_none_or(|sites| sites.binary_search(&its.address).is_ok());
-                CalledFrom { caller: contexts[caller], site: is_site.then_some(its.address.0) }
+                let is_site = |sites: &CallSites| sites.binary_search_by_key(&its.address, |(site, _)| *site).is_ok();
+                let site = sites.is_none_or(is_site).then_some(its.address.0);
+                CalledFrom { caller: contexts[caller].number, site }
             });
             tree.enter(procedure, from)
         });
-        contexts.push(context);
-        tree.add_calls(context, frame.calls);
+        contexts.push(Entered { number, procedure });
+        tree.add_calls(number, frame.calls);
     }
+    contexts
 }

@@ -4,15 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use callpath_format::address::LinkAddr;
+use callpath_format::frame::FrameKey;
 use callpath_image::identity::ModuleIdentity;
-use callpath_measurement::{CountedEdge, CountedEdges, MeasuredPaths, Measurement, PathCounts, ProcessFile};
+use callpath_measurement::{
+    CountedEdge, CountedEdges, CountedPath, MeasuredPaths, Measurement, PathCounts, ProcessFile,
+};
 use callpath_schema::{Bounds, PathCategory};
 use rustc_hash::FxHashMap;
+
+use super::flows::{CalledBy, CallerFrames, FrameCode, PathIndex};
+use crate::attribute::is_ours;
 
 /// All processes together.
 #[derive(Default)]
 pub(super) struct Merged {
     pub(super) modules: Vec<MergedModule>,
+    /// If paths were counted in contexts: what calls their procedures.
+    pub(super) callers: Option<CallerFrames>,
     pub(super) cut_short: u64,
     pub(super) lost: u64,
     /// What could not be added, a sentence each.
@@ -32,9 +40,17 @@ pub(super) struct MergedModule {
 pub(super) struct MergedProcedure {
     pub(super) possible: u64,
     pub(super) cuts: u32,
-    pub(super) paths: BTreeMap<PathKey, u64>,
+    pub(super) paths: BTreeMap<PathKey, MergedPath>,
     /// If edges were counted.
     pub(super) flow: Option<MergedFlow>,
+}
+
+/// How often a path was executed.
+#[derive(Default)]
+pub(super) struct MergedPath {
+    pub(super) executions: u64,
+    /// In each context that is known: by what called the procedure.
+    pub(super) contexts: FxHashMap<CalledBy, u64>,
 }
 
 impl MergedProcedure {
@@ -102,6 +118,12 @@ pub(super) struct PathKey {
     pub(super) blocks: Vec<LinkAddr>,
 }
 
+impl PathKey {
+    fn of(path: &CountedPath) -> PathKey {
+        PathKey { number: path.number, category: path.category, blocks: path.blocks.clone() }
+    }
+}
+
 /// A module is known by its identity, if it has one.
 type ModuleKey = Result<ModuleIdentity, PathBuf>;
 
@@ -145,8 +167,7 @@ impl Merged {
             sum.possible = sum.possible.max(counted.possible);
             sum.cuts = sum.cuts.max(counted.cuts);
             for path in counted.paths.iter().filter(|path| path.executions > 0) {
-                let (number, category, blocks) = (path.number, path.category, path.blocks.clone());
-                let executions = sum.paths.entry(PathKey { number, category, blocks }).or_default();
+                let executions = &mut sum.paths.entry(PathKey::of(path)).or_default().executions;
                 *executions = executions.saturating_add(path.executions);
             }
         }
@@ -164,9 +185,59 @@ impl Merged {
                 None => drop(unknown.insert(refused.module.0)),
             }
         }
+        self.add_contexts(counts, |modules, key| {
+            let number = key.module().0;
+            let is_our_own = |path: &PathBuf| is_ours(&path.file_name().unwrap_or_default().to_string_lossy());
+            if key == FrameKey::PROBE
+                || process.modules.get(usize::from(number)).is_some_and(|its| is_our_own(&its.path))
+            {
+                return None;
+            }
+            Some(match place(modules, number) {
+                Some(at) => FrameCode::In(at, LinkAddr(key.address())),
+                None => FrameCode::Outside(key),
+            })
+        });
         let note =
             |module| format!("process {}: it counted in module {module}, which its file does not have", process.pid);
         self.notes.extend(unknown.into_iter().map(note));
+    }
+
+    /// Adds what was counted in contexts; their paths are there. `code`: where a frame's code is; `None`: it is our own.
+    fn add_contexts(
+        &mut self,
+        counts: &PathCounts,
+        mut code: impl FnMut(&mut Vec<MergedModule>, FrameKey) -> Option<FrameCode>,
+    ) {
+        if counts.contexts.is_empty() {
+            return;
+        }
+        let modules = &mut self.modules;
+        let callers = self.callers.get_or_insert_default();
+        let called_by = callers.add(&counts.contexts, |key| code(modules, key));
+        let index = PathIndex::new(counts);
+        let mut strangers = 0u64;
+        for (context, caller) in counts.contexts.iter().zip(called_by).filter(|(context, _)| !context.paths.is_empty())
+        {
+            let Some(FrameCode::In(at, entry)) = code(modules, context.frame) else { continue };
+            let procedure = modules.get_mut(at).and_then(|module| module.procedures.get_mut(&entry));
+            let Some(procedure) = procedure else { continue };
+            for found in index.of(context) {
+                let sum = found.and_then(|(path, count)| Some((procedure.paths.get_mut(&PathKey::of(path))?, count)));
+                let Some((sum, executions)) = sum else {
+                    strangers += 1;
+                    continue;
+                };
+                let in_context = sum.contexts.entry(caller).or_default();
+                *in_context = in_context.saturating_add(executions);
+            }
+        }
+        if strangers > 0 {
+            self.notes.push(format!(
+                "process {}: it counted paths in contexts that their procedures do not have: they are missing here ({strangers})",
+                counts.pid
+            ));
+        }
     }
 }
 

@@ -64,6 +64,8 @@ pub struct ContextTree {
     procedures: Vec<ContextProcedure>,
     /// Callers before callees.
     contexts: Vec<CountedContext>,
+    /// If paths were counted in contexts: by context and call site, how many executed paths of the procedure lead there in this context.
+    paths_to: Option<FxHashMap<(u32, u64), u64>>,
 }
 
 /// How many contexts a procedure has.
@@ -75,6 +77,15 @@ pub struct Replication {
     pub contexts: u64,
     /// How often it was called in all of them.
     pub calls: u64,
+}
+
+/// Call sites that one path led to.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct OnePath {
+    /// Used sites that exactly one executed path of the procedure leads to in that context.
+    pub sites: u64,
+    /// Used sites of which that is not known: no path that was ended leads there, or none was counted in that context.
+    pub unknown: u64,
 }
 
 /// A tree's size.
@@ -109,6 +120,8 @@ pub struct ContextShape {
     pub sites: u64,
     /// Those of them that a counted context was called from, or code that is not counted and led to one.
     pub used_sites: u64,
+    /// Those of them that one path led to. `None`: paths were not counted in contexts.
+    pub one_path: Option<OnePath>,
     /// Contexts of procedures whose call sites are not known; they are not in `sites`, and have no slots.
     pub without_sites: u64,
     /// Contexts that code called which is not counted.
@@ -170,6 +183,21 @@ impl ContextTree {
         }
     }
 
+    /// Says that paths were counted in contexts. What is not said of a call site ([`ContextTree::say_paths_to`]) then is not known.
+    pub fn count_paths(&mut self) {
+        self.paths_to.get_or_insert_default();
+    }
+
+    /// Says how many executed paths lead to a call site in a context.
+    pub fn say_paths_to(&mut self, context: u32, site: u64, paths: u64) {
+        self.paths_to.get_or_insert_default().insert((context, site), paths);
+    }
+
+    /// The call sites that contexts were called from, each in its context.
+    pub fn called_sites(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.contexts.iter().filter_map(|context| context.from).filter_map(|from| Some((from.caller, from.site?)))
+    }
+
     /// A procedure by its number.
     pub fn procedure(&self, number: u32) -> Option<&ContextProcedure> {
         self.procedures.get(number as usize)
@@ -179,6 +207,7 @@ impl ContextTree {
     pub fn shape(&self) -> ContextShape {
         let (is_inner, heights, gaps) = self.heights();
         let counted = || self.contexts.iter().enumerate().filter(|(_, context)| context.calls > 0);
+        let used_sites = self.used_sites();
         let mut shape = ContextShape {
             size: TreeSize::default(),
             sites_together: self.folded(),
@@ -188,7 +217,8 @@ impl ContextTree {
             leaf_heights: 0,
             max_height: 0,
             sites: 0,
-            used_sites: self.used_sites(),
+            used_sites: used_sites.len() as u64,
+            one_path: self.one_path(&used_sites),
             without_sites: 0,
             gaps,
             procedures: Vec::new(),
@@ -265,14 +295,28 @@ impl ContextTree {
         leads
     }
 
-    fn used_sites(&self) -> u64 {
+    /// Each with its context.
+    fn used_sites(&self) -> FxHashSet<(u32, u64)> {
         let leads = self.leads_to_counted();
         let used = self.contexts.iter().zip(leads).filter(|(_, leads)| *leads).filter_map(|(context, _)| {
             let (_, caller) = self.caller(context)?;
             let is_known = caller.calls > 0 && self.sites(caller).is_some();
             context.from.filter(|_| is_known).and_then(|from| Some((from.caller, from.site?)))
         });
-        used.collect::<FxHashSet<_>>().len() as u64
+        used.collect()
+    }
+
+    fn one_path(&self, used_sites: &FxHashSet<(u32, u64)>) -> Option<OnePath> {
+        let paths_to = self.paths_to.as_ref()?;
+        let mut found = OnePath::default();
+        for site in used_sites {
+            match paths_to.get(site) {
+                None | Some(0) => found.unknown += 1,
+                Some(1) => found.sites += 1,
+                Some(_) => {}
+            }
+        }
+        Some(found)
     }
 
     /// The size with the call sites of each context together.
@@ -372,6 +416,20 @@ mod tests {
         // main's at 0x10, 0x20 and 0x30; the first work's two, the second's one; the handler's.
         assert_eq!(shape.used_sites, 7);
         assert_eq!(shape.gaps, 1);
+    }
+
+    #[test]
+    fn call_sites_that_one_path_leads_to() {
+        let mut tree = tree();
+        assert_eq!(tree.shape().one_path, None);
+        tree.count_paths();
+        assert_eq!(tree.shape().one_path, Some(OnePath { sites: 0, unknown: 7 }));
+        // main's three, of which the paths to one were cut short; the first work's; one that was not used.
+        let said = [(0, 0x10, 1), (0, 0x20, 2), (0, 0x30, 0), (1, 0x100, 1), (1, 0x108, 1), (1, 0x110, 1)];
+        said.into_iter().for_each(|(context, site, paths)| tree.say_paths_to(context, site, paths));
+        // What is not known: main's third, the second work's, and the handler's.
+        assert_eq!(tree.shape().one_path, Some(OnePath { sites: 3, unknown: 3 }));
+        assert_eq!(tree.called_sites().filter(|(context, _)| *context == 0).count(), 4);
     }
 
     #[test]

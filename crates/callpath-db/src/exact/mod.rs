@@ -1,17 +1,21 @@
 //! What was counted exactly: how often each path through a procedure was executed. Counts of blocks and edges follow from
 //! it ([`ExactProcedure::edges`]), and what is hot ([`ExactSummary`]). Or edges were counted, without paths ([`ExactFlow`]); or calls, in the
-//! calling context tree ([`ContextTree`]).
+//! calling context tree ([`ContextTree`]); paths with calls, in each context ([`ExactCallers`]).
 //!
 //! Ammons, Ball and Larus 1997. Instructions are the cost here: how often a path was executed, times the instructions in its blocks.
 
+mod callers;
 mod contexts;
 mod edges;
 mod summary;
 
 use std::ops::Range;
 
+pub use callers::{ExactCallers, InContext};
 use callpath_schema::{Bounds, PathCategory};
-pub use contexts::{CalledFrom, ContextProcedure, ContextShape, ContextTree, NodeBytes, Replication, TreeSize};
+pub use contexts::{
+    CalledFrom, ContextProcedure, ContextShape, ContextTree, NodeBytes, OnePath, Replication, TreeSize,
+};
 pub use edges::ExactEdge;
 pub use summary::{ExactClass, ExactGroup, ExactSummary};
 
@@ -25,6 +29,8 @@ pub struct ExactCounts {
     pub info: RunInfo,
     /// Procedures that were executed, those that executed most instructions first.
     pub procedures: Vec<ExactProcedure>,
+    /// The callers in the contexts that paths were counted in, if they were.
+    pub callers: Option<ExactCallers>,
     /// How it was counted.
     pub quality: ExactQuality,
     /// What else a reader should know, a sentence each.
@@ -128,6 +134,9 @@ pub struct ExactPath {
     pub blocks: Vec<u32>,
     /// How often it was executed.
     pub executions: u64,
+    /// If paths were counted in contexts: those that it was executed in, each chain of callers once, most executions first. What is missing to
+    /// `executions` was executed in contexts that are not known.
+    pub contexts: Vec<InContext>,
 }
 
 /// How much was executed.
@@ -234,6 +243,8 @@ impl ExactCounts {
         for procedure in &mut self.procedures {
             let mut paths = std::mem::take(&mut procedure.paths);
             paths.sort_by_cached_key(|path| (falling(procedure.cost_of(path).instructions), path.number));
+            let in_order = |its: &InContext| (falling(its.executions), its.callers);
+            paths.iter_mut().for_each(|path| path.contexts.sort_unstable_by_key(in_order));
             procedure.paths = paths;
         }
         self.procedures.sort_by_cached_key(|procedure| {

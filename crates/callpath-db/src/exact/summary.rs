@@ -133,6 +133,7 @@ mod tests {
             category: PathCategory::EntryExit,
             blocks: blocks.to_vec(),
             executions: *executions,
+            contexts: Vec::new(),
         };
         ExactProcedure {
             blocks: instructions.iter().map(block).collect(),
@@ -178,6 +179,7 @@ mod tests {
             category,
             blocks: blocks.to_vec(),
             executions,
+            contexts: Vec::new(),
         };
         let procedure = ExactProcedure {
             blocks: vec![block(0, &[10]), block(10, &[20, 30, 10]), block(20, &[10]), block(30, &[])],

@@ -27,6 +27,8 @@ pub(crate) struct Flows {
     file: File,
     /// Pieces that have been looked at.
     seen: u64,
+    /// Those of them that had no owner yet: a thread that takes one says so behind that.
+    unowned: Vec<u64>,
     /// The others, by the thread that has taken them.
     pieces: FxHashMap<u64, Vec<u64>>,
 }
@@ -37,7 +39,7 @@ impl Flows {
         let pieces = (most_bytes / PIECE_BYTES as u64).clamp(2, MOST_PIECES);
         let memory = SharedMemory::create(c"callpath-flows", FlowsHead::len_bytes(pieces) as usize)?;
         let file = memory.file()?;
-        let flows = Flows { memory, file, seen: 0, pieces: FxHashMap::default() };
+        let flows = Flows { memory, file, seen: 0, unowned: Vec::new(), pieces: FxHashMap::default() };
         flows.head().most.store(pieces, Relaxed);
         Ok(flows)
     }
@@ -60,14 +62,17 @@ impl Flows {
     /// The pieces of a thread, once.
     fn take_pieces(&mut self, owner: ArenaRef) -> Vec<Vec<u64>> {
         let taken = self.head().pieces.load(Relaxed).min(MOST_PIECES);
-        for number in self.seen + 1..=taken {
+        let fresh = std::mem::take(&mut self.unowned).into_iter().chain(self.seen + 1..=taken);
+        for number in fresh {
             let place = FlowsHead::LEN_BYTES + number as usize * PIECE_BYTES;
             if place + WORD_BYTES > self.memory.len_bytes() {
                 break;
             }
             // SAFETY: within the memory, aligned.
-            let owner = unsafe { &*self.memory.base().add(place).cast::<AtomicU64>() }.load(Relaxed);
-            self.pieces.entry(owner).or_default().push(number);
+            match unsafe { &*self.memory.base().add(place).cast::<AtomicU64>() }.load(Relaxed) {
+                0 => self.unowned.push(number),
+                owner => self.pieces.entry(owner).or_default().push(number),
+            }
         }
         self.seen = self.seen.max(taken);
         let numbers = self.pieces.remove(&u64::from(owner.0)).unwrap_or_default();

@@ -11,6 +11,7 @@ use callpath_format::shared::flows::FlowsHead;
 use callpath_format::shared::known_return::KnownReturn;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use callpath_format::shared::probe::Routines;
+use callpath_schema::CALLS_ALONE;
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
 use callpath_tables::module::Module;
 use callpath_tables::paths::{self, CountedModule, Descending, FIRST_WORD, Inside, counted};
@@ -179,7 +180,7 @@ impl Placing<'_, '_> {
         let CountedModule { next_word, next_procedure, counters, without_paths, returns, .. } = planned;
         let mut refused: Vec<(LinkAddr, String)> =
             copies.refused.iter().map(|refused| (refused.entry, refused.refusal.to_string())).collect();
-        let with_calls = without_paths.iter().map(|(at, why)| (*at, format!("its paths, but for its calls: {why}")));
+        let with_calls = without_paths.iter().map(|(at, why)| (*at, format!("{CALLS_ALONE}{why}")));
         refused.extend(with_calls);
         let made = copies.made.iter().map(|made| made.copy.entry);
         let called = if self.inside == Inside::Nothing { made.collect() } else { Vec::new() };

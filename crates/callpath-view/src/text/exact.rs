@@ -1,13 +1,15 @@
 //! What was counted exactly as text: the hot paths of a program with the lines that they are on, and which procedures they are in.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use callpath_db::Bounds;
 use callpath_db::exact::{
-    ExactClass, ExactCost, ExactCounts, ExactFlow, ExactGroup, ExactPath, ExactProcedure, ExactQuality, ExactSummary,
-    RefusedFunction,
+    ExactCallers, ExactClass, ExactCost, ExactCounts, ExactFlow, ExactGroup, ExactPath, ExactProcedure, ExactQuality,
+    ExactSummary, RefusedFunction,
 };
 
+use super::chain::{Repeat, repeats};
 use super::head::lines_of;
 use super::paint::{Ink, Paint};
 use super::printable::{columns, cut_end, printable};
@@ -16,6 +18,11 @@ use crate::exact_label::{around, callees, place, trail};
 
 /// So many refused procedures are named.
 const REFUSED_NAMED: usize = 5;
+
+/// Below a path, so many of the contexts are named that it was executed in.
+const CONTEXTS_SHOWN: usize = 3;
+/// Columns that callers have at least.
+const LEAST_TRAIL: usize = 24;
 
 /// Behind the columns of numbers.
 const BEHIND_NUMBERS: usize = 43;
@@ -52,7 +59,10 @@ pub(super) fn not_counted(refused: &[RefusedFunction]) -> Option<String> {
     if refused.is_empty() {
         return None;
     }
-    let mut words = format!("{} not counted:", count(refused.len() as u64, "procedure was", "procedures were"));
+    // What their calls alone were counted of says so itself.
+    let in_full = if refused.iter().any(RefusedFunction::has_calls) { ", or not in full" } else { "" };
+    let mut words =
+        format!("{} not counted{in_full}:", count(refused.len() as u64, "procedure was", "procedures were"));
     for refused in refused.iter().take(REFUSED_NAMED) {
         words += &format!(" {} ({});", refused.function, refused.reason);
     }
@@ -133,7 +143,14 @@ impl<'a> ExactText<'a> {
             ));
         }
         if *lost > 0 {
-            said.push(format!("{} missing: a thread had no memory for them.", count(*lost, "count is", "counts are")));
+            let why = match self.counts.callers {
+                None => "a thread had no memory for them",
+                Some(_) => {
+                    "there was no memory for their contexts, or those were not known, as where a fork's child goes on with what its \
+                            parent began"
+                }
+            };
+            said.push(format!("{} missing: {why}.", count(*lost, "count is", "counts are")));
         }
         said.extend(not_counted(refused));
         said.extend(self.counts.info.losses.iter().chain(&self.counts.info.notes).chain(notes).cloned());
@@ -244,7 +261,63 @@ fn row(
     if !callees.is_empty() {
         words += &format!(", calls {}", callees.join(", "));
     }
-    text.wrapped(&printable(&words), BEHIND_NUMBERS + 2, out)
+    text.wrapped(&printable(&words), BEHIND_NUMBERS + 2, out)?;
+    text.counts.callers.as_ref().map_or(Ok(()), |callers| contexts(text, (callers, path), out))
+}
+
+/// How many contexts a path was executed in, and the callers in those in which it was most often.
+fn contexts(text: ExactText<'_>, (callers, path): (&ExactCallers, &ExactPath), out: &mut dyn Write) -> io::Result<()> {
+    let indent = BEHIND_NUMBERS + 2;
+    let known = path.contexts.iter().fold(0u64, |sum, its| sum.saturating_add(its.executions));
+    let words = match path.contexts.len() {
+        0 => "in contexts that are not known".to_owned(),
+        number => format!("in {}:", count(number as u64, "context", "contexts")),
+    };
+    writeln!(out, "{}{words}", " ".repeat(indent))?;
+    for its in path.contexts.iter().take(CONTEXTS_SHOWN) {
+        let share = format!("{:>6}", percent(its.executions, path.executions));
+        let room = text.width.saturating_sub(indent + 2 + columns(&share) + 1).max(LEAST_TRAIL);
+        let trail = caller_trail(callers, its.callers, room);
+        writeln!(out, "{}{share} {trail}", " ".repeat(indent + 2))?;
+    }
+    let unknown = path.executions.saturating_sub(known);
+    if unknown > 0 && known > 0 {
+        let share = format!("{:>6}", percent(unknown, path.executions));
+        writeln!(out, "{}{share} in contexts that are not known", " ".repeat(indent + 2))?;
+    }
+    Ok(())
+}
+
+/// The callers of a chain in at most `room` columns, the innermost last; outer ones that have no room are an ellipsis. Those that recur
+/// stand there once, with how often.
+fn caller_trail(callers: &ExactCallers, chain: u32, room: usize) -> String {
+    const ARROW: &str = " > ";
+    let names: Vec<&str> = callers.names(chain).collect();
+    let mut trail = String::new();
+    let mut is_cut = callers.is_partial(chain);
+    let numbers: BTreeMap<&str, u64> = names.iter().copied().zip(0..).collect();
+    let keys: Vec<u64> = names.iter().filter_map(|name| numbers.get(name).copied()).collect();
+    for Repeat { first, times, .. } in repeats(&keys).into_iter().rev() {
+        let name = printable(names[first]);
+        let times = if times > 1 { format!(" ({times} times)") } else { String::new() };
+        // The ellipsis that stands for the others has to have room, too.
+        let left = room.saturating_sub(columns("…") + columns(ARROW) + columns(&times));
+        if trail.is_empty() {
+            trail = super::shorten::shorten(&name, left) + &times;
+            continue;
+        }
+        if columns(&trail) + columns(&name) + columns(ARROW) > left {
+            is_cut = true;
+            break;
+        }
+        trail = format!("{name}{times}{ARROW}{trail}");
+    }
+    match (trail.is_empty(), is_cut) {
+        (true, false) => "by no caller".to_owned(),
+        (true, true) => "…".to_owned(),
+        (false, true) => format!("…{ARROW}{trail}"),
+        (false, false) => trail,
+    }
 }
 
 /// Tables 4 and 5 of Ammons, Ball and Larus 1997.
@@ -397,7 +470,7 @@ fn beyond(executions: Bounds) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exact_label::tests::counts;
+    use crate::exact_label::tests::{counts, in_contexts};
 
     fn shown(min_share: f64, max_rows: usize, view: fn(ExactText<'_>, &mut dyn Write) -> io::Result<()>) -> String {
         let counts = counts();
@@ -450,6 +523,66 @@ Notes
   jump could not be followed).
 ";
         assert_eq!(shown(0.01, 2, paths), expected);
+    }
+
+    #[test]
+    fn contexts_of_a_path() {
+        let counts = in_contexts();
+        let said = |width: usize| {
+            let text = ExactText {
+                counts: &counts,
+                procedures: &[0],
+                hot_share: 0.01,
+                min_share: 0.01,
+                max_rows: 2,
+                width,
+                color: false,
+            };
+            let mut out = Vec::new();
+            paths(text, &mut out).expect("room");
+            let said = String::from_utf8(out).expect("UTF-8");
+            assert!(said.contains("procedures were not counted, or not in full:"), "{said}");
+            said.lines().skip(1).take(11).map(|line| format!("{line}\n")).collect::<String>()
+        };
+        let expected = "\
+instructions   share  executions   share  path
+       7,840   96.0%         980   97.4%  work<int>  #5 head-back
+                                             main.c:14 -> util.h:3 [loop at main.c:14]
+                                             in 4 contexts:
+                                                71.4% main > run
+                                                27.6% main > other
+                                                 0.9% … > down\\x1b[31m > run
+         160    2.0%          10    1.0%  work<int>  #1 entry-back
+                                             main.c:12 -> 14 -> util.h:3 [into loop at main.c:14],
+                                             calls puts, something indirectly
+                                             in contexts that are not known
+";
+        assert_eq!(said(100), expected);
+        // 24 columns are what callers have at least.
+        let narrow = said(60);
+        assert!(narrow.contains("  27.6% main > other\n"), "{narrow}");
+    }
+
+    #[test]
+    fn callers_that_have_no_room_are_the_outer_ones() {
+        let mut callers = ExactCallers::default();
+        let names = ["main", "std::vec<int, std::allocator<int> >::insert(int)", "last"];
+        let [main, insert, last] = names.map(|name| callers.procedure(name.into(), "app".into()));
+        let chain = callers.chain([last, insert, main], true);
+        assert_eq!(caller_trail(&callers, chain, 80), format!("main > {} > last", names[1]));
+        assert_eq!(caller_trail(&callers, chain, 62), format!("… > {} > last", names[1]));
+        assert_eq!(caller_trail(&callers, chain, 30), "… > last");
+        let alone = callers.chain([insert, main], true);
+        assert_eq!(caller_trail(&callers, alone, 34), "main > std::vec<…>::insert(…)");
+        assert_eq!(caller_trail(&callers, alone, 30), "… > std::vec<…>::insert(…)");
+        let recursion = callers.chain([last, last, main, insert, insert, insert], false);
+        assert_eq!(caller_trail(&callers, recursion, 40), "… > main > last (2 times)");
+        assert_eq!(
+            caller_trail(&callers, recursion, 99),
+            format!("… > {} (3 times) > main > last (2 times)", names[1])
+        );
+        let none = callers.chain([], true);
+        assert_eq!(caller_trail(&callers, none, 30), "by no caller");
     }
 
     #[test]

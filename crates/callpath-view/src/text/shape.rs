@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use callpath_db::exact::{ContextShape, ContextTree, TreeSize};
+use callpath_db::exact::{ContextShape, ContextTree, OnePath, TreeSize};
 
 use super::exact::{Lines, not_counted};
 use super::paint::{Ink, Paint};
@@ -99,7 +99,7 @@ impl ShapeText<'_> {
             ("max replication", thousands(most.map_or(0, |its| its.contexts)), name),
             ("call sites", thousands(shape.sites), "of the procedures of all nodes".to_owned()),
             ("used", thousands(shape.used_sites), format!("{} of them", percent(shape.used_sites, shape.sites))),
-            ("reached by one path", "-".to_owned(), "not known: paths were not counted in contexts".to_owned()),
+            one_path(shape),
         ];
         for (label, number, words) in rows {
             let row = format!("{label:<20}{number:>12}  {}", printable(&words));
@@ -146,6 +146,19 @@ impl ShapeText<'_> {
     }
 }
 
+/// The row of call sites that one path led to: label, number, words.
+fn one_path(shape: &ContextShape) -> (&'static str, String, String) {
+    let label = "reached by one path";
+    let Some(OnePath { sites, unknown }) = shape.one_path else {
+        return (label, "-".to_owned(), "not known: paths were not counted in contexts".to_owned());
+    };
+    let not_known = match unknown {
+        0 => String::new(),
+        unknown => format!("; of {} it is not known", thousands(unknown)),
+    };
+    (label, thousands(sites), format!("{} of those used{not_known}", percent(sites, shape.used_sites)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,6 +198,21 @@ Notes
   1 procedure was not counted: sort (it calls setjmp).
 ";
         assert_eq!(shown(&tree(), 1), expected);
+    }
+
+    #[test]
+    fn call_sites_that_one_path_leads_to() {
+        let mut counted = tree();
+        let row = |tree: &ContextTree| {
+            let text = shown(tree, 1);
+            text.lines().find(|line| line.starts_with("reached by one path")).unwrap_or_default().to_owned()
+        };
+        for site in [0x1010, 0x1020] {
+            counted.say_paths_to(0, site, 1);
+        }
+        assert_eq!(row(&counted), "reached by one path            2  66.7% of those used; of 1 it is not known");
+        counted.say_paths_to(0, 0x1030, 2);
+        assert_eq!(row(&counted), "reached by one path            2  66.7% of those used");
     }
 
     #[test]

@@ -60,13 +60,23 @@ pub(crate) fn load_sampled(directory: Option<&Path>, done: &str) -> anyhow::Resu
     let profile = load(directory)?;
     need_samples(&profile)?;
     let counted = &profile.info.directory;
-    // A measurement has either calls or these.
-    if has_paths(Path::new(counted)) && !has_calls(&profile) {
+    let left_out = match has_calls(&profile) {
+        true if has_paths_besides(Path::new(counted)) => Some("exact counts of paths"),
+        true => None,
+        false => has_paths(Path::new(counted)).then_some("exact counts"),
+    };
+    if let Some(left_out) = left_out {
         output::say(format_args!(
-            "{counted}: its exact counts are not {done}; callpath report {counted} --view blocks shows them"
+            "{counted}: its {left_out} are not {done}; callpath report {counted} --view blocks shows them"
         ));
     }
     Ok(profile)
+}
+
+/// Whether a measurement whose calls were counted has counts of paths, too. What cannot be read is none: reports say so.
+fn has_paths_besides(directory: &Path) -> bool {
+    let paths = Measurement::read(directory).and_then(|measurement| measurement.read_paths());
+    paths.is_ok_and(|paths| paths.processes.iter().any(|(_, counts)| counts.has_paths()))
 }
 
 /// What instructions cost, with the column there of metric 0 of `profile`, which is that of the same measurement or database.

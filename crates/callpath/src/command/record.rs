@@ -62,9 +62,9 @@ pub(crate) struct Arguments {
     /// Function whose calls are counted, too, as `callpath probe` does; may be repeated
     #[arg(long, value_name = "FUNCTION")]
     probe: Vec<String>,
-    /// What is counted exactly: `calls` of procedures in their calling contexts, `paths` through procedures, or
-    /// `edges` between their blocks. All procedures
-    /// run as copies, which count; docs/paths.md
+    /// What is counted exactly: `calls` of procedures in their calling contexts, `paths` through procedures, both
+    /// (`calls,paths`: the paths in each context), or `edges` between blocks. All procedures run as copies, which count;
+    /// docs/paths.md
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_enum, conflicts_with = "probe")]
     exact: Vec<ExactArgument>,
     /// Count in these functions only (names, globs, module!name, as for `callpath probe`); may be repeated

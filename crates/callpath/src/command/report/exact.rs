@@ -150,11 +150,18 @@ pub(super) fn add_account(profile: &mut Profile, is_json: bool) -> anyhow::Resul
     let is_of_calls = has_calls(profile);
     let mut note = if is_of_calls {
         let counted = distinct(&measurement, &paths, |counts| {
-            counts.procedures.iter().map(|procedure| (procedure.module, procedure.entry)).collect()
+            let without_paths = counts.refused.iter().filter(|refused| refused.has_calls());
+            let without_paths = without_paths.map(|procedure| (procedure.module, procedure.entry));
+            let with_paths = counts.procedures.iter().map(|procedure| (procedure.module, procedure.entry));
+            with_paths.chain(without_paths).collect()
         });
         let procedures = count(counted, "procedure", "procedures");
+        let paths = match paths.processes.iter().any(|(_, counts)| counts.has_paths()) {
+            true => ", --view paths the paths in each context",
+            false => "",
+        };
         format!(
-            "Calls of {procedures} were counted exactly, in their contexts: the metric calls. --view contexts shows the tree's shape."
+            "Calls of {procedures} were counted exactly, in their contexts: the metric calls. --view contexts shows the tree's shape{paths}."
         )
     } else {
         let is_of_edges = paths.processes.iter().any(|(_, counts)| !counts.edges.is_empty());
@@ -177,7 +184,8 @@ pub(super) fn add_account(profile: &mut Profile, is_json: bool) -> anyhow::Resul
 fn not_counted(measurement: &Measurement, paths: &MeasuredPaths, is_of_calls: bool) -> String {
     let mut words = String::new();
     let refused = distinct(measurement, paths, |counts| {
-        counts.refused.iter().map(|procedure| (procedure.module, procedure.entry)).collect()
+        let refused = counts.refused.iter().filter(|refused| !is_of_calls || !refused.has_calls());
+        refused.map(|procedure| (procedure.module, procedure.entry)).collect()
     });
     // The views of paths and blocks name them.
     if is_of_calls && refused > 0 {

@@ -75,9 +75,9 @@ fn load(directory: Option<&Path>) -> anyhow::Result<ContextTree> {
     let paths = measurement.read_paths().map_err(|error| anyhow::anyhow!("failed to {}", plain(error)))?;
     let quality = exact_quality(&measurement, &paths, &options);
     // Probes count calls, too, and may have done so beside paths.
-    anyhow::ensure!(!quality.paths, none());
+    anyhow::ensure!(!quality.paths || quality.in_contexts, none());
     let mut progress = Progress::new("reading modules");
-    let tree = context_tree(&measurement, &profile, &options, &mut |done, of| progress.step(done, of));
+    let tree = context_tree((&measurement, &paths), &profile, &options, &mut |done, of| progress.step(done, of));
     let mut tree = tree.ok_or_else(none)?;
     tree.quality = quality;
     Ok(tree)
