@@ -46,7 +46,7 @@ fn bash_completes_commands_options_and_values() {
     let share = directory.path().join("share");
     assert_eq!(completed(&share, &["callpath", "re"]), ["record", "report"]);
     assert_eq!(completed(&share, &["callpath", "report", "--vi"]), ["--view"]);
-    assert_eq!(completed(&share, &["callpath", "report", "--view", "c"]), ["context", "callers"]);
+    assert_eq!(completed(&share, &["callpath", "report", "--view", "c"]), ["context", "callers", "contexts"]);
     assert_eq!(completed(&share, &["callpath", "debug", "rec"]), ["recipes"]);
     assert_eq!(completed(&share, &["callpath", "export", "--format", "fl"]), ["flamegraph"]);
     // What the help hides is not offered: perf's options, commands of our own.

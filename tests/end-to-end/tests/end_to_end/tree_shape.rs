@@ -17,6 +17,9 @@ fn json(recorded: &Recorded, options: &[&str]) -> Value {
     serde_json::from_str(&report.stdout).expect("JSON")
 }
 
+/// What a node takes without slots, bytes.
+const NODE_BYTES: u64 = 40;
+
 /// The procedure of the program with this name: contexts, calls, call sites.
 fn procedure(shape: &Value, name: &str) -> [u64; 3] {
     let nodes = shape["nodes"].as_array().expect("nodes");
@@ -46,7 +49,7 @@ fn a_tree_that_is_known() {
         let sites = |node: &Value| node["call_sites"].as_u64().unwrap_or(0);
         assert_eq!(number("/contexts"), sum(&contexts));
         assert_eq!(number("/call_sites/all"), sum(&|node| contexts(node) * sites(node)));
-        assert_eq!(number("/bytes"), 32 * number("/contexts") + 8 * number("/call_sites/all"));
+        assert_eq!(number("/bytes"), NODE_BYTES * number("/contexts") + 8 * number("/call_sites/all"));
         assert!(number("/call_sites/used") <= number("/call_sites/all"), "{shape}");
         // Of the program's 15 contexts 10 remain: main's two calls of twig are one, and so are twig's two of leaf, twice.
         assert!(number("/contexts") - number("/together/contexts") >= 5, "{shape}");
@@ -70,7 +73,7 @@ fn recursion_and_heights() {
     assert_eq!((more("/contexts"), more("/together/contexts")), (7, 7));
     assert_eq!((more("/inner"), more("/leaves")), (7, 0));
     assert_eq!((more("/call_sites/all"), more("/call_sites/used")), (14, 7));
-    assert_eq!((more("/bytes"), more("/together/bytes")), (7 * (32 + 2 * 8), 7 * (32 + 8)));
+    assert_eq!((more("/bytes"), more("/together/bytes")), (7 * (NODE_BYTES + 2 * 8), 7 * (NODE_BYTES + 8)));
     // Of all leaves, and of all inner nodes: one leaf is seven levels deeper, and each level is a child more.
     let sum = |shape: &Value, mean: &str, of: &str| {
         shape[mean].as_f64().expect("a number") * shape[of].as_f64().expect("a number")
