@@ -328,10 +328,7 @@ fn counters(area: *mut Area, procedure: u32, context: ArenaRef) -> u64 {
     if nodes.flows == 0 || nodes.flows_used + len > FlowsHead::PIECE_WORDS as u64 {
         // SAFETY: the head lies before the words.
         let head = unsafe { &*words.cast::<u8>().sub(FlowsHead::LEN_BYTES).cast::<FlowsHead>() };
-        let Some(piece) = head.take_piece() else {
-            head.without.fetch_add(1, Relaxed);
-            return 0;
-        };
+        let Some(piece) = head.take_piece() else { return 0 };
         // SAFETY: the piece is there, and the calling thread's own.
         unsafe { (*words.add(piece as usize).cast::<AtomicU64>()).store(record, Relaxed) };
         (nodes.flows, nodes.flows_used) = (piece, 1);

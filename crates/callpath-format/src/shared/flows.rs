@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! 0                     FlowsHead
-//! FlowsHead::LEN_BYTES  word 0: the shared piece, whose words count for all whose context is not known
+//! FlowsHead::LEN_BYTES  word 0: the shared piece, whose words count for all whose context is not known, or has no room
 //!                       the first piece, the second one, ...
 //! piece                 its owner, a word (the `ThreadRecord` of the thread that it belongs to)
 //!                       records, each a context: FlowRecord, then its counters; zeroes end them
@@ -22,8 +22,6 @@ pub struct FlowsHead {
     pub pieces: AtomicU64,
     /// How many there are, the shared one apart.
     pub most: AtomicU64,
-    /// Contexts that found no room: they count in the shared piece.
-    pub without: AtomicU64,
 }
 
 impl FlowsHead {
@@ -82,7 +80,7 @@ mod tests {
 
     #[test]
     fn pieces_end() {
-        let head = FlowsHead { pieces: AtomicU64::new(0), most: AtomicU64::new(2), without: AtomicU64::new(0) };
+        let head = FlowsHead { pieces: AtomicU64::new(0), most: AtomicU64::new(2) };
         let words = FlowsHead::PIECE_WORDS as u64;
         assert_eq!([head.take_piece(), head.take_piece(), head.take_piece()], [Some(words), Some(2 * words), None]);
         assert_eq!(FlowsHead::len_bytes(2), 4096 + 3 * 65536);

@@ -6,10 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use callpath_format::frame::FrameKey;
 use callpath_format::shared::ArenaRef;
 use callpath_format::shared::flows::{FlowRecord, FlowsHead};
-use callpath_measurement::{CountedContext, FULL_ROOT, PARTIAL_ROOT, PathTree};
+use callpath_measurement::{CountedContext, MeasurementError, PARTIAL_ROOT, PathTree};
 use callpath_tables::paths::{CUT_SHORT, FIRST_OF_CONTEXT};
 use callpath_target::{SharedMemory, TargetError};
 use rustc_hash::FxHashMap;
@@ -31,6 +30,8 @@ pub(crate) struct Flows {
     unowned: Vec<u64>,
     /// The others, by the thread that has taken them.
     pieces: FxHashMap<u64, Vec<u64>>,
+    /// Why counters could not be read.
+    trouble: Option<std::io::Error>,
 }
 
 impl Flows {
@@ -39,7 +40,7 @@ impl Flows {
         let pieces = (most_bytes / PIECE_BYTES as u64).clamp(2, MOST_PIECES);
         let memory = SharedMemory::create(c"callpath-flows", FlowsHead::len_bytes(pieces) as usize)?;
         let file = memory.file()?;
-        let flows = Flows { memory, file, seen: 0, unowned: Vec::new(), pieces: FxHashMap::default() };
+        let flows = Flows { memory, file, seen: 0, unowned: Vec::new(), pieces: FxHashMap::default(), trouble: None };
         flows.head().most.store(pieces, Relaxed);
         Ok(flows)
     }
@@ -50,13 +51,22 @@ impl Flows {
     }
 
     /// The words of a piece; 0 is the shared one. Memory that was never written is not read, which would back it.
-    fn piece(&self, number: u64) -> Vec<u64> {
+    fn piece(&mut self, number: u64) -> Vec<u64> {
         let mut bytes = vec![0; PIECE_BYTES];
         let at = FlowsHead::LEN_BYTES as u64 + number * PIECE_BYTES as u64;
         match self.file.read_exact_at(&mut bytes, at) {
             Ok(()) => bytes.as_chunks::<WORD_BYTES>().0.iter().map(|word| u64::from_le_bytes(*word)).collect(),
-            Err(_) => Vec::new(),
+            Err(error) => {
+                self.trouble.get_or_insert(error);
+                Vec::new()
+            }
         }
+    }
+
+    /// Why counters could not be read, once.
+    pub(crate) fn take_trouble(&mut self) -> Option<MeasurementError> {
+        let path = format!("/proc/self/fd/{}", self.memory.descriptor()).into();
+        self.trouble.take().map(|source| MeasurementError::Read { path, source })
     }
 
     /// The pieces of a thread, once.
@@ -150,11 +160,10 @@ impl ContextCounts {
         let context = |(node, counters): (&callpath_measurement::TreeNode, &[u64])| CountedContext {
             parent: number(node.parent),
             is_partial: node.parent == PARTIAL_ROOT,
-            frame: FrameKey(node.key.0),
+            frame: node.key,
             cut_short: counters.get(CUT_SHORT as usize).copied().unwrap_or(0),
             paths: paths(counters),
         };
-        debug_assert_eq!(FULL_ROOT, 0);
         counted.map(context).collect()
     }
 }

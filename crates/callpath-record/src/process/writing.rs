@@ -9,6 +9,7 @@ use callpath_measurement::{MeasurementError, PathTree, ProcessFile, Scaling, Thr
 use rustc_hash::FxHashMap;
 
 use crate::events::rule_of;
+use crate::exact::Flows;
 use crate::plausible::{Impossible, Limits, Numbers};
 use crate::shared::Shared;
 use crate::sources::Sources;
@@ -84,7 +85,8 @@ impl Process {
         }
         let in_contexts = shared.flows.as_ref().map(|flows| (flows, &self.flows));
         let counts = counted.take(self.handle.pid(), |at| self.code.frame_at(at), in_contexts)?;
-        counts.map_or(Ok(()), |counts| counts.write(&shared.directory, self.sequence))
+        counts.map_or(Ok(()), |counts| counts.write(&shared.directory, self.sequence))?;
+        shared.flows.as_mut().and_then(Flows::take_trouble).map_or(Ok(()), Err)
     }
 
     /// Enters what has passed since the last samples of the threads that were there at its end.

@@ -112,26 +112,21 @@ pub(crate) fn with_calls() -> tempfile::TempDir {
         ..ProcessFile::default()
     };
     write_file(directory.path(), &process_file_name(0, 100), &encode_process(&process)).unwrap();
-    let (module, possible, cuts, paths) = (ModuleIndex(0), 0, 0, Vec::new());
-    let counted = [0x1000, 0x2000].map(|entry| CountedProcedure {
-        module,
-        entry: LinkAddr(entry),
-        possible,
-        cuts,
-        paths: paths.clone(),
-    });
-    let refused = RefusedProcedure { module, entry: LinkAddr(0x3000), reason: "it calls setjmp".into() };
+    count_calls(&directory, [0x1000, 0x2000], (0x3000, "it calls setjmp"));
+    directory
+}
+
+/// Says of process 100 that calls of two procedures of its first module were counted, and why those of another were not.
+fn count_calls(directory: &tempfile::TempDir, counted: [u64; 2], (refused, reason): (u64, &str)) {
+    let module = ModuleIndex(0);
+    let procedure = |entry| CountedProcedure { module, entry: LinkAddr(entry), possible: 0, cuts: 0, paths: vec![] };
     let counts = PathCounts {
         pid: 100,
-        procedures: counted.to_vec(),
-        refused: vec![refused],
-        cut_short: 0,
-        lost: 0,
-        edges: vec![],
-        contexts: vec![],
+        procedures: counted.map(procedure).to_vec(),
+        refused: vec![RefusedProcedure { module, entry: LinkAddr(refused), reason: reason.into() }],
+        ..PathCounts::default()
     };
     counts.write(directory.path(), 0).unwrap();
-    directory
 }
 
 /// A measurement of two processes without samples: in the first one all calls were counted, in the other one none.
@@ -153,17 +148,6 @@ pub(crate) fn with_calls_in_one() -> tempfile::TempDir {
         ..ProcessFile::default()
     };
     write_file(directory.path(), &process_file_name(0, 100), &encode_process(&process)).unwrap();
-    let module = ModuleIndex(0);
-    let procedure = |entry| CountedProcedure { module, entry: LinkAddr(entry), possible: 0, cuts: 0, paths: vec![] };
-    let counts = PathCounts {
-        pid: 100,
-        procedures: vec![procedure(0x1000), procedure(0x1100)],
-        refused: vec![RefusedProcedure { module, entry: LinkAddr(0x2000), reason: "it changes its own code".into() }],
-        cut_short: 0,
-        lost: 0,
-        edges: vec![],
-        contexts: vec![],
-    };
-    counts.write(directory.path(), 0).unwrap();
+    count_calls(&directory, [0x1000, 0x1100], (0x2000, "it changes its own code"));
     directory
 }
