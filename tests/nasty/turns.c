@@ -1,15 +1,18 @@
 /* Deep stacks that differ in their outermost frames only: turns DEPTH ROUNDS. By turns `first` and `second` go DEPTH frames
  * down the same code and work there, in a procedure of their own. The hazard: what is known of one's stack is taken for the
- * other's: the words in between are the same. */
+ * other's: the words in between are the same. The last turn of each lasts as long as 40 others: there is time to walk its
+ * stack whole, however slow the machine is. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 typedef uint64_t work(uint64_t);
 
+static long times = 3000000;
+
 static uint64_t steps(uint64_t x)
 {
-    for (int i = 0; i < 3000000; i++)
+    for (long i = 0; i < times; i++)
         x = x * 6364136223846793005u + 1442695040888963407u;
     return x;
 }
@@ -44,8 +47,11 @@ int main(int argc, char **argv)
     if (argc != 3)
         return 2;
     uint64_t sum = 0;
-    for (int i = 0; i < atoi(argv[2]); i++)
+    int rounds = atoi(argv[2]);
+    for (int i = 0; i < rounds; i++) {
+        times *= i == rounds - 2 ? 40 : 1;
         sum += i % 2 ? first(sum, atol(argv[1])) : second(sum, atol(argv[1]));
+    }
     printf("%llu\n", (unsigned long long)sum);
     return 0;
 }

@@ -143,7 +143,7 @@ fn begin_work(sample: &Sample<'_, '_>, state: &Deep, is_to_learn: bool) -> Work 
     let long = state.long.load(Relaxed);
     let is_long = is_to_learn && (u64::from(long) + 1) * work::LONG_ONE_IN <= taken;
     state.long.store(long + u32::from(is_long), Relaxed);
-    Work::begin(sample.process.session.settings.ticks_per_ms, is_to_learn, is_long)
+    Work::begin(sample.process.session.settings.ticks_per_ms, is_long)
 }
 
 fn suffix_frames(sample: &Sample<'_, '_>) -> Option<usize> {
@@ -176,9 +176,13 @@ impl Search<'_, '_> {
                 known.list.remark(at, fresh.fact(len)?)?;
                 front
             }
-            Fresh::TooMuchKnown => return Some(Outcome::TooMuch { gets_on: false }),
             Fresh::NoMemory => return None,
-            Fresh::Ended(_) | Fresh::TooMuch => {
+            Fresh::TooMuchKnown if len * work::WALKED < (known.inner() - known.outer()) * work::COMPARED => {
+                return Some(Outcome::TooMuch { gets_on: false });
+            }
+            // The new frames took more than comparing the known ones does. Both together may be too much for each
+            // sample: the new ones are kept.
+            Fresh::Ended(_) | Fresh::TooMuch | Fresh::TooMuchKnown => {
                 known.clear();
                 front.save(state);
                 state.unmarkable.store(u32::from(!stack.marks.may_be_added()), Relaxed);
@@ -370,6 +374,7 @@ impl Search<'_, '_> {
     fn compare(&mut self, joined: u32, front: &Front, stack: &mut Stack) -> Compared {
         let known = self.known;
         let mut end = joined;
+        self.work.begin_whole();
         while end > known.outer() {
             let Some(words) = known.list.last_words(known.outer().max(end.saturating_sub(work::LOOK)), end) else {
                 return Compared::Otherwise(known.outer());

@@ -13,9 +13,10 @@ pub(crate) const ADDED: u32 = 15;
 
 /// The most that one sample does beyond [`crate::path`]'s first frames, steps: somewhat less than a millisecond.
 pub(crate) const MOST: u32 = 250_000;
-/// The clock is not looked at before so many steps: a sample that was not on a processor for a while gets on even so.
+/// The clock is not looked at before each part of the work has taken so many steps: a sample that was not on a processor
+/// for a while, or whose memory is slow, gets on even so.
 const LEAST: u32 = 40_000;
-/// The same for work that is useless unless finished: comparing the deepest stack.
+/// The same for the part that is useless unless finished: comparing the deepest stack.
 const LEAST_WHOLE: u32 = 140_000;
 /// One sample in this many may do this many times as much, if its result lasts.
 pub(crate) const LONG_ONE_IN: u64 = 128;
@@ -33,18 +34,28 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// The budget of a sample that begins now. `is_in_parts`: unfinished work is kept for later samples.
-    pub(crate) fn begin(ticks_per_ms: u64, is_in_parts: bool, is_long: bool) -> Work {
+    /// The budget of a sample that begins now.
+    pub(crate) fn begin(ticks_per_ms: u64, is_long: bool) -> Work {
         let now = clock::ticks();
         let times = if is_long { LONG } else { 1 };
         let tenth = ticks_per_ms / 10 * u64::from(times);
-        let least = if is_in_parts { LEAST } else { LEAST_WHOLE };
-        Work { left: MOST * times, next_look: MOST * times - least, soon: now + 6 * tenth, end: now + 15 * tenth / 2 }
+        let left = MOST * times;
+        Work { left, next_look: left - LEAST, soon: now + 6 * tenth, end: now + 15 * tenth / 2 }
     }
 
     /// The reserve, for the last part of the sample.
     pub(crate) fn spend_reserve(&mut self) {
         self.soon = self.end;
+        self.look_after(LEAST);
+    }
+
+    /// For a part that is useless unless finished.
+    pub(crate) fn begin_whole(&mut self) {
+        self.look_after(LEAST_WHOLE);
+    }
+
+    fn look_after(&mut self, steps: u32) {
+        self.next_look = self.next_look.min(self.left.saturating_sub(steps));
     }
 
     /// Whether that much may still be done.

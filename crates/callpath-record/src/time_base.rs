@@ -24,11 +24,9 @@ pub(crate) struct Beginning {
 
 impl Beginning {
     pub(crate) fn now() -> Beginning {
-        Beginning {
-            at: Instant::now(),
-            unix_ns: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
-            ticks: ticks(),
-        }
+        let unix_ns = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+        let (at, ticks) = by_both_clocks();
+        Beginning { at, unix_ns, ticks }
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
@@ -42,8 +40,9 @@ impl Beginning {
 
     /// The best estimate so far of a tick's length.
     pub(crate) fn time_base(&self) -> TimeBase {
-        let (elapsed, passed) = (self.elapsed(), ticks().saturating_sub(self.ticks));
-        let ns = elapsed.as_nanos() as f64;
+        let (now, ticks) = by_both_clocks();
+        let passed = ticks.saturating_sub(self.ticks);
+        let ns = self.until_ns(now) as f64;
         TimeBase {
             begin_ticks: self.ticks,
             begin_mono_ns: clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(self.elapsed().as_nanos() as u64),
@@ -94,14 +93,32 @@ pub(crate) fn ticks() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
+/// One moment by the monotonic clock and by the counter. The counter is read on either side of the clock until both reads
+/// lie close together: whoever loses the processor between two clocks takes times for one that are milliseconds apart.
+fn by_both_clocks() -> (Instant, u64) {
+    const TRIES: u32 = 32;
+    /// Shorter than anything that takes the processor away.
+    const CLOSE_TICKS: u64 = 1_000;
+    let mut best: Option<(u64, Instant, u64)> = None;
+    for _ in 0..TRIES {
+        let before = ticks();
+        let at = Instant::now();
+        let apart = ticks().saturating_sub(before);
+        if best.is_none_or(|(least, ..)| apart < least) {
+            best = Some((apart, at, before + apart / 2));
+        }
+        if apart < CLOSE_TICKS {
+            break;
+        }
+    }
+    best.map_or_else(|| (Instant::now(), ticks()), |(_, at, ticks)| (at, ticks))
+}
+
 /// The counter's rate, measured over a tenth of a millisecond, which is good to a part in a thousand.
 pub(crate) fn ticks_per_ms() -> u64 {
     const OVER: Duration = Duration::from_micros(100);
-    let (began, first) = (Instant::now(), ticks());
-    loop {
-        let passed = began.elapsed();
-        if passed >= OVER {
-            return (ticks().saturating_sub(first) as f64 * 1e6 / passed.as_nanos() as f64) as u64;
-        }
-    }
+    let (began, first) = by_both_clocks();
+    while began.elapsed() < OVER {}
+    let (ended, last) = by_both_clocks();
+    (last.saturating_sub(first) as f64 * 1e6 / ended.duration_since(began).as_nanos() as f64) as u64
 }

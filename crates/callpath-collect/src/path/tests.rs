@@ -162,3 +162,28 @@ fn a_deep_path_is_whole_after_some_samples_and_never_a_wrong_one() {
     assert!(nodes < 40_000 * 20, "{nodes}");
     assert_ne!(ArenaRef(thread.record.full_root.load(Relaxed)), ArenaRef::NONE);
 }
+
+/// Wherever a deep stack has changed, and however slow the machine is, each sample leaves less to do for the next ones.
+#[test]
+fn a_deep_path_is_whole_again_after_any_change() {
+    const FRAMES: usize = 60_000;
+    let mut rows = std::vec![2; FRAMES];
+    rows[FRAMES - 1] = OUTERMOST;
+    // Time never ends a sample; it ends each one as soon as the clock is looked at, after 40,000 steps of 31 for a frame.
+    for (ticks_per_ms, most_samples) in [(1 << 40, 16), (1, 60)] {
+        let settings = Settings { recursion: Settings::WHOLE, ticks_per_ms, ..Settings::default() };
+        let (process, thread) = measured(settings, &metrics(&[Settings::CPU_TIME]), 900, &recipes());
+        let (interrupted, mut keys, words) = laid_out(thread, &rows);
+        for (nth, changed) in (1_000..FRAMES - 1).step_by(1_400).enumerate() {
+            let row = 3 + nth as u64 % (ROWS - 3);
+            words[2 * changed + 1] = CODE + 16 * row + 8;
+            keys[FRAMES - 2 - changed] = key(row, false);
+            let whole = (0..most_samples).find_map(|_| {
+                let (is_full, found) = sampled(&process, thread, &interrupted);
+                is_full.then_some(found)
+            });
+            assert!(whole.is_some(), "not after {most_samples} samples: frame {changed}, {ticks_per_ms} ticks/ms");
+            assert!(whole.is_none_or(|found| found == keys), "another path");
+        }
+    }
+}
