@@ -62,7 +62,7 @@ fn find(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bo
     let Some(mut walker) = Walker::new(sample) else { return Path::NoMemory };
     stack.marks = Marks::of_sample(sample, stack.bounds(), ordinary);
     let cursor = Cursor::interrupted(RunAddr(interrupted.pc), interrupted.registers);
-    let (frames, end) = walker.walk_first(cursor, stack, |_, _| {});
+    let (frames, end) = walker.walk_first(cursor, stack, |_, _| ControlFlow::Continue(()));
     if matches!(end, End::Broken) && !stack.marks.is_met() {
         return Path::Deep;
     }
@@ -94,22 +94,33 @@ fn find(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bo
 }
 
 /// The path of a call, walked as it is now: code without a table ends it. `each`: is given each frame, the innermost
-/// first; of a stack deeper than the buffer, those that fit.
+/// first; of a stack deeper than the buffer, those that fit. It may end the walk with the node that the frame's path is
+/// below: then the path counts as one that is whole.
 #[inline(never)]
-pub(crate) fn of_call(sample: &Sample<'_, '_>, stack: &mut Stack, each: impl FnMut(Frame<'_>, &mut Stack)) -> Path {
+pub(crate) fn of_call(
+    sample: &Sample<'_, '_>,
+    stack: &mut Stack,
+    mut each: impl FnMut(Frame<'_>, &mut Stack) -> ControlFlow<ArenaRef>,
+) -> Path {
     let Sample { process, thread, interrupted, .. } = *sample;
     let Some(mut walker) = Walker::new(sample) else { return Path::NoMemory };
     let cursor = Cursor::interrupted(RunAddr(interrupted.pc), interrupted.registers);
-    let (frames, end) = walker.walk_first(cursor, stack, each);
-    if matches!(end, End::Broken) {
+    let mut below = None;
+    let (frames, end) = walker.walk_first(cursor, stack, |frame, stack| {
+        let is_on = each(frame, stack);
+        below = is_on.break_value();
+        if below.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    if matches!(end, End::Broken) && below.is_none() {
         return of(sample, stack, false, true);
     }
-    let (root, is_full) = match end {
-        End::Outermost => (&thread.record.full_root, true),
-        End::Stopped(_) | End::Broken => (&thread.record.partial_root, false),
+    let (root, is_full) = match (below, end) {
+        (Some(below), _) => (below, true),
+        (None, End::Outermost) => (ArenaRef(thread.record.full_root.load(Relaxed)), true),
+        (None, End::Stopped(_) | End::Broken) => (ArenaRef(thread.record.partial_root.load(Relaxed)), false),
     };
     let wants_map = walker.code.unknown_code && !is_full;
-    let walked = Walked { root: ArenaRef(root.load(Relaxed)), frames, noting: None };
+    let walked = Walked { root, frames, noting: None };
     let node = Tree::new(process, thread).and_then(|mut tree| walker.insert(walked, &mut tree, stack));
     if wants_map {
         want_map(process);
@@ -164,12 +175,12 @@ impl<'p, 'm> Walker<'p, 'm> {
     }
 
     /// Walks to the end, or over as many frames as the buffer holds; leaves the keys and return addresses' places.
-    /// `each`: is given each frame, the innermost first.
+    /// `each`: is given each frame, the innermost first; the walk ends where it breaks, with that frame.
     fn walk_first(
         &mut self,
         cursor: Cursor,
         stack: &mut Stack,
-        mut each: impl FnMut(Frame<'_>, &mut Stack),
+        mut each: impl FnMut(Frame<'_>, &mut Stack) -> ControlFlow<()>,
     ) -> (usize, End) {
         let (keys, slots) = (self.keys, self.slots);
         let mut frames = 0usize;
@@ -188,10 +199,10 @@ impl<'p, 'm> Walker<'p, 'm> {
             };
             key.store(located.key.0, Relaxed);
             slot.store(0, Relaxed);
-            each(frame, stack);
+            let is_on = each(frame, stack);
             callee = frame.head();
             frames += 1;
-            ControlFlow::Continue(())
+            is_on
         });
         (frames, end)
     }

@@ -8,6 +8,7 @@ use callpath_format::shared::thread::{Dropped, layout};
 use callpath_format::shared::tree::KnownKind;
 use callpath_format::shared::{ArenaRef, Node, Settings, ThreadRecord};
 use callpath_unwind::CodeMap;
+use core::ops::ControlFlow;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::code::Code;
@@ -52,15 +53,29 @@ pub struct Context {
     pub values: u64,
 }
 
+/// What tells the context of a frame, of code that counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// Where the word is that does, on the thread's own stack.
+    pub at: u64,
+    /// The context of the frame's procedure, if paths further inwards are to begin there, whatever the stack is further out.
+    pub below: Option<ArenaRef>,
+}
+
+/// The node that a context is below.
+fn outwards(process: &Process<'_>, context: ArenaRef) -> Option<ArenaRef> {
+    ArenaRef(process.arena.get::<Node>(context)?.parent.load(Relaxed)).some()
+}
+
 /// The context at which the calling thread's call counts: of a procedure at whose entry it stands. `known` then tells the context from others; if it cannot, `known.site` is 0. `None`: there is no
 /// memory, or the thread has been interrupted while this was at work. It is counted as dropped.
 ///
-/// `told`: where a word is that tells all contexts further out, by where a return address is, and the return address.
+/// `told`: what tells all contexts further out, by where a return address is, and the return address.
 pub fn context_of_call(
     (process, thread): (&Process<'_>, Thread<'_>),
     at_entry: &Interrupted,
     known: &mut Known,
-    told: impl Fn(u64, u64) -> Option<u64>,
+    told: impl Fn(u64, u64) -> Option<Told>,
 ) -> Option<Context> {
     let record = thread.record;
     (known.site, known.node) = (0, 0);
@@ -78,16 +93,21 @@ pub fn context_of_call(
         base = frame.cursor.registers.get(Reg::RSP).unwrap_or(0);
         for fact in front.step(frame, stack).into_iter().flatten() {
             if is_told {
-                return;
+                break;
             }
             match (fact.kind & !KnownKind::MARKABLE, fact.at) {
                 (KnownKind::FRAME, 0) if frame.is_innermost => {}
                 (KnownKind::FRAME, at) if at != 0 => {
                     words.add(at, fact.word);
-                    if let Some(at) = told(at, fact.word) {
-                        // SAFETY: a word of the thread's own stack, as `told` says.
-                        words.add(at, unsafe { (at as *const u64).read() });
+                    if let Some(told) = told(at, fact.word) {
+                        // SAFETY: a word of the thread's own stack, as `Told` says.
+                        words.add(told.at, unsafe { (told.at as *const u64).read() });
                         is_told = true;
+                        let below = told.below.and_then(|context| outwards(process, context));
+                        if let Some(below) = below {
+                            base = 0;
+                            return ControlFlow::Break(below);
+                        }
                     }
                 }
                 (KnownKind::WORD, 0) => words.known.rbp_mask = u64::MAX,
@@ -95,6 +115,7 @@ pub fn context_of_call(
                 _ => words.are_all = false,
             }
         }
+        ControlFlow::Continue(())
     });
     let (len, are_all) = (words.len, words.are_all);
     let node = match path {
@@ -124,7 +145,7 @@ pub fn context_below(
     let Some(in_sample) = &InSample::begin(record) else { return dropped(record, Dropped::InCollector) };
     let sample = &Sample { in_sample, process, thread, trigger: Trigger::Own, interrupted: at_entry, begin_ticks: 0 };
     let node = || {
-        let outwards = ArenaRef(process.arena.get::<Node>(caller)?.parent.load(Relaxed)).some()?;
+        let outwards = outwards(process, caller)?;
         let mut code = Code::new(sample)?;
         let call = code.locate_point(CodePoint::Return(RunAddr(returns_to))).key;
         let entry = code.locate_point(CodePoint::Exact(RunAddr(at_entry.pc))).key;
@@ -133,6 +154,11 @@ pub fn context_below(
         tree.child(call, entry)
     };
     context(process, &thread, node())
+}
+
+/// Whether recursion of counted procedures is a back edge.
+pub fn has_back_edges(process: &Process<'_>) -> bool {
+    process.session.settings.recursion == Settings::BACK_EDGES
 }
 
 /// Whether call paths are kept as they are.

@@ -4,7 +4,8 @@
 //! A fork's child finds all nodes empty: frames that it has from its parent lead to nodes of which nothing is known, and what they
 //! call is found by walks, in the child's own tree.
 
-use callpath_collect::probe::{context_below, keeps_whole_paths};
+use callpath_collect::Process;
+use callpath_collect::probe::{Context, Told, context_below, has_back_edges, keeps_whole_paths};
 use callpath_collect::syscall::{map_private, unmap};
 use callpath_format::shared::ArenaRef;
 use callpath_format::shared::activation::{
@@ -14,6 +15,7 @@ use callpath_format::shared::flows::{FlowRecord, FlowsHead};
 use callpath_format::shared::gauge::Gauge;
 use callpath_format::shared::known_return::{ActivationTable, KnownReturn};
 use callpath_format::shared::probe::{Area, Slot};
+use core::cell::Cell;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -105,11 +107,11 @@ pub unsafe extern "C" fn descended(descent: &mut Descent) {
 /// Where there is a node already. It only reads: a handler that comes in between does no harm.
 fn again(call: Call<'_>, entered: Entered) -> Option<u64> {
     let (_, _, area) = areas::known()?;
-    let list = match Caller::of(area, call) {
-        Some(caller) => caller.callees(),
-        None => List::below_gap(area, known(area, call)?.0)?,
-    };
-    list.count(entered.procedure)
+    if let Some(caller) = Caller::of(area, call) {
+        return caller.callees().count(entered.procedure);
+    }
+    let [.., node] = known(area, call)?;
+    Some(Node::at(node)?.count())
 }
 
 /// `None`: there is no memory for a node, or no context; that is counted as dropped.
@@ -120,42 +122,122 @@ fn descend(call: Call<'_>, entered: Entered) -> Option<u64> {
     if let Some(node) = callees.as_ref().and_then(|callees| callees.count(entered.procedure)) {
         return Some(node);
     }
-    let below = caller.as_ref().and_then(Caller::context).filter(|_| keeps_whole_paths(process));
-    let context = match below {
-        Some(context) => {
+    if let (Some(caller), Some(callees)) = (&caller, callees) {
+        if let Some(active) = active(process, Some(caller.node), entered.procedure) {
+            return active.refer_from(area, &callees);
+        }
+        if let Some(context) = caller.context().filter(|_| keeps_whole_paths(process)) {
             join::await_chunks(process);
-            context_below(process, thread, (context, call.returns_to()), &call.at_entry())?
+            let context = context_below(process, thread, (context, call.returns_to()), &call.at_entry())?;
+            return New { area, entered, context, caller: Some(caller.node) }.add(&callees);
         }
-        // SAFETY: the calling thread's own; no handler comes in between.
-        None => walked((process, thread), unsafe { (*area).known.get_mut(call.number()) }?, call, node_of_caller)?,
-    };
-    let list = match callees {
-        Some(callees) => callees,
-        None => List::below_gap(area, context.values)?,
-    };
-    let node = match list.count(entered.procedure) {
-        Some(node) => node,
-        None => {
-            count(context.values);
-            let node = allocate(area, entered.sites)?;
-            node.values.store(context.values, Relaxed);
-            node.procedure.store(entered.procedure, Relaxed);
-            node.context.store(context.node.0, Relaxed);
-            node.flow.store(counters(area, entered.procedure, context.node), Relaxed);
-            list.add(node);
-            address(node)
-        }
-    };
-    if caller.is_none() {
-        // SAFETY: the calling thread's own; no handler comes in between.
-        unsafe { (*area).known.get_mut(call.number()) }?.node = node;
     }
+    let told = Cell::new(None);
+    // SAFETY: the calling thread's own; no handler comes in between.
+    let place = unsafe { (*area).known.get_mut(call.number()) }?;
+    let context = walked((process, thread), place, call, |at, returns_to| {
+        let (at, node) = node_of_caller(at, returns_to)?;
+        if has_back_edges(process) {
+            told.set(made_by(area, node));
+        }
+        // The stack farther out may be as deep as recursion is.
+        Some(Told { at, below: told.get().and_then(Node::tree_node) })
+    })?;
+    if let Some(caller) = caller {
+        return New { area, entered, context, caller: Some(caller.node) }.add(&caller.callees());
+    }
+    let node = match active(process, told.get(), entered.procedure) {
+        Some(active) => active.count(),
+        None => New { area, entered, context, caller: told.get() }.add(&List::below_gap(area, context.values)?)?,
+    };
+    // SAFETY: as above.
+    unsafe { (*area).known.get_mut(call.number()) }?.node = node;
     Some(node)
+}
+
+/// Where recursion is a back edge: the node of a procedure's activation, if it is active in that of a caller.
+fn active(process: &Process<'_>, caller: Option<Node>, procedure: u32) -> Option<Node> {
+    let caller = caller.filter(|_| has_back_edges(process));
+    let active = core::iter::successors(caller, |node| Node::at(node.caller.load(Relaxed)));
+    // A fork's child knows nothing of its parent's.
+    let mut active = active.take_while(|node| node.tree_node().is_some());
+    active.find(|node| node.procedure.load(Relaxed) == procedure)
+}
+
+/// A context that has no node yet.
+struct New {
+    area: *mut Area,
+    entered: Entered,
+    context: Context,
+    /// The node of the nearest counted procedure that called it.
+    caller: Option<Node>,
+}
+
+impl New {
+    /// Counts the activation and gives the context a node, whose address this is. No handler comes in between.
+    fn add(self, list: &List) -> Option<u64> {
+        let New { area, entered, context, caller } = self;
+        if let Some(node) = list.count(entered.procedure) {
+            return Some(node);
+        }
+        count(context.values);
+        let node = allocate(area, entered.sites)?;
+        node.values.store(context.values, Relaxed);
+        node.procedure.store(entered.procedure, Relaxed);
+        node.context.store(context.node.0, Relaxed);
+        node.flow.store(counters(area, entered.procedure, context.node), Relaxed);
+        node.caller.store(caller.map_or(0, address), Relaxed);
+        node.kept.store(address(node), Relaxed);
+        list.add(node);
+        Some(address(node))
+    }
 }
 
 fn count(values: u64) {
     // SAFETY: of a node of the tree, or 0.
     unsafe { Values::at(values) }.add(Gauge::CALLS_COLUMN, 1);
+}
+
+/// A node: it stays mapped, and its words are atomic.
+type Node = &'static ContextNode;
+
+/// What nodes do here.
+trait Counts: Sized {
+    /// That at an address. `None`: 0.
+    fn at(at: u64) -> Option<Self>;
+    /// Counts an activation that was found by it, which keeps the node at this address.
+    fn count(self) -> u64;
+    /// Counts an activation of the same procedure, which is called while this one's is active: from now on it is found in
+    /// the list, by a node that refers to this one.
+    fn refer_from(self, area: *mut Area, list: &List) -> Option<u64>;
+    /// The node of the calling context tree, if it is known.
+    fn tree_node(self) -> Option<ArenaRef>;
+}
+
+impl Counts for Node {
+    fn at(at: u64) -> Option<Node> {
+        // SAFETY: where an address of a node is, it stays mapped.
+        unsafe { (at as *const ContextNode).as_ref() }
+    }
+
+    fn count(self) -> u64 {
+        count(self.values.load(Relaxed));
+        self.kept.load(Relaxed)
+    }
+
+    fn refer_from(self, area: *mut Area, list: &List) -> Option<u64> {
+        let kept = self.count();
+        let node = allocate(area, 0)?;
+        node.values.store(self.values.load(Relaxed), Relaxed);
+        node.procedure.store(self.procedure.load(Relaxed), Relaxed);
+        node.kept.store(kept, Relaxed);
+        list.add(node);
+        Some(kept)
+    }
+
+    fn tree_node(self) -> Option<ArenaRef> {
+        ArenaRef(self.context.load(Relaxed)).some()
+    }
 }
 
 fn address(node: &ContextNode) -> u64 {
@@ -175,12 +257,31 @@ fn word_of(mark: CallMark, return_address_at: u64) -> u64 {
     return_address_at + size_of::<u64>() as u64 * (1 + u64::from(mark.words))
 }
 
-/// What tells the caller's context, by where the return address to it is, and that: a word of its frame.
-fn node_of_caller(return_address_at: u64, returns_to: u64) -> Option<u64> {
+/// What tells the caller's context, by where the return address to it is, and that: where a word of its frame is, and the
+/// address of a node there.
+fn node_of_caller(return_address_at: u64, returns_to: u64) -> Option<(u64, u64)> {
     let at = word_of(mark_at(returns_to)?, return_address_at);
     // SAFETY: as in `Caller::of`.
     let node = unsafe { (at as *const u64).read() };
-    (node != 0 && node != NOWHERE.load(Relaxed)).then_some(at)
+    (node != 0 && node != NOWHERE.load(Relaxed)).then_some((at, node))
+}
+
+/// The node at this address, if it is one that the thread has made.
+fn made_by(area: *mut Area, node: u64) -> Option<Node> {
+    // SAFETY: the area is the calling thread's own, and stays mapped.
+    let first = unsafe { (*area).nodes.first };
+    // SAFETY: a piece begins with its head.
+    let next = |piece: &u64| Some(unsafe { (*(*piece as *const PieceHead)).next }).filter(|next| *next != 0);
+    let mut pieces = core::iter::successors(Some(first).filter(|first| *first != 0), next);
+    let is_made = node.is_multiple_of(size_of::<u64>() as u64) && pieces.any(|piece| piece == PieceHead::of(node));
+    Node::at(node).filter(|_| is_made)
+}
+
+/// Whether a node is the thread's own, or, in a fork's child, one of which nothing is known.
+fn is_own(node: Node, area: *mut Area) -> bool {
+    // SAFETY: each piece of memory with nodes begins with its head; in a fork's child it is zeroes.
+    let owner = unsafe { (*(PieceHead::of(address(node)) as *const PieceHead)).owner };
+    owner == 0 || owner == area as u64
 }
 
 /// The node of the caller and the call site, where no mark is but the return address is known.
@@ -207,7 +308,7 @@ fn noted(call: Call<'_>) -> Option<(u64, u16)> {
 
 /// Who has called, by the mark behind the call.
 struct Caller {
-    node: &'static ContextNode,
+    node: Node,
     slot: &'static AtomicU64,
 }
 
@@ -219,18 +320,14 @@ impl Caller {
             Some(mark) => (unsafe { (word_of(mark, call.rsp) as *const u64).read() }, mark.site),
             None => noted(call)?,
         };
-        if node == 0 || node == NOWHERE.load(Relaxed) {
-            return None;
-        }
-        // SAFETY: each piece of memory with nodes begins with its head; in a fork's child it is zeroes.
-        let owner = unsafe { (*(PieceHead::of(node) as *const PieceHead)).owner };
-        if owner != 0 && owner != area as u64 {
+        let node = Node::at(node).filter(|_| node != NOWHERE.load(Relaxed))?;
+        if !is_own(node, area) {
             STACKS_MOVE.store(true, Relaxed);
             return None;
         }
-        let slot = node + ContextNode::slot_at(site) as u64;
+        let slot = address(node) + ContextNode::slot_at(site) as u64;
         // SAFETY: a node has a slot for each call site of its procedure.
-        Some(unsafe { Caller { node: &*(node as *const ContextNode), slot: &*(slot as *const AtomicU64) } })
+        Some(Caller { node, slot: unsafe { &*(slot as *const AtomicU64) } })
     }
 
     fn callees(&self) -> List {
@@ -239,7 +336,7 @@ impl Caller {
 
     /// Its context, if it is known.
     fn context(&self) -> Option<ArenaRef> {
-        ArenaRef(self.node.context.load(Relaxed)).some()
+        self.node.tree_node()
     }
 }
 
@@ -262,16 +359,14 @@ impl List {
 
     /// Counts an activation of a procedure where its node is in the list, whose address this is.
     fn count(&self, procedure: u32) -> Option<u64> {
-        // SAFETY: lists hold addresses of nodes, which stay mapped.
-        let node = |at: u64| unsafe { (at as *const ContextNode).as_ref() };
-        let mut nodes = core::iter::successors(node(self.first.load(Relaxed)), |last| node(last.next.load(Relaxed)));
+        let first = Node::at(self.first.load(Relaxed));
+        let mut nodes = core::iter::successors(first, |last| Node::at(last.next.load(Relaxed)));
         let node = nodes.find(|node| {
             node.procedure.load(Relaxed) == procedure
                 && self.values.is_none_or(|values| node.values.load(Relaxed) == values)
         })?;
-        count(node.values.load(Relaxed));
         self.remember(node);
-        Some(address(node))
+        Some(node.count())
     }
 
     /// Lets copies find a node of a call site that is not the first one.

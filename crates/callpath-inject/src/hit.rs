@@ -1,6 +1,6 @@
 //! A call as the assembly in `routines.rs` hands it over: what the registers held, and its context.
 
-use callpath_collect::probe::{Context, context_of_call};
+use callpath_collect::probe::{Context, Told, context_of_call};
 use callpath_collect::{Interrupted, Process, Thread};
 use callpath_format::register::Reg;
 use callpath_format::shared::probe::{Area, Known, Slot};
@@ -97,7 +97,7 @@ pub fn walked(
     (process, thread): (&Process<'_>, Thread<'_>),
     known: &mut Known,
     call: Call<'_>,
-    told: impl Fn(u64, u64) -> Option<u64>,
+    told: impl Fn(u64, u64) -> Option<Told>,
 ) -> Option<Context> {
     join::await_chunks(process);
     let context = context_of_call((process, thread), &call.at_entry(), known, told)?;
@@ -108,18 +108,18 @@ pub fn walked(
     Some(context)
 }
 
-/// The same of a call whose context the thread knows already: its values and its stack. A handler that comes in between
-/// takes nothing away.
-pub fn known(area: *mut Area, call: Call<'_>) -> Option<(u64, u64)> {
+/// The same of a call whose context the thread knows already: its values, its stack, and the node of a counted procedure
+/// or 0. A handler that comes in between takes nothing away.
+pub fn known(area: *mut Area, call: Call<'_>) -> Option<[u64; 3]> {
     // SAFETY: the area is the calling thread's own, and stays mapped.
     let place = unsafe { (*area).known.get(call.number()) }?;
     // First: a handler may put another context there.
-    let (values, base) = (core::ptr::from_ref(&place.values), core::ptr::from_ref(&place.base));
     // SAFETY: just borrowed.
-    let (values, base) = unsafe { (values.read_volatile(), base.read_volatile()) };
+    let known =
+        [&place.values, &place.base, &place.node].map(|word| unsafe { core::ptr::from_ref(word).read_volatile() });
     compiler_fence(SeqCst);
     call.values_in(place)?;
-    Some((values, base))
+    Some(known)
 }
 
 impl Call<'_> {

@@ -26,7 +26,7 @@ pub unsafe extern "C" fn measured(saved: &Saved) {
 
 fn measured_quickly(saved: &Saved) -> Option<()> {
     let (process, _, area) = areas::known()?;
-    let (values, _) = hit::known(area, saved.call())?;
+    let [values, ..] = hit::known(area, saved.call())?;
     // SAFETY: of a node; the area is the calling thread's.
     let (values, area) = unsafe { (Values::at(values), &*area) };
     gauges::at_entry(area, process, values, &saved.arguments());
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn begun(saved: &Saved) {
 
 fn begun_quickly(saved: &Saved) -> Option<()> {
     let (process, thread, area) = areas::known()?;
-    let (values, base) = hit::known(area, saved.call())?;
+    let [values, base, _] = hit::known(area, saved.call())?;
     let rsp = saved.rsp_at_entry();
     // SAFETY: the area is the calling thread's, and the values are a node's.
     unsafe {

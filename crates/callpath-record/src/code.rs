@@ -144,6 +144,11 @@ impl ProcessCode {
         !self.in_modules.iter().any(|(id, _)| modules.get(*id).is_soon_there())
     }
 
+    /// The modules that are mapped.
+    pub(crate) fn modules(&self) -> impl Iterator<Item = ModuleId> {
+        self.in_modules.iter().map(|(id, _)| *id)
+    }
+
     /// Whether a memory map lacks something that raw samples may lie in.
     pub(crate) fn is_missing_in(&self, maps: &Maps) -> bool {
         let is_there = |m: &Mapping| maps.entries.iter().any(|e| e.executable && e.start == m.start && e.end == m.end);
@@ -232,11 +237,12 @@ impl ProcessCode {
         found
     }
 
-    /// Publishes what is known of code before it is put into the process, which takes longer than putting it in.
-    pub(crate) fn prepare(&self, shared: &mut Shared, moved: &mut MovedCode) {
-        let Some((_, Some(id), mapping)) = self.moved_mapping(0, moved) else { return };
+    /// Publishes what is known of code before it is put into the process, which takes longer than putting it in. `false`: it
+    /// is code of no module here, or there is no room.
+    pub(crate) fn prepare(&self, shared: &mut Shared, moved: &mut MovedCode) -> bool {
+        let Some((_, Some(id), mapping)) = self.moved_mapping(0, moved) else { return false };
         let ModuleTables { tables, .. } = self.tables_of(&shared.modules, id, mapping.bias);
-        moved.block(tables, &mut shared.publisher);
+        moved.block(tables, &mut shared.publisher).is_some()
     }
 
     /// Adds the mappings of code that we have put into the process, and puts those of modules in order.

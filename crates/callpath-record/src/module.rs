@@ -42,6 +42,8 @@ pub(crate) struct Slicing {
     pub(crate) tables: Vec<SliceTable>,
     /// So many samples wanted all of the table.
     pub(crate) whole_wanted: u32,
+    /// It could not be built.
+    pub(crate) has_no_whole: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -107,9 +109,12 @@ impl Module {
 
     /// It has no table; a large one is left with its slices.
     pub(crate) fn go_without_table(&mut self) {
-        if self.slicing.is_none() {
-            self.is_awaited = false;
-            self.return_use = ReturnUse::default();
+        match &mut self.slicing {
+            Some(slicing) => slicing.has_no_whole = true,
+            None => {
+                self.is_awaited = false;
+                self.return_use = ReturnUse::default();
+            }
         }
     }
 

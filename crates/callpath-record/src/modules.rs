@@ -221,6 +221,23 @@ impl Modules {
         }
     }
 
+    /// Begins to build all of the table of a module, as large as it may be, unless that has begun.
+    pub(crate) fn want_whole(&mut self, id: ModuleId) {
+        let Some(slicing) = self.modules.get_mut(id.0).and_then(|module| module.slicing.as_mut()) else { return };
+        if slicing.whole_wanted < WORTH_THE_WHOLE {
+            slicing.whole_wanted = WORTH_THE_WHOLE;
+            let whole = slicing.slices.whole();
+            self.worker_pool.begin(id, Job::Table(Box::new(whole)), Pace::Now);
+        }
+    }
+
+    /// Whether all of its table is being built.
+    pub(crate) fn is_whole_being_built(&self, id: ModuleId) -> bool {
+        let module = self.get(id);
+        let is_begun = |slicing: &Slicing| slicing.whole_wanted >= WORTH_THE_WHOLE && !slicing.has_no_whole;
+        module.is_awaited && module.slicing.as_ref().is_none_or(is_begun)
+    }
+
     /// Whether there is nothing more to wait for.
     pub(crate) fn is_there(&self, awaited: Awaited) -> bool {
         let module = self.get(awaited.module);
@@ -287,7 +304,7 @@ impl Modules {
                         *place = SliceTable::There(publisher.append(&table).unwrap_or(0));
                     }
                 }
-                let slicing = Slicing { slices, tables, whole_wanted: 0 };
+                let slicing = Slicing { slices, tables, whole_wanted: 0, has_no_whole: false };
                 self.enter(key, Module::awaited(path, loaded, Some(slicing)))
             }
         }

@@ -309,9 +309,9 @@ impl Process {
         self.code.reuse(&mut shared.publisher, oldest);
     }
 
-    /// Publishes what is known of code that is about to be put in.
-    pub(crate) fn prepare(&self, shared: &mut Shared, moved: &mut MovedCode) {
-        self.code.prepare(shared, moved);
+    /// Publishes what is known of code that is about to be put in. `false` as of [`ProcessCode::prepare`].
+    pub(crate) fn prepare(&self, shared: &mut Shared, moved: &mut MovedCode) -> bool {
+        self.code.prepare(shared, moved)
     }
 
     /// The frames of a thread of it that stands still, the innermost first.
@@ -372,6 +372,18 @@ impl Process {
     /// Whether the recipe tables of all its modules are there.
     pub(crate) fn has_all_tables(&self, shared: &Shared) -> bool {
         self.code.has_all_tables(&shared.modules)
+    }
+
+    /// Begins to build all tables of its modules, however large they are.
+    pub(crate) fn want_whole_tables(&self, shared: &mut Shared) {
+        self.code.modules().for_each(|id| shared.modules.want_whole(id));
+    }
+
+    /// Waits until they are there.
+    pub(crate) fn await_whole_tables(&self, shared: &mut Shared) {
+        while self.code.modules().any(|id| shared.modules.is_whole_being_built(id)) {
+            shared.modules.receive_one(&mut shared.publisher);
+        }
     }
 
     fn find_threads(&mut self, shared: &Shared) {

@@ -358,12 +358,24 @@ impl<'o> Recorder<'o> {
         }
     }
 
-    /// Publishes what is known of code that is about to be put into a process.
-    pub(crate) fn prepare(&mut self, pid: Pid, moved: &mut MovedCode) {
+    /// Publishes what is known of code that is about to be put into a process. `false`: there is no such process, or no room.
+    pub(crate) fn prepare(&mut self, pid: Pid, moved: &mut MovedCode) -> bool {
         let held = self.held.iter().map(|(process, _)| process);
-        if let Some(process) = self.processes.iter().chain(held).find(|process| process.pid() == pid) {
-            process.prepare(&mut self.shared, moved);
-        }
+        let mut all = self.processes.iter().chain(held);
+        all.find(|process| process.pid() == pid).is_some_and(|process| process.prepare(&mut self.shared, moved))
+    }
+
+    /// Begins to build the whole tables of a process that waits at its beginning: what counts its calls finds no frame in
+    /// code without a table.
+    pub(crate) fn want_whole_tables(&mut self, pid: Pid) {
+        let of_pid = self.held.iter().map(|(process, _)| process).find(|process| process.pid() == pid);
+        of_pid.into_iter().for_each(|process| process.want_whole_tables(&mut self.shared));
+    }
+
+    /// Waits until they are there.
+    pub(crate) fn await_whole_tables(&mut self, pid: Pid) {
+        let of_pid = self.held.iter().map(|(process, _)| process).find(|process| process.pid() == pid);
+        of_pid.into_iter().for_each(|process| process.await_whole_tables(&mut self.shared));
     }
 
     /// Lets a process wait at its beginning until [`Recorder::let_in`].

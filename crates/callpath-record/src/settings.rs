@@ -44,6 +44,9 @@ pub enum Recursion {
     Collapse,
     /// This many of the innermost frames.
     Suffix(NonZeroU32),
+    /// Every frame of samples; exact counts of a procedure that is called while it is active are those of the context of
+    /// its outermost activation.
+    BackEdges,
 }
 
 impl Recursion {
@@ -51,7 +54,8 @@ impl Recursion {
         match self {
             Recursion::Full => Settings::WHOLE,
             Recursion::Collapse => Settings::COLLAPSED,
-            Recursion::Suffix(kept) => kept.get().min(Settings::COLLAPSED - 1),
+            Recursion::BackEdges => Settings::BACK_EDGES,
+            Recursion::Suffix(kept) => kept.get().min(Settings::BACK_EDGES - 1),
         }
     }
 }
@@ -61,6 +65,10 @@ pub(crate) fn frames_left_out(settings: &Settings) -> Option<String> {
     match (settings.recursion, settings.suffix_frames()) {
         (Settings::COLLAPSED, _) => Some(
             "recursion was collapsed while recording (--recursion=collapse): a repeated call continues at its first occurrence"
+                .to_owned(),
+        ),
+        (Settings::BACK_EDGES, _) => Some(
+            "recursion is back edges in what was counted exactly (--recursion=backedges): a procedure that is called while it is active counts in the context of its outermost activation"
                 .to_owned(),
         ),
         (_, Some(kept)) => Some(format!(
@@ -120,7 +128,7 @@ impl RecordOptions {
     fn marks(&self) -> Sentinel {
         match self.recursion {
             Recursion::Suffix(_) => Sentinel::Never,
-            Recursion::Full | Recursion::Collapse => self.sentinel,
+            Recursion::Full | Recursion::Collapse | Recursion::BackEdges => self.sentinel,
         }
     }
 

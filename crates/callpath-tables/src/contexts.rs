@@ -14,6 +14,8 @@ pub struct Descending {
     pub routine: u64,
     /// The first number that no procedure has yet.
     pub first_procedure: u32,
+    /// Whether recursion is a back edge of the calling context tree ([`callpath_format::shared::Settings::BACK_EDGES`]).
+    pub has_back_edges: bool,
 }
 
 /// What all copies of a module use.
@@ -25,6 +27,7 @@ pub struct Descending {
 /// ```
 pub(crate) struct ContextsHead {
     at: LinkAddr,
+    has_back_edges: bool,
 }
 
 impl ContextsHead {
@@ -34,8 +37,8 @@ impl ContextsHead {
     const LEN_BYTES: u64 = ContextsHead::THUNK_AT + THUNK_LEN_BYTES;
 
     /// To lie at `at`.
-    pub(crate) fn new(at: LinkAddr) -> ContextsHead {
-        ContextsHead { at }
+    pub(crate) fn new(at: LinkAddr, descending: Descending) -> ContextsHead {
+        ContextsHead { at, has_back_edges: descending.has_back_edges }
     }
 
     fn behind(&self, bytes: u64) -> LinkAddr {
@@ -62,6 +65,7 @@ impl ContextsHead {
 
     /// How a procedure counts, by its number and the run-time address of its first instruction.
     pub(crate) fn contexts(&self, number: u32, entry: u64) -> Contexts {
-        Contexts { number, entry, routine: self.thunk(), words: self.at }
+        let has_back_edges = self.has_back_edges;
+        Contexts { number, entry, routine: self.thunk(), words: self.at, has_back_edges }
     }
 }

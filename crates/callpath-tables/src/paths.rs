@@ -184,7 +184,7 @@ pub fn counted(
     let is_counted = |entry: LinkAddr| is_chosen(entry) && !beginnings.contains(&entry);
     let mut procedures: Vec<CountedProcedure> = Vec::new();
     let mut next_word = counting.first_word;
-    let head = counting.contexts.map(|contexts| (ContextsHead::new(at), contexts));
+    let head = counting.contexts.map(|contexts| (ContextsHead::new(at, contexts), contexts));
     let mut numbers: FxHashMap<LinkAddr, u32> = FxHashMap::default();
     let mut changes = vec![];
     if let Some((head, contexts)) = &head {

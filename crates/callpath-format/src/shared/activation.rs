@@ -110,6 +110,11 @@ pub struct ContextNode {
     pub slot: AtomicU64,
     /// The number of the first of its counters of paths ([`super::flows`]); 0: they are those of the shared piece.
     pub flow: AtomicU64,
+    /// The address of the node of the nearest counted procedure that called it; 0: there is none, or it is not known.
+    pub caller: AtomicU64,
+    /// The address of the node that an activation keeps which is found here: its own, or, with
+    /// [`super::Settings::BACK_EDGES`], that of the procedure's outermost activation.
+    pub kept: AtomicU64,
 }
 
 impl ContextNode {
@@ -203,6 +208,6 @@ mod tests {
         assert_eq!(Entered::from_word(entered.to_word()), entered);
         let far = CalleeTable::place(0x7fff_1234_5678, u32::MAX);
         assert!(far < CalleeTable::COUNT);
-        assert_eq!([ContextNode::slot_at(1), ContextNode::slot_at(3)], [40, 56]);
+        assert_eq!([ContextNode::slot_at(1), ContextNode::slot_at(3)], [56, 72]);
     }
 }

@@ -57,8 +57,8 @@ pub struct Settings {
     pub throttle_factor: u64,
     /// With [`Settings::AUTO`]: the least number of frames of a stack that is marked.
     pub sentinel_depth: u32,
-    /// What is kept of paths on which calls recur: [`Settings::WHOLE`], [`Settings::COLLAPSED`], or how many of the
-    /// innermost frames.
+    /// What is kept of paths on which calls recur: [`Settings::WHOLE`], [`Settings::COLLAPSED`], [`Settings::BACK_EDGES`], or
+    /// how many of the innermost frames.
     pub recursion: u32,
     /// System calls that a filter refuses to the recorder, too ([`super::refused::Calls`]).
     pub refused_calls: u32,
@@ -120,6 +120,9 @@ impl Settings {
     pub const WHOLE: u32 = 0;
     /// A frame whose call is on the path already continues there (Ammons, Ball and Larus 1997).
     pub const COLLAPSED: u32 = u32::MAX;
+    /// Samples keep every frame. Of counted procedures, a call of one that is active counts in the context of its
+    /// outermost activation, a back edge of the calling context tree (the same, section 4.1).
+    pub const BACK_EDGES: u32 = u32::MAX - 1;
     /// Bit of `flags`: the kernel's limits of address space are higher
     /// than the program's by the length of both windows.
     pub const SPACE_ADDED: u32 = 1;
@@ -185,7 +188,8 @@ impl Settings {
 
     /// How many of a path's innermost frames are kept, if not all.
     pub fn suffix_frames(&self) -> Option<usize> {
-        (!matches!(self.recursion, Settings::WHOLE | Settings::COLLAPSED)).then_some(self.recursion as usize)
+        (!matches!(self.recursion, Settings::WHOLE | Settings::COLLAPSED | Settings::BACK_EDGES))
+            .then_some(self.recursion as usize)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_format::shared::Settings;
 use callpath_format::shared::activation::CopiesWords;
 use callpath_format::shared::flows::FlowsHead;
 use callpath_format::shared::known_return::KnownReturn;
@@ -49,6 +50,9 @@ pub(super) fn put_in(
     counting: &mut dyn Counting,
 ) -> Result<(), RecordError> {
     let all = Loaded::all(&Maps::read(pid)?).into_iter().filter(|loaded| !loaded.is_ours());
+    if counts.kinds.has(ExactKind::Calls) {
+        recorder.want_whole_tables(pid);
+    }
     // What is not known of one may matter to the calls of all others.
     let analysed = all.map(|loaded| match loaded.image(pid) {
         Some((image, bias)) => Ok(Analysed { loaded, bias, module: Module::new(Arc::new(image)) }),
@@ -170,9 +174,12 @@ impl Placing<'_, '_> {
         };
         let is_chosen = |entry: LinkAddr| chosen.is_none_or(|chosen| chosen.binary_search(&entry).is_ok());
         let lane_word = i32::try_from(self.lane_word).map_err(|_| no_room())?;
-        let contexts = self
-            .injected
-            .map(|injected| Descending { routine: injected.routines.descend, first_procedure: self.next_procedure });
+        let has_back_edges = self.recorder.shared.allocator.settings().recursion == Settings::BACK_EDGES;
+        let contexts = self.injected.map(|injected| Descending {
+            routine: injected.routines.descend,
+            first_procedure: self.next_procedure,
+            has_back_edges,
+        });
         let counting = paths::Counting { bias, lane_word, first_word: self.next_word, inside: self.inside, contexts };
         let planned =
             counted(module, RunAddr(place).to_link(bias), (calls, is_chosen), counting).ok_or_else(no_room)?;
@@ -195,7 +202,13 @@ impl Placing<'_, '_> {
         let home = run(copies.made.first().map_or(LinkAddr(0), |made| made.copy.entry));
         self.known.push(KnownCode { start: run(copies.start), end: run(copies.end), header: run(header), home });
         let mut moved = MovedCode::of_module(loaded.mapped(bias), moved);
-        self.recorder.prepare(self.pid, &mut moved);
+        if self.injected.is_some() {
+            self.recorder.await_whole_tables(self.pid);
+        }
+        if !self.recorder.prepare(self.pid, &mut moved) {
+            let reason = "what is known of its copies does not fit into the memory shared with the program; raise or lift its limit of address space (ulimit -v), or count fewer functions (--only)";
+            return Err(RecordError::NotCounted { module: loaded.path.clone(), reason: reason.to_owned() });
+        }
         let memory = NewMemory::Code { at: RunAddr(place), len_bytes: run(end).0 - place };
         write(self.pid, vec![memory], (changes, bias))?;
         self.recorder.shared.moved.push(moved);

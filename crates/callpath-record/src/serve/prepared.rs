@@ -18,7 +18,7 @@ use crate::time_base::{Beginning, ticks_per_ms};
 
 /// The windows that processes map, bytes; less where address space is limited.
 const ARENA_BYTES: u64 = 256 << 20;
-const PUBLISHED_BYTES: u64 = 128 << 20;
+const PUBLISHED_BYTES: u64 = 512 << 20;
 const LEAST_WINDOW_BYTES: u64 = 16 << 20;
 /// How many raw samples of a process may wait, a chunk each: this part of the window, within bounds.
 const RAW_SHARE: usize = 16;

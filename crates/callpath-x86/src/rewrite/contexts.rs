@@ -148,6 +148,7 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: 
     const AT_SLOTS: i32 = ContextNode::slot_at(0) as i32;
     const AT_PROCEDURE: i8 = offset_of!(ContextNode, procedure) as i8;
     const AT_VALUES: i8 = offset_of!(ContextNode, values) as i8;
+    const AT_KEPT: i8 = offset_of!(ContextNode, kept) as i8;
     let used = Used::choose(plan, spot);
     let ([slot, node], lowered) = (used.registers, used.lowered());
     let below = plan.enlarged_by() as i32 + lowered;
@@ -184,8 +185,12 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: 
     out.set_label(found);
     out.bytes(&encode::load_from(slot, node, AT_VALUES));
     out.bytes(&encode::count_in_table(slot, None, 0));
+    let word = plan.context_word().and_then(Cell::offset_in_activation);
+    if contexts.has_back_edges && (word.is_some() || plan.notes_activations()) {
+        out.bytes(&encode::load_from(node, node, AT_KEPT));
+    }
     out.set_label(counted);
-    if let Some(word) = plan.context_word().and_then(Cell::offset_in_activation) {
+    if let Some(word) = word {
         out.bytes(&encode::store(node, Word::OfFrame(RSP, word as i32 + lowered)).bytes);
     } else if plan.notes_activations() {
         out.bytes(&encode::address_in_table(slot, RSP, None, below));

@@ -124,6 +124,8 @@ pub struct Contexts {
     /// Where what copies read is (`callpath_format::shared::activation::CopiesWords`). Like the routine it may lie outside of the
     /// module but within 2 GB.
     pub words: LinkAddr,
+    /// An activation may keep another node than the one that is found ([`callpath_format::shared::activation::ContextNode::kept`]).
+    pub has_back_edges: bool,
 }
 
 /// The offset of an activation's word that holds the address of its context's node, bytes.

@@ -25,7 +25,7 @@ use super::number;
 use super::perf_options::PerfOptions;
 use super::probe::{Choice, metric, say_probed};
 use super::profile::load_and_pack;
-use super::recursion::RecursionArgument;
+use super::recursion::{RecordedRecursion, RecursionArgument};
 use crate::outcome::{Failure, Outcome};
 use crate::{memory, output, preload, surroundings};
 
@@ -56,9 +56,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "WHEN", default_value = "auto", env = "CALLPATH_SENTINEL")]
     sentinel: SentinelArgument,
     /// What to keep of recursive paths: `full` (every frame), `collapse` (a call that is already on the path continues
-    /// there) or `suffix:N` (the innermost N frames)
+    /// there) or `suffix:N` (the innermost N frames); with --exact=calls also `backedges`: a procedure that is called
+    /// while it is active counts in the context of its outermost activation, so that recursion makes no new contexts
     #[arg(long, value_name = "WHAT", default_value = "full", env = "CALLPATH_RECURSION")]
-    recursion: RecursionArgument,
+    recursion: RecordedRecursion,
     /// Function whose calls are counted, too, as `callpath probe` does; may be repeated
     #[arg(long, value_name = "FUNCTION")]
     probe: Vec<String>,
@@ -206,6 +207,14 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         );
         return Err(failed(error, FAILED));
     }
+    if arguments.recursion == RecordedRecursion::BackEdges
+        && !exact.as_ref().is_some_and(|kinds| kinds.has(ExactKind::Calls))
+    {
+        let error = anyhow::anyhow!(
+            "--recursion=backedges is about the contexts of exact counts: add --exact=calls, or use --recursion=collapse for samples"
+        );
+        return Err(failed(error, FAILED));
+    }
     let mut choice = match arguments.probe.as_slice() {
         [] => None,
         functions => Some(Choice::typed(functions).map_err(|error| failed(error, FAILED))?),
@@ -222,7 +231,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         SentinelArgument::Never => Sentinel::Never,
     };
     if sentinel == Sentinel::Always {
-        if matches!(arguments.recursion, RecursionArgument::Suffix(_)) {
+        if matches!(arguments.recursion, RecordedRecursion::Shared(RecursionArgument::Suffix(_))) {
             let error = anyhow::anyhow!(
                 "--sentinel=always counts returns at whole call paths: it cannot be used with --recursion=suffix:N"
             );

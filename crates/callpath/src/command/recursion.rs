@@ -1,4 +1,4 @@
-//! `--recursion=full|collapse|suffix:N`, which `record` and `report` have in common.
+//! `--recursion=full|collapse|suffix:N`, which `record` and `report` have in common, and `backedges` of `record`.
 
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -28,12 +28,33 @@ impl FromStr for RecursionArgument {
     }
 }
 
-impl From<RecursionArgument> for callpath_record::Recursion {
-    fn from(typed: RecursionArgument) -> callpath_record::Recursion {
+/// As typed for `record`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RecordedRecursion {
+    Shared(RecursionArgument),
+    BackEdges,
+}
+
+impl FromStr for RecordedRecursion {
+    type Err = &'static str;
+
+    fn from_str(typed: &str) -> Result<RecordedRecursion, &'static str> {
         match typed {
-            RecursionArgument::Full => callpath_record::Recursion::Full,
-            RecursionArgument::Collapse => callpath_record::Recursion::Collapse,
-            RecursionArgument::Suffix(frames) => callpath_record::Recursion::Suffix(frames),
+            "backedges" => Ok(RecordedRecursion::BackEdges),
+            "full" | "collapse" => typed.parse().map(RecordedRecursion::Shared),
+            _ if typed.starts_with("suffix") => typed.parse().map(RecordedRecursion::Shared),
+            _ => Err("must be full, collapse, suffix:N or backedges"),
+        }
+    }
+}
+
+impl From<RecordedRecursion> for callpath_record::Recursion {
+    fn from(typed: RecordedRecursion) -> callpath_record::Recursion {
+        match typed {
+            RecordedRecursion::Shared(RecursionArgument::Full) => callpath_record::Recursion::Full,
+            RecordedRecursion::Shared(RecursionArgument::Collapse) => callpath_record::Recursion::Collapse,
+            RecordedRecursion::Shared(RecursionArgument::Suffix(frames)) => callpath_record::Recursion::Suffix(frames),
+            RecordedRecursion::BackEdges => callpath_record::Recursion::BackEdges,
         }
     }
 }
@@ -50,7 +71,7 @@ impl From<RecursionArgument> for callpath_db::Recursion {
 
 #[cfg(test)]
 mod tests {
-    use super::RecursionArgument;
+    use super::{RecordedRecursion, RecursionArgument};
 
     #[test]
     fn what_is_typed() {
@@ -60,6 +81,10 @@ mod tests {
         assert!(matches!(typed("suffix:12"), Ok(RecursionArgument::Suffix(frames)) if frames.get() == 12));
         for wrong in ["", "suffix", "suffix:", "suffix:0", "suffix:-1", "suffix:4294967296", "Full", "fold"] {
             assert!(typed(wrong).is_err(), "{wrong}");
+            assert!(wrong.parse::<RecordedRecursion>().is_err(), "{wrong}");
         }
+        assert!(typed("backedges").is_err());
+        assert_eq!("backedges".parse(), Ok(RecordedRecursion::BackEdges));
+        assert_eq!("collapse".parse(), Ok(RecordedRecursion::Shared(RecursionArgument::Collapse)));
     }
 }

@@ -133,6 +133,59 @@ fn children_count_their_own() {
     assert_eq!(profile.processes().len(), 8);
 }
 
+/// `--recursion=backedges`: the tree is that of a whole recording, after recursion is collapsed in it.
+#[test]
+fn recursion_as_back_edges() {
+    const LEAVES: C = C { source: "leaves.cpp", output: "leaves", options: &["@libleaves.so", "-Wl,-rpath,$ORIGIN"] };
+    const LIBRARY: C = C { source: "leaves_library.cpp", output: "libleaves.so", options: &["-shared", "-fPIC"] };
+    compiled(LIBRARY).expect("the library compiles");
+    let cycles = || Program::nasty("cycles.c").arguments(["300"]);
+    let of_cycles =
+        ["leaf", "other_leaf", "even", "odd", "fib", "first", "second", "third", "sorts", "compares", "falls", "down"];
+    let sites = ["leaf", "other_leaf", "thin", "thick", "twice", "by_pointer", "down", "even", "odd", "fib", "tree"];
+    let leaves = |how| Program::compiled(LEAVES).arguments([how]);
+    let threw = ["leaf", "thrower", "middle", "rethrower", "catcher"];
+    let only = |functions| cycles().options(&["--only", functions]);
+    for (are_all, program, module, functions) in [
+        (true, cycles(), "cycles", &of_cycles[..]),
+        // Recursion of code that is not counted stays as it is.
+        (false, only("fib,leaf,compares"), "cycles", &["fib", "leaf", "compares"]),
+        (false, only("even,leaf,first,third,compares,falls"), "cycles", &["even", "leaf", "first", "compares"]),
+        (true, Program::nasty("sites.c"), "sites", &sites),
+        (true, leaves("throws"), "leaves", &threw),
+        (true, leaves("jumps"), "leaves", &["leaf", "jumper", "deep", "lands"]),
+        (true, Program::nasty("forks.c").arguments(["fork"]), "forks", &["leaf", "work", "child"]),
+        (true, Program::nasty("crew.c").arguments(["eight"]), "crew", &["known_leaf", "known_step"]),
+    ] {
+        let exact = program.options(&["--exact=calls", "-F", "0"]);
+        // Of each process, whatever its number is.
+        let calls = |profile: Profile| {
+            let mut calls: Vec<_> = profile.calls_among_all(functions, &[module]).into_values().collect();
+            calls.sort_unstable();
+            calls
+        };
+        let collapsed = |recorded: &Recorded| {
+            let report = run_report(&recorded.directory, &["--json", "--recursion=collapse"]);
+            calls(Profile::of_json(&report.stdout))
+        };
+        let expected = collapsed(&exact.same());
+        let back_edges = exact.clone().options(&["--recursion=backedges"]).same();
+        assert_eq!(collapsed(&back_edges), expected, "{module}: {functions:?}");
+        if are_all {
+            assert_eq!(calls(back_edges.profile()), expected, "{module}: {functions:?}");
+        }
+        assert!(expected.iter().any(|calls| !calls.is_empty()));
+    }
+    // However deep it is, and with paths.
+    let deep = |options: &[&str]| {
+        let program = Program::nasty("cycles.c").arguments(["50000"]).options(&["-F", "0"]).options(options);
+        program.same().profile()
+    };
+    let backedges = deep(&["--exact=calls,paths", "--recursion=backedges"]);
+    assert_eq!(backedges.calls_of("down"), 50_001);
+    assert!(backedges.nodes() < 1_000, "{} nodes", backedges.nodes());
+}
+
 /// Recursion 1,000,000 deep, 10,000 threads, frames of unknown size, calls at home, a return address that is none.
 #[test]
 fn contexts_that_are_hard_to_find() {
