@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use callpath_analyze::attribute::AttributeOptions;
-use callpath_analyze::exact::exact_counts;
+use callpath_analyze::exact::{Counted, exact_counts, sampled_metrics};
 use callpath_db::exact::{ExactCounts, ExactPath, ExactProcedure, InContext};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
@@ -99,7 +99,8 @@ fn analysed(program: &Path, counts: &PathCounts, identity: Option<ModuleIdentity
     let measurement = Measurement::read(directory.path()).expect("a measurement");
     let paths = measurement.read_paths().expect("counts");
     let options = AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None };
-    exact_counts(&measurement, &paths, &options, &mut |_, _| {})
+    let sampled = sampled_metrics(&measurement).next();
+    exact_counts(Counted { measurement: &measurement, paths: &paths, sampled }, &options, &mut |_, _| {})
 }
 
 /// The lines of the file that a path is on, and the procedures that it calls.
