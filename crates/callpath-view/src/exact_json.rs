@@ -250,12 +250,18 @@ fn call(call: &ExactCall) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exact_label::tests::{counts, in_contexts};
+    use crate::exact_label::tests::{counts, in_contexts, with_samples};
 
-    fn written(min_share: f64, view: fn(ExactJson<'_>, &mut dyn Write) -> io::Result<()>) -> Value {
+    type View = fn(ExactJson<'_>, &mut dyn Write) -> io::Result<()>;
+
+    fn written(min_share: f64, view: View) -> Value {
         let counts = counts();
         let mut out = Vec::new();
-        view(ExactJson { counts: &counts, procedures: &[0, 1], ranking: ExactRanking::Instructions, min_share }, &mut out).unwrap();
+        view(
+            ExactJson { counts: &counts, procedures: &[0, 1], ranking: ExactRanking::Instructions, min_share },
+            &mut out,
+        )
+        .unwrap();
         assert!(!out.contains(&0x1b));
         serde_json::from_slice(&out).unwrap()
     }
@@ -301,7 +307,11 @@ mod tests {
     fn paths_have_the_contexts_that_they_were_executed_in() {
         let counts = in_contexts();
         let mut out = Vec::new();
-        paths(ExactJson { counts: &counts, procedures: &[0, 1], ranking: ExactRanking::Instructions, min_share: 0.0 }, &mut out).unwrap();
+        paths(
+            ExactJson { counts: &counts, procedures: &[0, 1], ranking: ExactRanking::Instructions, min_share: 0.0 },
+            &mut out,
+        )
+        .unwrap();
         assert!(!out.contains(&0x1b));
         let json: Value = serde_json::from_slice(&out).unwrap();
         let hot = &json["nodes"][2];
@@ -317,6 +327,41 @@ mod tests {
         assert_eq!(json["nodes"][3]["contexts"], json!([]));
         assert_eq!(json["quality"]["exact"]["gaps"], Value::Null);
         assert_eq!(written(0.0, paths)["nodes"][2]["contexts"], Value::Null);
+    }
+
+    #[test]
+    fn what_was_sampled_adds_up() {
+        let counts = with_samples();
+        let written = |view: View, min_share: f64| -> Value {
+            let mut out = Vec::new();
+            let ranking = ExactRanking::Sampled;
+            view(ExactJson { counts: &counts, procedures: &[0, 1], ranking, min_share }, &mut out).unwrap();
+            serde_json::from_slice(&out).unwrap()
+        };
+        let json = written(paths, 0.0);
+        let expected =
+            json!({ "name": "cpu-time", "unit": "ns", "total": 1_000_000, "elsewhere": 100_000, "samples": 900 });
+        assert_eq!(json["sampled"], expected);
+        for (view, key) in [(paths as View, "sampled_estimate"), (blocks, "sampled")] {
+            let json = written(view, 0.0);
+            let nodes = json["nodes"].as_array().unwrap();
+            let (mut all, number) = (0, |value: &Value| value.as_u64().unwrap());
+            for (at, procedure) in nodes.iter().enumerate().filter(|(_, node)| node["kind"] == "procedure") {
+                let below: u64 = nodes.iter().filter(|node| node["parent"] == at).map(|node| number(&node[key])).sum();
+                let undivided = &procedure["undivided"];
+                let sum = below + number(&undivided["unexecuted"]) + number(&undivided["outside"]);
+                assert_eq!(sum, number(&procedure["sampled"]), "{procedure}");
+                all += sum;
+            }
+            assert_eq!(all + 100_000, 1_000_000);
+        }
+        assert_eq!(json["nodes"][1]["undivided"], json!({ "unexecuted": 20_000, "outside": 0 }));
+        // Path 5 has 98% of two blocks, and 10% of all that was sampled; path 1 has most of another one.
+        let nodes = written(paths, 0.2)["nodes"].as_array().unwrap().clone();
+        let numbers: Vec<&Value> =
+            nodes.iter().filter(|node| node["kind"] == "path").map(|node| &node["path"]).collect();
+        assert_eq!(numbers, [1, 9]);
+        assert_eq!(self::written(0.0, paths)["sampled"], Value::Null);
     }
 
     #[test]

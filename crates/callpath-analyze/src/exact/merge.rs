@@ -6,9 +6,7 @@ use std::path::PathBuf;
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::FrameKey;
 use callpath_image::identity::ModuleIdentity;
-use callpath_measurement::{
-    CountedEdge, CountedEdges, CountedPath, ModuleRecord, PathCounts, ProcessFile,
-};
+use callpath_measurement::{CountedEdge, CountedEdges, CountedPath, ModuleRecord, PathCounts, ProcessFile};
 use callpath_schema::{Bounds, PathCategory};
 use rustc_hash::FxHashMap;
 

@@ -185,7 +185,10 @@ mod tests {
     #[test]
     fn a_blocks_samples_are_divided_by_executions() {
         let mut work = procedure(&[(&[0, 1, 3], 30), (&[0, 2, 3], 10), (&[3], 60)]);
-        work.divide_samples(&[(0, 3), (9, 5), (10, 1000), (19, 1), (25, 77), (33, 4), (40, 101), (50, 2), (99, 1)], &CODE);
+        work.divide_samples(
+            &[(0, 3), (9, 5), (10, 1000), (19, 1), (25, 77), (33, 4), (40, 101), (50, 2), (99, 1)],
+            &CODE,
+        );
         let blocks: Vec<u64> = work.blocks.iter().map(|block| block.sampled).collect();
         assert_eq!(blocks, [8, 1001, 77, 101]);
         // 8 by 3 to 1; 101 by 30, 10 and 60, which are 30.3, 10.1 and 60.6.

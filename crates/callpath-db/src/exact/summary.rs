@@ -214,7 +214,10 @@ mod tests {
         assert_eq!(summary.paths_through_hot_block, Some(7.0 / 4.0));
         let all = ExactSummary::new(&counts, ExactRanking::Instructions, 0.0);
         assert_eq!(all.paths[ExactClass::Cold as usize].members, 0);
-        assert_eq!(ExactSummary::new(&ExactCounts::default(), ExactRanking::Instructions, 0.01).paths_through_hot_block, None);
+        assert_eq!(
+            ExactSummary::new(&ExactCounts::default(), ExactRanking::Instructions, 0.01).paths_through_hot_block,
+            None
+        );
     }
 
     /// In the paper, what is dense misses more often for each instruction than the program does.
@@ -227,8 +230,7 @@ mod tests {
         }
         work.sampled_outside = 95;
         let sampling = ExactSampling { metric: Metric::sum("cpu-time", "ns"), total: 10_000, samples: 50 };
-        let counts =
-            ExactCounts { procedures: vec![work], sampling: Some(sampling), ..ExactCounts::default() };
+        let counts = ExactCounts { procedures: vec![work], sampling: Some(sampling), ..ExactCounts::default() };
         let of = |hot_share| ExactSummary::new(&counts, ExactRanking::Sampled, hot_share);
         let summary = of(0.01);
         assert!((summary.average() - 4905.0 / 5055.0).abs() < 1e-12);

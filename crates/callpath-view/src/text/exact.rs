@@ -132,18 +132,26 @@ impl<'a> ExactText<'a> {
         format!("{sampled}{:>12}  {:>6}  {:>10}  {:>6}  ", "instructions", "share", "executions", "share")
     }
 
+    fn share(self, part: u64, whole: u64) -> String {
+        self.ink(Paint::heat(part, whole), &format!("{:>6}", percent(part, whole)))
+    }
+
+    /// `1.21 s  92.1%  `: what was sampled with its share, if anything was.
+    fn sampled_numbers(self, sampled: u64) -> String {
+        self.sampling().map_or(String::new(), |sampling| {
+            let (number, width) = (value(sampled, &sampling.metric.unit), Self::sampled_columns(sampling));
+            format!("{number:>width$}  {}  ", self.share(sampled, sampling.total))
+        })
+    }
+
     /// `1.21 s  92.1%  12,345  45.2%  1,234  31.0%  `: what was sampled, if anything was, instructions, and executions, with their shares: of all
     /// that was sampled, of the total.
     pub(super) fn numbers(self, cost: ExactCost, total: ExactCost) -> String {
-        let share = |part: u64, whole: u64| self.ink(Paint::heat(part, whole), &format!("{:>6}", percent(part, whole)));
-        let sampled = self.sampling().map_or(String::new(), |sampling| {
-            let number = value(cost.sampled, &sampling.metric.unit);
-            format!("{number:>0$}  {1}  ", Self::sampled_columns(sampling), share(cost.sampled, sampling.total))
-        });
         format!(
-            "{sampled}{:>12}  {}  {:>10}  {:>6}  ",
+            "{}{:>12}  {}  {:>10}  {:>6}  ",
+            self.sampled_numbers(cost.sampled),
             value(cost.instructions, "count"),
-            share(cost.instructions, total.instructions),
+            self.share(cost.instructions, total.instructions),
             value(cost.executions, "count"),
             percent(cost.executions, total.executions)
         )
@@ -269,6 +277,11 @@ pub fn paths(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
         let all: ExactCost = text.shown().map(ExactProcedure::cost).sum();
         let words = count(left_out.0, "more path", "more paths");
         writeln!(out, "{}{}", text.numbers(all - left_out.1, total), text.ink(Ink::Dim, &words))?;
+    }
+    let undivided = text.shown().map(ExactProcedure::sampled_undivided).fold(0, u64::saturating_add);
+    if undivided > 0 && text.sampling().is_some() {
+        let words = text.ink(Ink::Dim, "on no path");
+        writeln!(out, "{}{}{words}", text.sampled_numbers(undivided), " ".repeat(BEHIND_NUMBERS))?;
     }
     if let Some(sampling) = text.sampling() {
         sampled(text, sampling, out)?;
@@ -457,12 +470,17 @@ fn beyond(executions: Bounds) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exact_label::tests::{counts, in_contexts};
+    use crate::exact_label::tests::{counts, in_contexts, with_samples};
 
-    fn shown(min_share: f64, max_rows: usize, view: fn(ExactText<'_>, &mut dyn Write) -> io::Result<()>) -> String {
-        let counts = counts();
+    type View = fn(ExactText<'_>, &mut dyn Write) -> io::Result<()>;
+
+    fn shown(min_share: f64, max_rows: usize, view: View) -> String {
+        shown_of(&counts(), min_share, (max_rows, view))
+    }
+
+    fn shown_of(counts: &ExactCounts, min_share: f64, (max_rows, view): (usize, View)) -> String {
         let text = ExactText {
-            counts: &counts,
+            counts,
             procedures: &[0, 1],
             ranking: ExactRanking::Instructions,
             hot_share: 0.01,
@@ -511,6 +529,70 @@ Notes
   jump could not be followed).
 ";
         assert_eq!(shown(0.01, 2, paths), expected);
+    }
+
+    #[test]
+    fn what_samples_say_of_paths() {
+        let mut counts = with_samples();
+        let expected = "\
+Paths by cpu-time: 4 of 213 paths of 2 procedures were executed
+ cpu-time   share  instructions   share  executions   share  path
+   408 us   40.8%           160    2.0%          10    1.0%  work<int>  #1 entry-back
+                                             main.c:12 -> 14 -> util.h:3 [into loop at main.c:14],
+                                             calls puts, something indirectly
+   364 us   36.4%           144    1.8%           9    0.9%  work<int>  #9 head-exit
+                                             main.c:14 -> util.h:3 -> main.c:20 [out of loop at
+                                             main.c:14], calls puts, something indirectly
+  98.1 us    9.8%         7,840   96.0%         980   97.4%  work<int>  #5 head-back
+                                             main.c:14 -> util.h:3 [loop at main.c:14]
+  10.0 us    1.0%            21    0.3%           7    0.7%  bare\\x1b[31m  #0 entry-exit
+                                             0x20
+  20.0 us    2.0%                                             on no path
+
+cpu-time: 1.00 ms in all, 880 us of it on paths, by 900 samples in procedures that were counted.
+What a block took is divided among the paths through it by how often each was executed: of paths it
+is an estimate. 20.0 us of these procedures is on no path that was counted.
+
+work<int>: 86.7% of the 890 us here is on 2 of 212 paths (3 executed)
+
+Hot: 1% of all cpu-time or more. Dense: at least 107.78 ns for each instruction, as much as all
+paths together; sparse: hot because of many instructions
+
+                   paths      cpu-time  instructions  executions
+hot, dense             3         78.2%          4.0%        2.6%
+hot, sparse            1          9.8%         96.0%       97.4%
+cold                   0          0.0%          0.0%        0.0%
+on no path                        2.0%
+elsewhere                        10.0%
+
+              procedures  paths each      cpu-time  instructions  executions
+hot, dense             2         2.0         90.0%        100.0%      100.0%
+hot, sparse            0           -          0.0%          0.0%        0.0%
+cold                   0           -          0.0%          0.0%        0.0%
+elsewhere                                    10.0%
+
+A block on a hot path is on 1.8 executed paths on average.
+";
+        let said =
+            shown_of(&counts, 0.01, (30, |text, out| paths(ExactText { ranking: ExactRanking::Sampled, ..text }, out)));
+        assert_eq!(said[..said.find("\nNotes").expect("notes")], *expected);
+        // By instructions, what was sampled stands beside.
+        let said = shown_of(&counts, 0.01, (1, paths));
+        let part = "instructions   share  executions   share  path\n  98.1 us    9.8%         7,840   96.0%         980   97.4%  work<int>  #5";
+        assert!(said.contains(part) && said.contains("Hot: 1% of all instructions or more."), "{said}");
+        // Where no sample is in a procedure that was counted there is nothing to divide.
+        if let Some(sampling) = &mut counts.sampling {
+            sampling.samples = 0;
+        }
+        assert_eq!(shown_of(&counts, 0.01, (2, paths)), shown(0.01, 2, paths));
+        // A name that is too long is cut.
+        if let Some(sampling) = &mut counts.sampling {
+            sampling.samples = 900;
+            sampling.metric = callpath_db::Metric::sum("a-very-long-event", "count");
+        }
+        let said = shown_of(&counts, 0.01, (2, paths));
+        assert!(said.contains("\na-very-long-e…   share  instructions"), "{said}");
+        assert!(said.contains("of the 890,000 a-very-long-event here is on"), "{said}");
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use callpath_db::exact::{ExactClass, ExactCost, ExactGroup, ExactProcedure, ExactRanking, ExactSampling, ExactSummary};
+use callpath_db::exact::{
+    ExactClass, ExactCost, ExactGroup, ExactProcedure, ExactRanking, ExactSampling, ExactSummary,
+};
 
 use super::exact::ExactText;
 use super::paint::Ink;
@@ -89,7 +91,12 @@ pub(super) fn summary(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()
     text.wrapped(&printable(&said), 0, out)?;
     let table = Table { text, total: summary.total };
     let on_no_path = text.counts.procedures.iter().map(ExactProcedure::sampled_undivided).sum::<u64>();
-    table.write("paths", &summary.paths, &[("on no path", on_no_path), ("elsewhere", text.counts.sampled_elsewhere())], out)?;
+    table.write(
+        "paths",
+        &summary.paths,
+        &[("on no path", on_no_path), ("elsewhere", text.counts.sampled_elsewhere())],
+        out,
+    )?;
     table.write("procedures", &summary.procedures, &[("elsewhere", text.counts.sampled_elsewhere())], out)?;
     if let Some(through) = summary.paths_through_hot_block {
         writeln!(out, "\nA block on a hot path is on {through:.1} executed paths on average.")?;
@@ -106,13 +113,7 @@ struct Table<'a> {
 
 impl Table<'_> {
     /// `besides`: what was sampled that belongs to none of the groups.
-    fn write(
-        self,
-        of: &str,
-        groups: &[ExactGroup; 3],
-        besides: &[(&str, u64)],
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
+    fn write(self, of: &str, groups: &[ExactGroup; 3], besides: &[(&str, u64)], out: &mut dyn Write) -> io::Result<()> {
         let is_of_procedures = of == "procedures";
         let extra = if is_of_procedures { "  paths each" } else { "" };
         let name = self.text.sampling().map(|sampling| sampling.metric.name.as_str());

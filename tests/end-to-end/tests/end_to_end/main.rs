@@ -20,6 +20,7 @@ mod endings;
 mod events;
 mod exact;
 mod exact_calls;
+mod exact_cost;
 mod exact_flows;
 mod filters;
 mod first_screen;

@@ -124,7 +124,10 @@ fn ranking(asked: &ExactAsked<'_>, counts: &ExactCounts) -> anyhow::Result<Exact
         _ if asked.view == ExactView::Blocks => Ok(ExactRanking::Instructions),
         Some(INSTRUCTIONS) => Ok(ExactRanking::Instructions),
         Some(metric) => {
-            anyhow::ensure!(samples > 0, "failed to order paths by {metric}: no sample is in a procedure that was counted");
+            anyhow::ensure!(
+                samples > 0,
+                "failed to order paths by {metric}: no sample is in a procedure that was counted"
+            );
             Ok(ExactRanking::Sampled)
         }
         None if samples < LEAST_SAMPLES || asked.json => Ok(ExactRanking::Instructions),
