@@ -202,7 +202,8 @@ pub(crate) mod tests {
         let looping = &mut counts.procedures[0];
         let addresses =
             [(0x1000, 7_000), (0x1012, 99_900), (0x1020, 760_000), (0x1031, 100), (0x1045, 3_000), (0x1050, 20_000)];
-        looping.divide_samples(&addresses, &[0x1050..0x1058]);
+        let code = [0x1000..0x1050, 0x1050..0x1058];
+        looping.divide_samples(&addresses, &code);
         counts.procedures[1].divide_samples(&[(0x20, 10_000)], &[]);
         counts.sampling = Some(ExactSampling { metric: Metric::sum("cpu-time", "ns"), total: 1_000_000, samples: 900 });
         counts.sort();

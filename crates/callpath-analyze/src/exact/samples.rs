@@ -14,8 +14,11 @@ use rustc_hash::FxHashMap;
 use crate::attribute::is_ours;
 use crate::structure::ModuleStructure;
 
-/// By address: what was sampled there, and how many samples.
-pub(super) type Sampled = BTreeMap<LinkAddr, (u64, u64)>;
+/// What was sampled, and how many samples that were.
+pub(super) type Sum = (u64, u64);
+
+/// What was sampled at each address.
+pub(super) type Sampled = BTreeMap<LinkAddr, Sum>;
 
 /// What was counted exactly in a measurement.
 #[derive(Clone, Copy)]
@@ -62,8 +65,8 @@ pub(super) fn is_our_own(process: &ProcessFile, key: FrameKey) -> bool {
 
 /// What samples of a process say of its code, by the module's number and the address. What our own code costs is that of its caller, as in
 /// other views.
-pub(super) fn sampled_of(process: &ProcessFile, column: usize) -> BTreeMap<(u16, LinkAddr), (u64, u64)> {
-    let mut sampled: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+pub(super) fn sampled_of(process: &ProcessFile, column: usize) -> BTreeMap<(u16, LinkAddr), Sum> {
+    let mut sampled: BTreeMap<_, Sum> = BTreeMap::new();
     for tree in process.threads.iter().map(|thread| &thread.tree) {
         let nodes = tree.nodes();
         // For each node the frame that its cost belongs to. At the roots there is none.
@@ -84,11 +87,11 @@ pub(super) fn sampled_of(process: &ProcessFile, column: usize) -> BTreeMap<(u16,
 }
 
 /// What was sampled in a module, by the procedure that each address is code of.
-pub(super) struct ByProcedure(FxHashMap<LinkAddr, Vec<(u64, (u64, u64))>>);
+pub(super) struct ByProcedure(FxHashMap<LinkAddr, Vec<(u64, Sum)>>);
 
 impl ByProcedure {
     pub(super) fn new(sampled: &Sampled, structure: &ModuleStructure) -> ByProcedure {
-        let mut by_procedure: FxHashMap<LinkAddr, Vec<(u64, (u64, u64))>> = FxHashMap::default();
+        let mut by_procedure: FxHashMap<LinkAddr, Vec<(u64, Sum)>> = FxHashMap::default();
         for (address, sum) in sampled {
             if let Some(procedure) = structure.procedure_at(*address) {
                 by_procedure.entry(procedure.entry).or_default().push((address.0, *sum));

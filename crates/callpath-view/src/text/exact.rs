@@ -549,9 +549,9 @@ Paths by cpu-time: 4 of 213 paths of 2 procedures were executed
                                              0x20
   20.0 us    2.0%                                             on no path
 
-cpu-time: 1.00 ms in all, 880 us of it on paths, by 900 samples in procedures that were counted.
-What a block took is divided among the paths through it by how often each was executed: of paths it
-is an estimate. 20.0 us of these procedures is on no path that was counted.
+cpu-time: 1.00 ms in all, 880 us of it on paths, from 900 samples. A sample tells the block, not the
+path: a block's cpu-time is divided among the paths through it by their executions, as if it were
+equally dear on each. 20.0 us in these procedures is on no path that ended.
 
 work<int>: 86.7% of the 890 us here is on 2 of 212 paths (3 executed)
 

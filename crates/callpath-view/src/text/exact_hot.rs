@@ -21,21 +21,24 @@ const SAMPLED_COLUMNS: usize = 12;
 /// What was sampled, where it is, and that what paths have of it is an estimate.
 pub(super) fn sampled(text: ExactText<'_>, sampling: &ExactSampling, out: &mut dyn Write) -> io::Result<()> {
     let amount = |sampled: u64| value(sampled, &sampling.metric.unit);
-    let all = text.counts.cost().sampled;
-    let undivided = text.counts.procedures.iter().map(ExactProcedure::sampled_undivided).fold(0, u64::saturating_add);
+    let name = &sampling.metric.name;
     let mut said = format!(
-        "{}: {} in all, {} of it on paths, by {} in procedures that were counted. What a block took is divided among the paths through it by how \
-         often each was executed: of paths it is an estimate.",
-        sampling.metric.name,
+        "{name}: {} in all, {} of it on paths, from {}. A sample tells the block, not the path: a block's {name} is divided among the paths \
+         through it by their executions, as if it were equally dear on each.",
         amount(sampling.total),
-        amount(all),
+        amount(text.counts.cost().sampled),
         count(sampling.samples, "sample", "samples"),
     );
-    if undivided > 0 {
-        said += &format!(" {} of these procedures is on no path that was counted.", amount(undivided));
+    if let undivided @ 1.. = undivided(text) {
+        said += &format!(" {} in these procedures is on no path that ended.", amount(undivided));
     }
     writeln!(out)?;
     text.wrapped(&printable(&said), 0, out)
+}
+
+/// What was sampled in procedures that were counted, and is on none of their paths.
+fn undivided(text: ExactText<'_>) -> u64 {
+    text.counts.procedures.iter().map(ExactProcedure::sampled_undivided).fold(0, u64::saturating_add)
 }
 
 /// On how few of its paths most of a procedure's cost is: of hot procedures with several paths, the costliest first.
@@ -90,19 +93,18 @@ pub(super) fn summary(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()
     writeln!(out)?;
     text.wrapped(&printable(&said), 0, out)?;
     let table = Table { text, total: summary.total };
-    let on_no_path = text.counts.procedures.iter().map(ExactProcedure::sampled_undivided).sum::<u64>();
-    table.write(
-        "paths",
-        &summary.paths,
-        &[("on no path", on_no_path), ("elsewhere", text.counts.sampled_elsewhere())],
-        out,
-    )?;
-    table.write("procedures", &summary.procedures, &[("elsewhere", text.counts.sampled_elsewhere())], out)?;
+    let elsewhere = ("elsewhere", text.counts.sampled_elsewhere());
+    let on_no_path = ("on no path", undivided(text));
+    table.write("paths", (&summary.paths, &[on_no_path, elsewhere]), out)?;
+    table.write("procedures", (&summary.procedures, &[elsewhere]), out)?;
     if let Some(through) = summary.paths_through_hot_block {
         writeln!(out, "\nA block on a hot path is on {through:.1} executed paths on average.")?;
     }
     Ok(())
 }
+
+/// Dense, sparse and cold ones; and by name what was sampled besides.
+type Groups<'g> = (&'g [ExactGroup; 3], &'g [(&'g str, u64)]);
 
 /// A table of what is hot.
 #[derive(Clone, Copy)]
@@ -112,8 +114,8 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// `besides`: what was sampled that belongs to none of the groups.
-    fn write(self, of: &str, groups: &[ExactGroup; 3], besides: &[(&str, u64)], out: &mut dyn Write) -> io::Result<()> {
+    /// A row for each group, and one for each that was sampled and belongs to none of them.
+    fn write(self, of: &str, (groups, besides): Groups<'_>, out: &mut dyn Write) -> io::Result<()> {
         let is_of_procedures = of == "procedures";
         let extra = if is_of_procedures { "  paths each" } else { "" };
         let name = self.text.sampling().map(|sampling| sampling.metric.name.as_str());

@@ -60,7 +60,7 @@ pub(super) fn show(asked: &ExactAsked<'_>) -> anyhow::Result<()> {
     if let Some(option) = asked.of_other_views {
         let view = if view == ExactView::Paths { "paths" } else { "blocks" };
         anyhow::bail!(
-            "failed to show {view}: {option} is for other views; these take --procedure, --threshold, --hot, --order-by and --json"
+            "failed to show {view}: {option} is for other views; these take --procedure, --threshold, --hot and --json, paths --order-by, too"
         );
     }
     let shown = if view == ExactView::Paths { "paths" } else { "blocks" };
