@@ -550,7 +550,7 @@ Paths by cpu-time: 4 of 213 paths of 2 procedures were executed
   20.0 us    2.0%                                             on no path
 
 cpu-time: 1.00 ms in all, 880 us of it on paths, from 900 samples. A sample tells the block, not the
-path: a block's cpu-time is divided among the paths through it by their executions, as if it were
+path: what a block costs is divided among the paths through it by their executions, as if it were
 equally dear on each. 20.0 us in these procedures is on no path that ended.
 
 work<int>: 86.7% of the 890 us here is on 2 of 212 paths (3 executed)

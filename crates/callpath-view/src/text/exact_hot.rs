@@ -21,10 +21,10 @@ const SAMPLED_COLUMNS: usize = 12;
 /// What was sampled, where it is, and that what paths have of it is an estimate.
 pub(super) fn sampled(text: ExactText<'_>, sampling: &ExactSampling, out: &mut dyn Write) -> io::Result<()> {
     let amount = |sampled: u64| value(sampled, &sampling.metric.unit);
-    let name = &sampling.metric.name;
     let mut said = format!(
-        "{name}: {} in all, {} of it on paths, from {}. A sample tells the block, not the path: a block's {name} is divided among the paths \
+        "{}: {} in all, {} of it on paths, from {}. A sample tells the block, not the path: what a block costs is divided among the paths \
          through it by their executions, as if it were equally dear on each.",
+        sampling.metric.name,
         amount(sampling.total),
         amount(text.counts.cost().sampled),
         count(sampling.samples, "sample", "samples"),

@@ -6,6 +6,7 @@
 mod annotate;
 mod bases;
 mod build;
+mod callgrind;
 mod children;
 mod columns;
 mod company;
