@@ -29,7 +29,7 @@ pub const FOR_TESTS: &[(&str, &str)] = &[
     ("libjemalloc2", "the end-to-end test of preloaded allocators"),
     ("libtcmalloc-minimal4", "the end-to-end test of preloaded allocators"),
     ("qemu-user", "programs in an emulator"),
-    ("valgrind", "programs in an emulator"),
+    ("valgrind", "programs in an emulator, exact counts against callgrind's"),
     ("perl", "the end-to-end test of Perl's extensions"),
     ("openmpi-bin", "the end-to-end tests of ranks under mpirun"),
     ("libopenmpi-dev", "the end-to-end tests of ranks under mpirun"),

@@ -114,8 +114,8 @@ impl Attribution {
         }
         describe(&mut profile, measurement);
         // Each entry of a probed function that was counted; where nothing else is measured it is a sample.
-        let is_sampled = |metric: &Metric| matches!(metric.source, MetricSource::Clock | MetricSource::Kernel);
-        let hits = if profile.metrics.iter().any(is_sampled) { calls_of(measurement) } else { profile.quality.taken };
+        let hits =
+            if profile.metrics.iter().any(Metric::is_sampled) { calls_of(measurement) } else { profile.quality.taken };
         profile.quality.probes = measurement.session.probes.clone().map(|probes| ProbeAccount { hits, ..probes });
         let notes = code_notes(&profile, measurement, &self.code);
         (profile, notes)

@@ -2,13 +2,15 @@
 //! procedures that were executed.
 //!
 //! Data flow: [`MeasuredPaths`], a file for each process -> [`merge`]: added up over processes, by module -> [`code`]: the control flow
-//! graph, structure and names of each procedure; [`flows`]: the callers in whose contexts paths were executed -> [`ExactCounts`]. Of calls: a profile's contexts -> [`contexts`]: which procedure each
+//! graph, structure and names of each procedure; [`samples`]: what was sampled in its blocks, divided among its paths; [`flows`]: the callers in
+//! whose contexts paths were executed -> [`ExactCounts`]. Of calls: a profile's contexts -> [`contexts`]: which procedure each
 //! frame is of -> `ContextTree`.
 
 mod code;
 mod contexts;
 mod flows;
 mod merge;
+mod samples;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,21 +26,19 @@ use code::ProcedureCode;
 pub use contexts::context_tree;
 use flows::NamedCallers;
 use merge::{Merged, MergedModule, MergedProcedure, merged};
+use samples::ByProcedure;
+pub use samples::{Counted, sampled_metrics};
 
 use crate::attribute::{AttributeOptions, Progress, name_at, run_of};
 use crate::names::ModuleNames;
 use crate::structure::cached_structure;
 
 /// What was counted in a measurement, all its processes together.
-pub fn exact_counts(
-    measurement: &Measurement,
-    paths: &MeasuredPaths,
-    options: &AttributeOptions,
-    progress: Progress<'_>,
-) -> ExactCounts {
-    let mut counts = ExactCounts { info: run_of(measurement), ..ExactCounts::default() };
-    let all = merged(measurement, paths);
-    for error in &paths.unreadable {
+pub fn exact_counts(counted: Counted<'_>, options: &AttributeOptions, progress: Progress<'_>) -> ExactCounts {
+    let info = run_of(counted.measurement);
+    let mut counts = ExactCounts { info, sampling: counted.sampling(), ..ExactCounts::default() };
+    let all = merged(counted);
+    for error in &counted.paths.unreadable {
         counts.notes.push(format!("failed to {}: what it counted is missing here", plain(error)));
     }
     counts.notes.extend(all.notes.iter().cloned());
@@ -81,7 +81,7 @@ fn executed(module: &MergedModule) -> impl Iterator<Item = (&LinkAddr, &MergedPr
 
 /// How what was counted in a measurement was counted, all its processes together. It reads the names of modules, and no code.
 pub fn exact_quality(measurement: &Measurement, paths: &MeasuredPaths, options: &AttributeOptions) -> ExactQuality {
-    let all = merged(measurement, paths);
+    let all = merged(Counted { measurement, paths, sampled: None });
     let mut quality = quality_of(&all);
     for module in &all.modules {
         add_quality(module, || open(&module.paths, module.identity.as_ref(), options), &mut quality);
@@ -139,13 +139,18 @@ fn add(
     });
     names.end_analysis();
     let mut graphs = graphs.unwrap_or_default().into_iter();
-    let mut unknown_blocks = 0u64;
+    let sampled = ByProcedure::new(&module.sampled, &structure);
+    let (mut unknown_blocks, mut samples) = (0u64, 0u64);
     for (entry, counted) in executed(module) {
         let graph = graphs.next().flatten();
         let code = ProcedureCode { names: &names, graph: graph.as_ref(), structure: structure.procedure_at(*entry) };
-        let procedure = ExactProcedure { module: called(&module.paths), ..code.procedure(*entry, counted) };
+        let mut procedure = ExactProcedure { module: called(&module.paths), ..code.procedure(*entry, counted) };
+        samples = samples.saturating_add(sampled.divide(&mut procedure, graph.as_ref()));
         unknown_blocks += procedure.blocks.iter().filter(|block| block.code.is_empty()).count() as u64;
         counts.procedures.push(procedure);
+    }
+    if let Some(sampling) = &mut counts.sampling {
+        sampling.samples = sampling.samples.saturating_add(samples);
     }
     let caller = |address: &LinkAddr| (*address, name_at(&names, *address, structure.procedure_at(*address)).name);
     let callers = calling.iter().map(caller).collect();

@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use callpath_analyze::attribute::AttributeOptions;
-use callpath_analyze::exact::exact_counts;
-use callpath_db::exact::{ExactCounts, ExactPath, ExactProcedure, InContext};
+use callpath_analyze::exact::{Counted, exact_counts, sampled_metrics};
+use callpath_db::exact::{ExactBlock, ExactCounts, ExactPath, ExactProcedure, InContext};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_image::elf::Image;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::{
-    CountedContext, CountedPath, CountedProcedure, Measurement, ModuleRecord, PathCategory, PathCounts, ProcessFile,
-    RefusedProcedure, SessionFile, encode_process, encode_session, process_file_name, write_file,
+    CountedContext, CountedPath, CountedProcedure, FULL_ROOT, Measurement, ModuleRecord, PARTIAL_ROOT, PathCategory,
+    PathCounts, PathTree, ProcessFile, RefusedProcedure, SessionFile, ThreadProfile, encode_process, encode_session,
+    process_file_name, write_file,
 };
 use callpath_schema::{Metric, MetricId};
 use callpath_tables::graphs::with_flow;
@@ -85,21 +86,37 @@ fn all_paths(program: &Path, name: &str) -> CountedProcedure {
 
 /// What two processes with these counts give.
 fn analysed(program: &Path, counts: &PathCounts, identity: Option<ModuleIdentity>) -> ExactCounts {
+    sampled(program, (counts, &PathTree::default()), identity)
+}
+
+/// What two processes with these counts, and a thread with these samples each, give. A third one counts nothing.
+fn sampled(
+    program: &Path,
+    (counts, samples): (&PathCounts, &PathTree),
+    identity: Option<ModuleIdentity>,
+) -> ExactCounts {
     let directory = tempfile::tempdir().expect("room");
     let metrics = vec![Metric::of(MetricId::CPU_TIME)];
-    let session = SessionFile { metrics, processes: 2, program: program.to_owned(), ..SessionFile::default() };
+    let session = SessionFile { metrics, processes: 3, program: program.to_owned(), ..SessionFile::default() };
     write_file(directory.path(), "session", &encode_session(&session)).expect("room");
-    for sequence in 0..2 {
+    for sequence in 0..3 {
         let pid = 100 + sequence;
-        let modules = vec![ModuleRecord { path: program.to_owned(), identity: identity.clone() }];
-        let process = ProcessFile { sequence, pid, modules, ..ProcessFile::default() };
+        let of_program = ModuleRecord { path: program.to_owned(), identity: identity.clone() };
+        let ours = ModuleRecord { path: "/cache/callpath-preload-0123.so".into(), identity: None };
+        let threads = vec![ThreadProfile { tid: pid, count: 1, tree: samples.clone(), ..ThreadProfile::default() }];
+        let modules = vec![of_program, ours];
+        let process = ProcessFile { sequence, pid, modules, metric_count: 1, threads, ..ProcessFile::default() };
         write_file(directory.path(), &process_file_name(sequence, pid), &encode_process(&process)).expect("room");
-        PathCounts { pid, ..counts.clone() }.write(directory.path(), sequence).expect("room");
+        if sequence < 2 {
+            PathCounts { pid, ..counts.clone() }.write(directory.path(), sequence).expect("room");
+        }
     }
     let measurement = Measurement::read(directory.path()).expect("a measurement");
     let paths = measurement.read_paths().expect("counts");
     let options = AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None };
-    exact_counts(&measurement, &paths, &options, &mut |_, _| {})
+    let sampled = sampled_metrics(&measurement).next();
+    let counted = Counted { measurement: &measurement, paths: &paths, sampled };
+    exact_counts(counted, &options, &mut |_, _| {})
 }
 
 /// The lines of the file that a path is on, and the procedures that it calls.
@@ -207,6 +224,61 @@ fn paths_have_the_callers_of_their_contexts() {
     assert!(path(2).contexts.is_empty() && found.quality.in_contexts);
     let said = found.notes.join("\n");
     assert!(said.contains("process 100: it counted paths in contexts that their procedures do not have"), "{said}");
+}
+
+#[test]
+fn samples_are_divided_among_paths() {
+    let directory = tempfile::tempdir().expect("room");
+    let program = compiled(directory.path());
+    let mut work = all_paths(&program, "work");
+    // The blocks with a call of `puts` were not executed.
+    let all = analysed(&program, &PathCounts { procedures: vec![work.clone()], ..PathCounts::default() }, None);
+    let calls = |block: &ExactBlock| block.calls.iter().any(|call| call.name.as_deref() == Some("puts"));
+    let other = all.procedures[0].blocks.iter().find(|block| calls(block)).expect("a block").code.clone();
+    work.paths.retain(|path| !path.blocks.iter().any(|block| block.0 == other.start));
+    let (main, entry) = (all_paths(&program, "main").entry, work.entry);
+    let frame = |address: u64| FrameKey::in_module(ModuleIndex(0), LinkAddr(address));
+    let ours = FrameKey::in_module(ModuleIndex(1), LinkAddr(0x100));
+    let mut tree = PathTree::default();
+    let caller = tree.child(FULL_ROOT, frame(main.0 + 4));
+    let last = all.procedures[0].blocks.last().expect("a block").code.clone();
+    let mut sample = |above: u32, key: FrameKey, value: u64| {
+        let node = tree.child(above, key);
+        tree.add(node, 1, &[value]);
+        node
+    };
+    sample(caller, frame(entry.0), 1001);
+    // The same address below another caller, on a path that is not whole.
+    sample(PARTIAL_ROOT, frame(entry.0), 10);
+    sample(caller, frame(last.end - 1), 300);
+    sample(caller, frame(other.start), 70);
+    // What our own code costs that `work` has called is its own.
+    let here = sample(caller, frame(last.start), 0);
+    sample(here, ours, 5);
+    sample(FULL_ROOT, ours, 9_000);
+    sample(FULL_ROOT, frame(main.0), 20_000);
+    sample(FULL_ROOT, FrameKey::PROBE, 40_000);
+    let counts = PathCounts { procedures: vec![work], ..PathCounts::default() };
+    let found = sampled(&program, (&counts, &tree), None);
+    let [work] = &found.procedures[..] else { panic!("{:?}", found.procedures) };
+    // Of two processes; the third one has counted nothing, and its time is elsewhere.
+    let block = |start: u64| work.blocks.iter().find(|block| block.code.start == start).expect("a block").sampled;
+    assert_eq!((block(entry.0), block(last.start)), (2 * 1011, 2 * 305));
+    assert_eq!((work.sampled_unexecuted, work.sampled_outside, work.sampled()), (140, 0, 2 * (1011 + 305 + 70)));
+    let on_paths: u64 = work.paths.iter().map(|path| path.sampled).sum();
+    assert_eq!(on_paths, 2 * (1011 + 305));
+    // Those through the last block have what is in it, and more the more often they were executed.
+    let through = |path: &&ExactPath, start: u64| work.blocks_of(path).any(|block| block.code.start == start);
+    for start in [entry.0, last.start] {
+        let mut those: Vec<&ExactPath> = work.paths.iter().filter(|path| through(path, start)).collect();
+        those.retain(|path| !(through(path, entry.0) && through(path, last.start)));
+        those.sort_by_key(|path| path.executions);
+        assert!(!those.is_empty() && those.is_sorted_by_key(|path| path.sampled), "{those:?}");
+    }
+    let sampling = found.sampling.as_ref().expect("samples");
+    let each = 1001 + 10 + 300 + 70 + 5 + 9_000 + 20_000 + 40_000;
+    assert_eq!((sampling.metric.name.as_str(), sampling.total), ("cpu-time", 3 * each));
+    assert_eq!((sampling.samples, found.sampled_elsewhere()), (2 * 5, 3 * each - work.sampled()));
 }
 
 #[test]

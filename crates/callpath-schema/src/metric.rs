@@ -30,6 +30,11 @@ impl Metric {
         matches!(self.value, MetricType::Histogram { .. })
     }
 
+    /// Whether samples measure it: a clock, or an event that the kernel counts.
+    pub fn is_sampled(&self) -> bool {
+        matches!(self.source, MetricSource::Clock | MetricSource::Kernel)
+    }
+
     /// A metric that adds up.
     pub fn sum(name: &str, unit: &str) -> Self {
         Metric {

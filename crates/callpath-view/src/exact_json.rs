@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use callpath_db::exact::{
     ExactBlock, ExactCall, ExactCallers, ExactCost, ExactCounts, ExactPath, ExactPlace, ExactProcedure, ExactQuality,
-    InContext,
+    ExactRanking, ExactSampling, InContext,
 };
 use callpath_db::{Profile, RunInfo};
 use serde_json::{Map, Value, json};
@@ -19,7 +19,9 @@ pub struct ExactJson<'a> {
     pub counts: &'a ExactCounts,
     /// The procedures that are written, by their indices; the root stands for these.
     pub procedures: &'a [usize],
-    /// Paths and blocks with less than this share of all instructions, from 0 to 1, are left out.
+    /// By what paths and blocks may be left out.
+    pub ranking: ExactRanking,
+    /// Paths and blocks with less than this share of all of that, from 0 to 1, are left out.
     pub min_share: f64,
 }
 
@@ -82,6 +84,9 @@ impl ExactJson<'_> {
             notes: &counts.notes,
         }
         .write(out)?;
+        if let Some(sampling) = &counts.sampling {
+            write!(out, ",\n\"sampled\":{}", without_actions(&sampled(counts, sampling).to_string()))?;
+        }
         let of_procedure =
             |at: &usize| Some((counts.procedures.get(*at)?, children(self, counts.procedures.get(*at)?)));
         let procedures: Vec<(&ExactProcedure, Vec<Child>)> = self.procedures.iter().filter_map(of_procedure).collect();
@@ -89,11 +94,11 @@ impl ExactJson<'_> {
         let total = procedures.iter().map(|(_, children)| cost_of(children)).sum();
         let root = node("root", &counts.info.program, [total, ExactCost::default(), ExactCost::default()]);
         write!(out, ",\n\"nodes\":[\n{}", without_actions(&Value::from(root).to_string()))?;
-        let least = self.min_share * counts.cost().instructions as f64;
+        let least = self.min_share * self.ranking.whole(counts) as f64;
         let mut next = 1usize;
         for (procedure, children) in procedures {
             let cost = cost_of(&children);
-            let shown = |(_, cost): &Child| cost.instructions as f64 >= least;
+            let shown = |(_, cost): &Child| self.ranking.of(*cost) as f64 >= least;
             let (children, left_out): (Vec<Child>, Vec<Child>) = children.into_iter().partition(shown);
             // Paths and blocks are a procedure's own code: what is no child of it here is left out.
             let mut above = node("procedure", &procedure.name, [cost, cost_of(&left_out), cost]);
@@ -102,6 +107,11 @@ impl ExactJson<'_> {
             insert_place(&mut above, procedure.place.as_ref());
             above.insert("address".into(), hex(procedure.address));
             above.insert("entries".into(), procedure.entries().into());
+            if counts.sampling.is_some() {
+                let (unexecuted, outside) = (procedure.sampled_unexecuted, procedure.sampled_outside);
+                above.insert("sampled".into(), procedure.sampled().into());
+                above.insert("undivided".into(), json!({ "unexecuted": unexecuted, "outside": outside }));
+            }
             match &procedure.flow {
                 Some(flow) => drop(above.insert("cut_short".into(), flow.cut_short.into())),
                 None => {
@@ -139,6 +149,9 @@ impl ExactJson<'_> {
                 let json = json!({ "name": loop_words(its), "place": place, "ordinal": its.ordinal, "address": hex(its.address) });
                 child.insert("loop".into(), json);
             }
+            if self.counts.sampling.is_some() {
+                child.insert("sampled_estimate".into(), path.sampled.into());
+            }
             if let Some(callers) = &self.counts.callers {
                 child.insert("contexts".into(), path.contexts.iter().map(|its| context(callers, its)).collect());
             }
@@ -159,6 +172,9 @@ impl ExactJson<'_> {
             child.insert("end".into(), hex(block.code.end));
             child.insert("lines".into(), block.lines.iter().map(|line| place(Some(line))).collect());
             child.insert("calls".into(), block.calls.iter().map(call).collect());
+            if self.counts.sampling.is_some() {
+                child.insert("sampled".into(), block.sampled.into());
+            }
             let from = edges.iter().filter(|edge| edge.from == number).map(|edge| {
                 let to: Vec<Value> = edge.to.iter().filter_map(start).collect();
                 let mut json = json!({ "to": to, "is_back": edge.is_back, "executions": edge.executions.least });
@@ -196,6 +212,13 @@ pub(crate) fn node_with(kind: &str, name: &str, rows: [[u64; 2]; 3]) -> Map<Stri
     node
 }
 
+/// What was sampled in all.
+fn sampled(counts: &ExactCounts, sampling: &ExactSampling) -> Value {
+    let ExactSampling { metric, total, samples } = sampling;
+    let elsewhere = counts.sampled_elsewhere();
+    json!({ "name": metric.name, "unit": metric.unit, "total": total, "elsewhere": elsewhere, "samples": samples })
+}
+
 pub(crate) fn hex(address: u64) -> Value {
     format!("{address:#x}").into()
 }
@@ -227,12 +250,18 @@ fn call(call: &ExactCall) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exact_label::tests::{counts, in_contexts};
+    use crate::exact_label::tests::{counts, in_contexts, with_samples};
 
-    fn written(min_share: f64, view: fn(ExactJson<'_>, &mut dyn Write) -> io::Result<()>) -> Value {
+    type View = fn(ExactJson<'_>, &mut dyn Write) -> io::Result<()>;
+
+    fn written(min_share: f64, view: View) -> Value {
         let counts = counts();
         let mut out = Vec::new();
-        view(ExactJson { counts: &counts, procedures: &[0, 1], min_share }, &mut out).unwrap();
+        view(
+            ExactJson { counts: &counts, procedures: &[0, 1], ranking: ExactRanking::Instructions, min_share },
+            &mut out,
+        )
+        .unwrap();
         assert!(!out.contains(&0x1b));
         serde_json::from_slice(&out).unwrap()
     }
@@ -278,7 +307,11 @@ mod tests {
     fn paths_have_the_contexts_that_they_were_executed_in() {
         let counts = in_contexts();
         let mut out = Vec::new();
-        paths(ExactJson { counts: &counts, procedures: &[0, 1], min_share: 0.0 }, &mut out).unwrap();
+        paths(
+            ExactJson { counts: &counts, procedures: &[0, 1], ranking: ExactRanking::Instructions, min_share: 0.0 },
+            &mut out,
+        )
+        .unwrap();
         assert!(!out.contains(&0x1b));
         let json: Value = serde_json::from_slice(&out).unwrap();
         let hot = &json["nodes"][2];
@@ -294,6 +327,41 @@ mod tests {
         assert_eq!(json["nodes"][3]["contexts"], json!([]));
         assert_eq!(json["quality"]["exact"]["gaps"], Value::Null);
         assert_eq!(written(0.0, paths)["nodes"][2]["contexts"], Value::Null);
+    }
+
+    #[test]
+    fn what_was_sampled_adds_up() {
+        let counts = with_samples();
+        let written = |view: View, min_share: f64| -> Value {
+            let mut out = Vec::new();
+            let ranking = ExactRanking::Sampled;
+            view(ExactJson { counts: &counts, procedures: &[0, 1], ranking, min_share }, &mut out).unwrap();
+            serde_json::from_slice(&out).unwrap()
+        };
+        let json = written(paths, 0.0);
+        let expected =
+            json!({ "name": "cpu-time", "unit": "ns", "total": 1_000_000, "elsewhere": 100_000, "samples": 900 });
+        assert_eq!(json["sampled"], expected);
+        for (view, key) in [(paths as View, "sampled_estimate"), (blocks, "sampled")] {
+            let json = written(view, 0.0);
+            let nodes = json["nodes"].as_array().unwrap();
+            let (mut all, number) = (0, |value: &Value| value.as_u64().unwrap());
+            for (at, procedure) in nodes.iter().enumerate().filter(|(_, node)| node["kind"] == "procedure") {
+                let below: u64 = nodes.iter().filter(|node| node["parent"] == at).map(|node| number(&node[key])).sum();
+                let undivided = &procedure["undivided"];
+                let sum = below + number(&undivided["unexecuted"]) + number(&undivided["outside"]);
+                assert_eq!(sum, number(&procedure["sampled"]), "{procedure}");
+                all += sum;
+            }
+            assert_eq!(all + 100_000, 1_000_000);
+        }
+        assert_eq!(json["nodes"][1]["undivided"], json!({ "unexecuted": 20_000, "outside": 0 }));
+        // Path 5 has 98% of two blocks, and 10% of all that was sampled; path 1 has most of another one.
+        let nodes = written(paths, 0.2)["nodes"].as_array().unwrap().clone();
+        let numbers: Vec<&Value> =
+            nodes.iter().filter(|node| node["kind"] == "path").map(|node| &node["path"]).collect();
+        assert_eq!(numbers, [1, 9]);
+        assert_eq!(self::written(0.0, paths)["sampled"], Value::Null);
     }
 
     #[test]

@@ -102,8 +102,8 @@ pub(crate) fn callees(procedure: &ExactProcedure, path: &ExactPath) -> Vec<Strin
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use callpath_db::CALLS_ALONE;
-    use callpath_db::exact::{ExactCallers, ExactCounts, ExactQuality, InContext, RefusedFunction};
+    use callpath_db::exact::{ExactCallers, ExactCounts, ExactQuality, ExactSampling, InContext, RefusedFunction};
+    use callpath_db::{CALLS_ALONE, Metric};
 
     use super::*;
 
@@ -121,6 +121,7 @@ pub(crate) mod tests {
             inside,
             calls: Vec::new(),
             successors: successors.to_vec(),
+            sampled: 0,
         };
         let mut blocks = vec![
             block(0x1000, 12, None, &[0x1010]),
@@ -141,6 +142,7 @@ pub(crate) mod tests {
             blocks: blocks.to_vec(),
             executions,
             contexts: Vec::new(),
+            sampled: 0,
         };
         let looping = ExactProcedure {
             flow: None,
@@ -160,6 +162,8 @@ pub(crate) mod tests {
                 path(5, PathCategory::HeadBack, &[1, 3], 980),
                 path(9, PathCategory::HeadExit, &[1, 2, 3, 4], 9),
             ],
+            sampled_unexecuted: 0,
+            sampled_outside: 0,
         };
         let bare = ExactProcedure {
             name: "bare\x1b[31m".into(),
@@ -192,7 +196,21 @@ pub(crate) mod tests {
         counts
     }
 
-    /// The same, counted in contexts: path 5 in four, the others in none that are known.
+    /// The same with samples beside: of 1 ms, 100 us are elsewhere and 20 us on no path.
+    pub(crate) fn with_samples() -> ExactCounts {
+        let mut counts = counts();
+        let looping = &mut counts.procedures[0];
+        let addresses =
+            [(0x1000, 7_000), (0x1012, 99_900), (0x1020, 760_000), (0x1031, 100), (0x1045, 3_000), (0x1050, 20_000)];
+        let code = [0x1000..0x1050, 0x1050..0x1058];
+        looping.divide_samples(&addresses, &code);
+        counts.procedures[1].divide_samples(&[(0x20, 10_000)], &[]);
+        counts.sampling = Some(ExactSampling { metric: Metric::sum("cpu-time", "ns"), total: 1_000_000, samples: 900 });
+        counts.sort();
+        counts
+    }
+
+    /// Those of [`counts`], counted in contexts: path 5 in four, the others in none that are known.
     pub(crate) fn in_contexts() -> ExactCounts {
         let mut counts = counts();
         let mut callers = ExactCallers::default();

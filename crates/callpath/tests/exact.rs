@@ -46,6 +46,8 @@ fn paths_and_blocks_are_shown() {
         (&"app+0x2000".into(), &0.into())
     );
     assert_eq!(json["nodes"][0]["inclusive"][1], 19);
+    // No sample of the process whose paths were counted is in its procedures, or anywhere.
+    assert_eq!((&json["sampled"]["name"], &json["sampled"]["samples"]), (&"cpu-time".into(), &0.into()));
     let (_, text, said) = callpath(&["report", "M", "--json"], measured.path());
     let sampled: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {said}"));
     assert_eq!(sampled["quality"]["exact"], json["quality"]["exact"]);
@@ -64,6 +66,9 @@ fn what_cannot_be_shown_is_said_with_what_to_do() {
         (&["report", "M", "--view", "paths", "--focus", "x"][..], "is for other views"),
         (&["report", "M", "--view", "blocks", "--lines"], "--lines is for other views"),
         (&["report", "M", "--hot", "2"], "--hot is for --view paths"),
+        (&["report", "M", "--view", "blocks", "--order-by", "cpu-time"], "--order-by is for other views"),
+        (&["report", "M", "--view", "paths", "--order-by", "cycles"], "there are instructions, cpu-time"),
+        (&["report", "M", "--view", "paths", "--order-by", "cpu-time"], "no sample is in a procedure that was counted"),
         (
             &["report", "M", "--view", "paths", "--procedure", "app+0x2000"],
             "it was not counted: it changes its own code",

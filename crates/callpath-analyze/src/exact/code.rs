@@ -44,6 +44,7 @@ impl ProcedureCode<'_> {
             executions: merged.executions,
             // Their names are in other modules, too.
             contexts: Vec::new(),
+            sampled: 0,
         };
         let flow = counted.flow.as_ref().map(|flow| {
             let edge = |(key, executions): (&EdgeKey, &Bounds)| ExactEdge {
@@ -73,6 +74,8 @@ impl ProcedureCode<'_> {
             loops,
             blocks: starts.iter().map(|start| self.block(*start, &loop_of)).collect(),
             paths: counted.paths.iter().map(path).collect(),
+            sampled_unexecuted: 0,
+            sampled_outside: 0,
         }
     }
 
@@ -117,6 +120,8 @@ impl ProcedureCode<'_> {
             inside,
             calls: self.calls(graph, block),
             successors: graph.successors(at as u32).iter().filter_map(successor).collect(),
+            // Samples are divided when all blocks are known.
+            sampled: 0,
         }
     }
 

@@ -6,14 +6,13 @@ use std::path::PathBuf;
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::FrameKey;
 use callpath_image::identity::ModuleIdentity;
-use callpath_measurement::{
-    CountedEdge, CountedEdges, CountedPath, MeasuredPaths, Measurement, PathCounts, ProcessFile,
-};
+use callpath_measurement::{CountedEdge, CountedEdges, CountedPath, ModuleRecord, PathCounts, ProcessFile};
 use callpath_schema::{Bounds, PathCategory};
 use rustc_hash::FxHashMap;
 
+use super::Counted;
 use super::flows::{CalledBy, CallerFrames, FrameCode, PathIndex};
-use crate::attribute::is_ours;
+use super::samples::{Sampled, is_our_own, sampled_of};
 
 /// All processes together.
 #[derive(Default)]
@@ -34,6 +33,8 @@ pub(super) struct MergedModule {
     pub(super) identity: Option<ModuleIdentity>,
     pub(super) procedures: BTreeMap<LinkAddr, MergedProcedure>,
     pub(super) refused: BTreeSet<(LinkAddr, String)>,
+    /// What samples of the processes say of its addresses.
+    pub(super) sampled: Sampled,
 }
 
 #[derive(Default)]
@@ -127,15 +128,23 @@ impl PathKey {
 /// A module is known by its identity, if it has one.
 type ModuleKey = Result<ModuleIdentity, PathBuf>;
 
-pub(super) fn merged(measurement: &Measurement, paths: &MeasuredPaths) -> Merged {
+pub(super) fn merged(counted: Counted<'_>) -> Merged {
     let mut all = Merged::default();
     let mut index: FxHashMap<ModuleKey, usize> = FxHashMap::default();
-    for (process, counts) in &paths.processes {
-        if let Some(process) = measurement.processes.get(*process) {
+    for (process, counts) in &counted.paths.processes {
+        if let Some(process) = counted.measurement.processes.get(*process) {
             all.add(process, counts, &mut index);
+            if let Some(column) = counted.column_of(process) {
+                all.add_samples(process, column, &index);
+            }
         }
     }
     all
+}
+
+/// What a module is known by.
+fn key_of(record: &ModuleRecord) -> ModuleKey {
+    record.identity.clone().ok_or_else(|| record.path.clone())
 }
 
 impl Merged {
@@ -144,11 +153,10 @@ impl Merged {
         self.lost = self.lost.saturating_add(counts.lost);
         let mut place = |modules: &mut Vec<MergedModule>, number: u16| {
             let record = process.modules.get(usize::from(number))?;
-            let key = record.identity.clone().ok_or_else(|| record.path.clone());
-            let at = *index.entry(key).or_insert_with(|| {
+            let at = *index.entry(key_of(record)).or_insert_with(|| {
                 let identity = record.identity.clone();
-                let (procedures, refused) = (BTreeMap::new(), BTreeSet::new());
-                modules.push(MergedModule { paths: Vec::new(), identity, procedures, refused });
+                let (procedures, refused, sampled) = (BTreeMap::new(), BTreeSet::new(), Sampled::new());
+                modules.push(MergedModule { paths: Vec::new(), identity, procedures, refused, sampled });
                 modules.len() - 1
             });
             let module = &mut modules[at];
@@ -187,10 +195,7 @@ impl Merged {
         }
         self.add_contexts(counts, |modules, key| {
             let number = key.module().0;
-            let is_our_own = |path: &PathBuf| is_ours(&path.file_name().unwrap_or_default().to_string_lossy());
-            if key == FrameKey::PROBE
-                || process.modules.get(usize::from(number)).is_some_and(|its| is_our_own(&its.path))
-            {
+            if is_our_own(process, key) {
                 return None;
             }
             Some(match place(modules, number) {
@@ -201,6 +206,16 @@ impl Merged {
         let note =
             |module| format!("process {}: it counted in module {module}, which its file does not have", process.pid);
         self.notes.extend(unknown.into_iter().map(note));
+    }
+
+    /// Adds what samples say of code of modules in which something was counted.
+    fn add_samples(&mut self, process: &ProcessFile, column: usize, index: &FxHashMap<ModuleKey, usize>) {
+        for ((number, address), (value, samples)) in sampled_of(process, column) {
+            let at = process.modules.get(usize::from(number)).and_then(|record| index.get(&key_of(record)));
+            let Some(module) = at.and_then(|at| self.modules.get_mut(*at)) else { continue };
+            let sum = module.sampled.entry(address).or_default();
+            *sum = (sum.0.saturating_add(value), sum.1.saturating_add(samples));
+        }
     }
 
     /// Adds what was counted in contexts; their paths are there. `code`: where a frame's code is; `None`: it is our own.

@@ -238,8 +238,7 @@ impl<'a> Joining<'a> {
     /// Of each run, what one sample of the metric costs on average.
     fn sample_costs(&mut self, profile: &Profile, column: usize, runs: &[(usize, f64)]) {
         // Each event has samples of its own, and only their sum is known.
-        let is_event = |metric: &&Metric| matches!(metric.source, MetricSource::Clock | MetricSource::Kernel);
-        let events = profile.metrics.iter().filter(is_event).count().max(1) as f64;
+        let events = profile.metrics.iter().filter(|metric| metric.is_sampled()).count().max(1) as f64;
         let of_samples = profile.metrics[column].source == MetricSource::Samples;
         for (run, samples) in runs {
             let total: f64 = self.joined.own[*run].iter().sum();

@@ -2,11 +2,13 @@
 //! it ([`ExactProcedure::edges`]), and what is hot ([`ExactSummary`]). Or edges were counted, without paths ([`ExactFlow`]); or calls, in the
 //! calling context tree ([`ContextTree`]); paths with calls, in each context ([`ExactCallers`]).
 //!
-//! Ammons, Ball and Larus 1997. Instructions are the cost here: how often a path was executed, times the instructions in its blocks.
+//! Ammons, Ball and Larus 1997. Instructions are the cost here: how often a path was executed, times the instructions in its blocks. Where samples
+//! were taken beside, what they say of each block is divided among the paths through it ([`ExactSampling`]).
 
 mod callers;
 mod contexts;
 mod edges;
+mod sampled;
 mod summary;
 
 use std::ops::Range;
@@ -17,7 +19,8 @@ pub use contexts::{
     CalledFrom, ContextProcedure, ContextShape, ContextTree, NodeBytes, OnePath, Replication, TreeSize,
 };
 pub use edges::ExactEdge;
-pub use summary::{ExactClass, ExactGroup, ExactSummary};
+pub use sampled::{ExactSampling, FewPaths};
+pub use summary::{ExactClass, ExactGroup, ExactRanking, ExactSummary};
 
 pub use crate::quality::{ExactQuality, RefusedFunction};
 use crate::{AskedName, RunInfo, Way};
@@ -31,6 +34,8 @@ pub struct ExactCounts {
     pub procedures: Vec<ExactProcedure>,
     /// The callers in the contexts that paths were counted in, if they were.
     pub callers: Option<ExactCallers>,
+    /// What samples were taken of beside, if any were.
+    pub sampling: Option<ExactSampling>,
     /// How it was counted.
     pub quality: ExactQuality,
     /// What else a reader should know, a sentence each.
@@ -69,6 +74,10 @@ pub struct ExactProcedure {
     pub paths: Vec<ExactPath>,
     /// What was counted if edges were, and not paths.
     pub flow: Option<ExactFlow>,
+    /// What samples say that it cost at addresses of its blocks that are not among `blocks`.
+    pub sampled_unexecuted: u64,
+    /// What samples say that it cost at its other addresses, which are in no block.
+    pub sampled_outside: u64,
 }
 
 /// How often blocks were executed and edges passed, where edges were counted.
@@ -112,6 +121,8 @@ pub struct ExactBlock {
     pub calls: Vec<ExactCall>,
     /// Where control may continue in the procedure, by address.
     pub successors: Vec<u64>,
+    /// What samples say that it cost.
+    pub sampled: u64,
 }
 
 /// A call, or a jump to another procedure.
@@ -137,6 +148,8 @@ pub struct ExactPath {
     /// If paths were counted in contexts: those that it was executed in, each chain of callers once, most executions first. What is missing to
     /// `executions` was executed in contexts that are not known.
     pub contexts: Vec<InContext>,
+    /// Its part of what samples say of its blocks: [`ExactProcedure::divide_samples`].
+    pub sampled: u64,
 }
 
 /// How much was executed.
@@ -146,6 +159,8 @@ pub struct ExactCost {
     pub executions: u64,
     /// Instructions on these.
     pub instructions: u64,
+    /// What samples say, in the unit of [`ExactSampling::metric`]; of paths an estimate.
+    pub sampled: u64,
 }
 
 impl std::ops::Add for ExactCost {
@@ -155,6 +170,19 @@ impl std::ops::Add for ExactCost {
         ExactCost {
             executions: self.executions.saturating_add(other.executions),
             instructions: self.instructions.saturating_add(other.instructions),
+            sampled: self.sampled.saturating_add(other.sampled),
+        }
+    }
+}
+
+impl std::ops::Sub for ExactCost {
+    type Output = ExactCost;
+
+    fn sub(self, other: ExactCost) -> ExactCost {
+        ExactCost {
+            executions: self.executions.saturating_sub(other.executions),
+            instructions: self.instructions.saturating_sub(other.instructions),
+            sampled: self.sampled.saturating_sub(other.sampled),
         }
     }
 }
@@ -174,7 +202,11 @@ impl ExactProcedure {
     /// What a path cost.
     pub fn cost_of(&self, path: &ExactPath) -> ExactCost {
         let each = self.blocks_of(path).fold(0u64, |sum, block| sum.saturating_add(block.instructions));
-        ExactCost { executions: path.executions, instructions: path.executions.saturating_mul(each) }
+        ExactCost {
+            executions: path.executions,
+            instructions: path.executions.saturating_mul(each),
+            sampled: path.sampled,
+        }
     }
 
     /// What all its paths cost, or all its blocks.
@@ -215,6 +247,7 @@ impl ExactProcedure {
         let cost = |(executions, block): (Bounds, &ExactBlock)| ExactCost {
             executions: executions.least,
             instructions: executions.least.saturating_mul(block.instructions),
+            sampled: block.sampled,
         };
         self.block_executions().into_iter().zip(&self.blocks).map(cost).collect()
     }

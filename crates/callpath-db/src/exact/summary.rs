@@ -1,18 +1,48 @@
 //! Which paths and procedures are hot: Ammons, Ball and Larus 1997, tables 4 and 5 and section 6.4.3.
 //!
-//! There, what is hot has a share of the cache misses, and is dense if it misses more often for each instruction than the program does. Here
-//! the cost is instructions, and what is dense executes more of them each time than the program's average path does.
+//! There, what is hot has a share of the cache misses, and is dense if it misses more often for each instruction than the program does. So it is
+//! here with what samples say. Without samples the cost is instructions, and what is dense executes more of them each time than the program's
+//! average path does.
 
 use std::collections::BTreeSet;
 
 use super::{ExactCost, ExactCounts, ExactPath, ExactProcedure};
 
+/// By which of their costs paths are hot, and in order.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum ExactRanking {
+    /// By the instructions that they executed.
+    #[default]
+    Instructions,
+    /// By what samples say.
+    Sampled,
+}
+
+impl ExactRanking {
+    /// Of a cost, that which counts.
+    pub fn of(self, cost: ExactCost) -> u64 {
+        match self {
+            ExactRanking::Instructions => cost.instructions,
+            ExactRanking::Sampled => cost.sampled,
+        }
+    }
+
+    /// What shares are of: all instructions that were counted; all that was sampled, in other code, too.
+    pub fn whole(self, counts: &ExactCounts) -> u64 {
+        match self {
+            ExactRanking::Instructions => counts.cost().instructions,
+            ExactRanking::Sampled => counts.sampling.as_ref().map_or(0, |sampling| sampling.total),
+        }
+    }
+}
+
 /// A class of paths or procedures.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ExactClass {
-    /// It is hot, and executes at least as many instructions each time as the average path.
+    /// It is hot, and executes at least as many instructions each time as the average path; by samples, costs at least as much for each
+    /// instruction as all paths do together.
     Dense,
-    /// It is hot because it is executed often.
+    /// It is hot because it is executed often; by samples, because it executes many instructions.
     Sparse,
     /// It is not hot.
     Cold,
@@ -51,9 +81,13 @@ impl ExactGroup {
 /// What is hot in all that was counted.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ExactSummary {
-    /// The share of all instructions, from 0 to 1, that makes a path or procedure hot.
+    /// What is hot by.
+    pub ranking: ExactRanking,
+    /// The share of the whole, from 0 to 1, that makes a path or procedure hot.
     pub hot_share: f64,
-    /// What all cost.
+    /// What hot ones have a share of: [`ExactRanking::whole`].
+    pub whole: u64,
+    /// What all paths cost.
     pub total: ExactCost,
     /// Paths that were executed: dense, sparse and cold ones.
     pub paths: [ExactGroup; 3],
@@ -64,10 +98,12 @@ pub struct ExactSummary {
 }
 
 impl ExactSummary {
-    /// What is hot if it has `hot_share` of all instructions or more.
-    pub fn new(counts: &ExactCounts, hot_share: f64) -> ExactSummary {
+    /// What is hot if it has `hot_share` of the whole or more.
+    pub fn new(counts: &ExactCounts, ranking: ExactRanking, hot_share: f64) -> ExactSummary {
         let mut summary = ExactSummary {
+            ranking,
             hot_share,
+            whole: ranking.whole(counts),
             total: counts.cost(),
             paths: Default::default(),
             procedures: Default::default(),
@@ -75,8 +111,8 @@ impl ExactSummary {
         };
         let (mut hot_blocks, mut paths_through) = (0u64, 0u64);
         for procedure in &counts.procedures {
-            summary.procedures[summary.class(procedure.cost()) as usize]
-                .add(procedure.paths.len() as u64, procedure.cost());
+            let cost = procedure.whole_cost();
+            summary.procedures[summary.class(cost) as usize].add(procedure.paths.len() as u64, cost);
             let mut hot: BTreeSet<u32> = BTreeSet::new();
             for path in &procedure.paths {
                 let class = summary.class_of(procedure, path);
@@ -108,23 +144,38 @@ impl ExactSummary {
 
     /// The class of what costs so much.
     fn class(&self, cost: ExactCost) -> ExactClass {
-        let least = self.hot_share * self.total.instructions as f64;
-        // Whole instructions are compared: products of two 64-bit numbers.
+        let (its, least) = (self.ranking.of(cost), self.hot_share * self.whole as f64);
+        let [its_each, total_each] = [self.each(cost), self.each(self.total)];
+        // Whole numbers are compared: products of two 64-bit numbers.
         let wide = |a: u64, b: u64| u128::from(a) * u128::from(b);
-        let is_dense = wide(cost.instructions, self.total.executions) >= wide(self.total.instructions, cost.executions);
-        match (cost.instructions > 0 && cost.instructions as f64 >= least, is_dense) {
+        let is_dense = wide(its_each.0, total_each.1) >= wide(total_each.0, its_each.1);
+        match (its > 0 && its as f64 >= least, is_dense) {
             (false, _) => ExactClass::Cold,
             (true, true) => ExactClass::Dense,
             (true, false) => ExactClass::Sparse,
         }
+    }
+
+    /// What dense ones have more of, and for each of what: instructions for each execution; what was sampled for each instruction.
+    fn each(&self, cost: ExactCost) -> (u64, u64) {
+        match self.ranking {
+            ExactRanking::Instructions => (cost.instructions, cost.executions),
+            ExactRanking::Sampled => (cost.sampled, cost.instructions),
+        }
+    }
+
+    /// What dense ones have at least: instructions for each execution, or what was sampled for each instruction.
+    pub fn average(&self) -> f64 {
+        let (much, many) = self.each(self.total);
+        much as f64 / (many as f64).max(1.0)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PathCategory;
-    use crate::exact::{ExactBlock, ExactPath};
+    use crate::exact::{ExactBlock, ExactPath, ExactSampling};
+    use crate::{Metric, PathCategory};
 
     fn procedure(instructions: &[u64], paths: &[(&[u32], u64)]) -> ExactProcedure {
         let block = |instructions: &u64| ExactBlock { instructions: *instructions, ..ExactBlock::default() };
@@ -134,6 +185,7 @@ mod tests {
             blocks: blocks.to_vec(),
             executions: *executions,
             contexts: Vec::new(),
+            sampled: 0,
         };
         ExactProcedure {
             blocks: instructions.iter().map(block).collect(),
@@ -152,7 +204,7 @@ mod tests {
         let counts = ExactCounts { procedures, ..ExactCounts::default() };
         let total = counts.cost();
         assert_eq!((total.executions, total.instructions), (2810, 5000 + 15 + 40 + 4400 + 505));
-        let summary = ExactSummary::new(&counts, 0.01);
+        let summary = ExactSummary::new(&counts, ExactRanking::Instructions, 0.01);
         let numbers =
             |groups: &[ExactGroup; 3]| groups.map(|group| (group.members, group.paths, group.cost.instructions));
         // 1% of 9,960 is 99.6: the 55 instructions of two paths are cold.
@@ -160,9 +212,33 @@ mod tests {
         assert_eq!(numbers(&summary.procedures), [(1, 3, 5055), (1, 2, 4905), (0, 0, 0)]);
         // Blocks 0 and 1 of the first, on 3 and 1 paths; both of the second, on 2 and 1.
         assert_eq!(summary.paths_through_hot_block, Some(7.0 / 4.0));
-        let all = ExactSummary::new(&counts, 0.0);
+        let all = ExactSummary::new(&counts, ExactRanking::Instructions, 0.0);
         assert_eq!(all.paths[ExactClass::Cold as usize].members, 0);
-        assert_eq!(ExactSummary::new(&ExactCounts::default(), 0.01).paths_through_hot_block, None);
+        assert_eq!(
+            ExactSummary::new(&ExactCounts::default(), ExactRanking::Instructions, 0.01).paths_through_hot_block,
+            None
+        );
+    }
+
+    /// In the paper, what is dense misses more often for each instruction than the program does.
+    #[test]
+    fn by_samples_what_costs_more_for_each_instruction_is_dense() {
+        let mut work = procedure(&[10, 40, 5], &[(&[0, 1], 100), (&[0, 2], 1), (&[0], 4)]);
+        // 5,000, 15 and 40 instructions.
+        for (path, sampled) in work.paths.iter_mut().zip([4000, 900, 5]) {
+            path.sampled = sampled;
+        }
+        work.sampled_outside = 95;
+        let sampling = ExactSampling { metric: Metric::sum("cpu-time", "ns"), total: 10_000, samples: 50 };
+        let counts = ExactCounts { procedures: vec![work], sampling: Some(sampling), ..ExactCounts::default() };
+        let of = |hot_share| ExactSummary::new(&counts, ExactRanking::Sampled, hot_share);
+        let summary = of(0.01);
+        assert!((summary.average() - 4905.0 / 5055.0).abs() < 1e-12);
+        let numbers = |groups: &[ExactGroup; 3]| groups.map(|group| (group.members, group.cost.sampled));
+        assert_eq!(numbers(&summary.paths), [(1, 900), (1, 4000), (1, 5)]);
+        assert_eq!(numbers(&summary.procedures), [(1, 5000), (0, 0), (0, 0)]);
+        // Of all that was sampled, not of what is on paths.
+        assert_eq!(numbers(&of(0.45).paths), [(0, 0), (0, 0), (3, 4905)]);
     }
 
     #[test]
@@ -180,6 +256,7 @@ mod tests {
             blocks: blocks.to_vec(),
             executions,
             contexts: Vec::new(),
+            sampled: 0,
         };
         let procedure = ExactProcedure {
             blocks: vec![block(0, &[10]), block(10, &[20, 30, 10]), block(20, &[10]), block(30, &[])],

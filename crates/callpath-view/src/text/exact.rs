@@ -5,11 +5,12 @@ use std::io::{self, Write};
 
 use callpath_db::Bounds;
 use callpath_db::exact::{
-    ExactCallers, ExactClass, ExactCost, ExactCounts, ExactFlow, ExactGroup, ExactPath, ExactProcedure, ExactQuality,
-    ExactSummary, RefusedFunction,
+    ExactCallers, ExactCost, ExactCounts, ExactFlow, ExactPath, ExactProcedure, ExactQuality, ExactRanking,
+    ExactSampling, RefusedFunction,
 };
 
 use super::chain::{Repeat, repeats};
+use super::exact_hot::{few_paths, sampled, summary};
 use super::head::lines_of;
 use super::paint::{Ink, Paint};
 use super::printable::{columns, cut_end, printable};
@@ -24,8 +25,12 @@ const CONTEXTS_SHOWN: usize = 3;
 /// Columns that callers have at least.
 const LEAST_TRAIL: usize = 24;
 
-/// Behind the columns of numbers.
+/// Behind the columns of what was counted.
 const BEHIND_NUMBERS: usize = 43;
+/// Columns that what was sampled has at least, and at most.
+const SAMPLED_COLUMNS: std::ops::RangeInclusive<usize> = 9..=14;
+/// A share, with what stands before and behind it.
+const SHARE_COLUMNS: usize = 10;
 
 /// How lines are written.
 #[derive(Clone, Copy)]
@@ -80,7 +85,9 @@ pub struct ExactText<'a> {
     pub counts: &'a ExactCounts,
     /// The procedures that are shown, by their indices.
     pub procedures: &'a [usize],
-    /// The share of all instructions, from 0 to 1, that makes a path or procedure hot.
+    /// By what paths are hot, and in order.
+    pub ranking: ExactRanking,
+    /// The share of all that the ranking is by, from 0 to 1, that makes a path or procedure hot.
     pub hot_share: f64,
     /// What has less than this share is not shown.
     pub min_share: f64,
@@ -101,19 +108,50 @@ impl<'a> ExactText<'a> {
         self.procedures.iter().filter_map(|at| self.counts.procedures.get(*at))
     }
 
-    /// Whether it costs enough to be shown.
-    pub(super) fn is_shown(self, cost: ExactCost, total: ExactCost) -> bool {
-        cost.instructions as f64 >= self.min_share * total.instructions as f64
+    /// What was sampled, if a sample is in any procedure that was counted.
+    pub(super) fn sampling(self) -> Option<&'a ExactSampling> {
+        self.counts.sampling.as_ref().filter(|sampling| sampling.samples > 0)
     }
 
-    /// `12,345  45.2%  1,234  31.0%  `: instructions and executions with their shares of the total.
+    /// Columns of the numbers that were sampled.
+    fn sampled_columns(sampling: &ExactSampling) -> usize {
+        columns(&sampling.metric.name).clamp(*SAMPLED_COLUMNS.start(), *SAMPLED_COLUMNS.end())
+    }
+
+    /// The columns before the path.
+    fn behind_numbers(self) -> usize {
+        BEHIND_NUMBERS + self.sampling().map_or(0, |sampling| Self::sampled_columns(sampling) + SHARE_COLUMNS)
+    }
+
+    /// What stands above [`ExactText::numbers`].
+    fn heading(self) -> String {
+        let sampled = self.sampling().map_or(String::new(), |sampling| {
+            let width = Self::sampled_columns(sampling);
+            format!("{:>width$}  {:>6}  ", cut_end(&printable(&sampling.metric.name), width), "share")
+        });
+        format!("{sampled}{:>12}  {:>6}  {:>10}  {:>6}  ", "instructions", "share", "executions", "share")
+    }
+
+    fn share(self, part: u64, whole: u64) -> String {
+        self.ink(Paint::heat(part, whole), &format!("{:>6}", percent(part, whole)))
+    }
+
+    /// `1.21 s  92.1%  `: what was sampled with its share, if anything was.
+    fn sampled_numbers(self, sampled: u64) -> String {
+        self.sampling().map_or(String::new(), |sampling| {
+            let (number, width) = (value(sampled, &sampling.metric.unit), Self::sampled_columns(sampling));
+            format!("{number:>width$}  {}  ", self.share(sampled, sampling.total))
+        })
+    }
+
+    /// `1.21 s  92.1%  12,345  45.2%  1,234  31.0%  `: what was sampled, if anything was, instructions, and executions, with their shares: of all
+    /// that was sampled, of the total.
     pub(super) fn numbers(self, cost: ExactCost, total: ExactCost) -> String {
-        let share = format!("{:>6}", percent(cost.instructions, total.instructions));
-        let ink = Paint::heat(cost.instructions, total.instructions);
         format!(
-            "{:>12}  {}  {:>10}  {:>6}  ",
+            "{}{:>12}  {}  {:>10}  {:>6}  ",
+            self.sampled_numbers(cost.sampled),
             value(cost.instructions, "count"),
-            self.ink(ink, &share),
+            self.share(cost.instructions, total.instructions),
             value(cost.executions, "count"),
             percent(cost.executions, total.executions)
         )
@@ -209,23 +247,27 @@ pub fn paths(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
     let executed = text.shown().map(|procedure| procedure.paths.len() as u64).fold(0, u64::saturating_add);
     let possible = text.shown().map(|procedure| procedure.possible).fold(0, u64::saturating_add);
     let title = format!(
-        "Paths by instructions: {} of {} paths of {} were executed",
+        "Paths by {}: {} of {} paths of {} were executed",
+        match (text.ranking, text.sampling()) {
+            (ExactRanking::Sampled, Some(sampling)) => &sampling.metric.name,
+            _ => "instructions",
+        },
         thousands(executed),
         value(possible, "count"),
         count(text.procedures.len() as u64, "procedure", "procedures"),
     );
     writeln!(out, "{}", text.ink(Ink::Bold, &cut_end(&title, text.width)))?;
-    let heading = format!("{:>12}  {:>6}  {:>10}  {:>6}  path", "instructions", "share", "executions", "share");
-    writeln!(out, "{}", text.ink(Ink::Bold, &heading))?;
+    writeln!(out, "{}", text.ink(Ink::Bold, &format!("{}path", text.heading())))?;
+    let least = text.min_share * text.ranking.whole(text.counts) as f64;
     let rows = || {
         let of = |procedure: &'_ ExactProcedure| procedure.paths.len();
         text.shown().flat_map(move |procedure| (0..of(procedure)).map(move |path| (procedure, &procedure.paths[path])))
     };
     let mut shown: Vec<(&ExactProcedure, &ExactPath, ExactCost)> = rows()
         .map(|(procedure, path)| (procedure, path, procedure.cost_of(path)))
-        .filter(|(_, _, cost)| text.is_shown(*cost, total))
+        .filter(|(_, _, cost)| text.ranking.of(*cost) as f64 >= least)
         .collect();
-    shown.sort_by_key(|(_, _, cost)| std::cmp::Reverse(cost.instructions));
+    shown.sort_by_key(|(_, _, cost)| std::cmp::Reverse((text.ranking.of(*cost), cost.instructions)));
     let mut left_out = (executed, ExactCost::default());
     for (procedure, path, cost) in shown.iter().take(text.max_rows) {
         row(text, (procedure, path), total, out)?;
@@ -233,12 +275,17 @@ pub fn paths(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
     }
     if left_out.0 > 0 {
         let all: ExactCost = text.shown().map(ExactProcedure::cost).sum();
-        let rest = ExactCost {
-            executions: all.executions.saturating_sub(left_out.1.executions),
-            instructions: all.instructions.saturating_sub(left_out.1.instructions),
-        };
         let words = count(left_out.0, "more path", "more paths");
-        writeln!(out, "{}{}", text.numbers(rest, total), text.ink(Ink::Dim, &words))?;
+        writeln!(out, "{}{}", text.numbers(all - left_out.1, total), text.ink(Ink::Dim, &words))?;
+    }
+    let undivided = text.shown().map(ExactProcedure::sampled_undivided).fold(0, u64::saturating_add);
+    if undivided > 0 && text.sampling().is_some() {
+        let words = text.ink(Ink::Dim, "on no path");
+        writeln!(out, "{}{}{words}", text.sampled_numbers(undivided), " ".repeat(BEHIND_NUMBERS))?;
+    }
+    if let Some(sampling) = text.sampling() {
+        sampled(text, sampling, out)?;
+        few_paths(text, sampling, out)?;
     }
     summary(text, out)?;
     text.foot(out)
@@ -252,7 +299,7 @@ fn row(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let which = format!("  #{} {}", path.number, path.category.word());
-    let room = text.width.saturating_sub(BEHIND_NUMBERS + columns(&which)).max(12);
+    let room = text.width.saturating_sub(text.behind_numbers() + columns(&which)).max(12);
     let name = super::shorten::shorten(&printable(&procedure.name), room);
     writeln!(out, "{}{name}{}", text.numbers(procedure.cost_of(path), total), text.ink(Ink::Dim, &which))?;
     let mut words = trail(procedure, path);
@@ -320,53 +367,6 @@ fn caller_trail(callers: &ExactCallers, chain: u32, room: usize) -> String {
     }
 }
 
-/// Tables 4 and 5 of Ammons, Ball and Larus 1997.
-fn summary(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let summary = ExactSummary::new(text.counts, text.hot_share);
-    let total = summary.total;
-    let each = total.instructions as f64 / (total.executions as f64).max(1.0);
-    let hot = format!("{}%", (summary.hot_share * 1e6).round() / 1e4);
-    let said = format!(
-        "Hot: {hot} of all instructions or more. Dense: at least {each:.1} instructions each time, as many as the average path; sparse: \
-         hot because executed often"
-    );
-    writeln!(out)?;
-    text.wrapped(&said, 0, out)?;
-    let rows = [ExactClass::Dense, ExactClass::Sparse, ExactClass::Cold];
-    let label = |class: ExactClass| match class {
-        ExactClass::Cold => class.word().to_owned(),
-        _ => format!("hot, {}", class.word()),
-    };
-    let table = |heading: &str, groups: &[ExactGroup; 3], out: &mut dyn Write| {
-        let is_of_procedures = heading == "procedures";
-        let extra = if is_of_procedures { "  paths each" } else { "" };
-        let line = format!("{:<12}{heading:>12}{extra}  {:>12}  {:>10}", "", "instructions", "executions");
-        writeln!(out, "\n{}", text.ink(Ink::Bold, &line))?;
-        for (class, group) in rows.into_iter().zip(groups) {
-            let each = match group.members {
-                _ if !is_of_procedures => String::new(),
-                0 => format!("  {:>10}", "-"),
-                members => format!("  {:>10.1}", group.paths as f64 / members as f64),
-            };
-            writeln!(
-                out,
-                "{:<12}{:>12}{each}  {:>12}  {:>10}",
-                label(class),
-                thousands(group.members),
-                percent(group.cost.instructions, total.instructions),
-                percent(group.cost.executions, total.executions)
-            )?;
-        }
-        Ok::<(), io::Error>(())
-    };
-    table("paths", &summary.paths, out)?;
-    table("procedures", &summary.procedures, out)?;
-    if let Some(through) = summary.paths_through_hot_block {
-        writeln!(out, "\nA block on a hot path is on {through:.1} executed paths on average.")?;
-    }
-    Ok(())
-}
-
 /// Writes how often each block was executed, and where control went from there: by procedure, blocks in the order of their code.
 ///
 /// # Errors
@@ -387,7 +387,7 @@ pub fn blocks(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
     let (mut rows, mut left_out) = (0usize, 0usize);
     for procedure in text.shown() {
         let cost = procedure.cost();
-        if !text.is_shown(cost, total) || rows >= text.max_rows {
+        if (cost.instructions as f64) < text.min_share * total.instructions as f64 || rows >= text.max_rows {
             left_out += 1;
             continue;
         }
@@ -470,13 +470,19 @@ fn beyond(executions: Bounds) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exact_label::tests::{counts, in_contexts};
+    use crate::exact_label::tests::{counts, in_contexts, with_samples};
 
-    fn shown(min_share: f64, max_rows: usize, view: fn(ExactText<'_>, &mut dyn Write) -> io::Result<()>) -> String {
-        let counts = counts();
+    type View = fn(ExactText<'_>, &mut dyn Write) -> io::Result<()>;
+
+    fn shown(min_share: f64, max_rows: usize, view: View) -> String {
+        shown_of(&counts(), min_share, (max_rows, view))
+    }
+
+    fn shown_of(counts: &ExactCounts, min_share: f64, (max_rows, view): (usize, View)) -> String {
         let text = ExactText {
-            counts: &counts,
+            counts,
             procedures: &[0, 1],
+            ranking: ExactRanking::Instructions,
             hot_share: 0.01,
             min_share,
             max_rows,
@@ -526,12 +532,77 @@ Notes
     }
 
     #[test]
+    fn what_samples_say_of_paths() {
+        let mut counts = with_samples();
+        let expected = "\
+Paths by cpu-time: 4 of 213 paths of 2 procedures were executed
+ cpu-time   share  instructions   share  executions   share  path
+   408 us   40.8%           160    2.0%          10    1.0%  work<int>  #1 entry-back
+                                             main.c:12 -> 14 -> util.h:3 [into loop at main.c:14],
+                                             calls puts, something indirectly
+   364 us   36.4%           144    1.8%           9    0.9%  work<int>  #9 head-exit
+                                             main.c:14 -> util.h:3 -> main.c:20 [out of loop at
+                                             main.c:14], calls puts, something indirectly
+  98.1 us    9.8%         7,840   96.0%         980   97.4%  work<int>  #5 head-back
+                                             main.c:14 -> util.h:3 [loop at main.c:14]
+  10.0 us    1.0%            21    0.3%           7    0.7%  bare\\x1b[31m  #0 entry-exit
+                                             0x20
+  20.0 us    2.0%                                             on no path
+
+cpu-time: 1.00 ms in all, 880 us of it on paths, from 900 samples. A sample tells the block, not the
+path: what a block costs is divided among the paths through it by their executions, as if it were
+equally dear on each. 20.0 us in these procedures is on no path that ended.
+
+work<int>: 86.7% of the 890 us here is on 2 of 212 paths (3 executed)
+
+Hot: 1% of all cpu-time or more. Dense: at least 107.78 ns for each instruction, as much as all
+paths together; sparse: hot because of many instructions
+
+                   paths      cpu-time  instructions  executions
+hot, dense             3         78.2%          4.0%        2.6%
+hot, sparse            1          9.8%         96.0%       97.4%
+cold                   0          0.0%          0.0%        0.0%
+on no path                        2.0%
+elsewhere                        10.0%
+
+              procedures  paths each      cpu-time  instructions  executions
+hot, dense             2         2.0         90.0%        100.0%      100.0%
+hot, sparse            0           -          0.0%          0.0%        0.0%
+cold                   0           -          0.0%          0.0%        0.0%
+elsewhere                                    10.0%
+
+A block on a hot path is on 1.8 executed paths on average.
+";
+        let said =
+            shown_of(&counts, 0.01, (30, |text, out| paths(ExactText { ranking: ExactRanking::Sampled, ..text }, out)));
+        assert_eq!(said[..said.find("\nNotes").expect("notes")], *expected);
+        // By instructions, what was sampled stands beside.
+        let said = shown_of(&counts, 0.01, (1, paths));
+        let part = "instructions   share  executions   share  path\n  98.1 us    9.8%         7,840   96.0%         980   97.4%  work<int>  #5";
+        assert!(said.contains(part) && said.contains("Hot: 1% of all instructions or more."), "{said}");
+        // Where no sample is in a procedure that was counted there is nothing to divide.
+        if let Some(sampling) = &mut counts.sampling {
+            sampling.samples = 0;
+        }
+        assert_eq!(shown_of(&counts, 0.01, (2, paths)), shown(0.01, 2, paths));
+        // A name that is too long is cut.
+        if let Some(sampling) = &mut counts.sampling {
+            sampling.samples = 900;
+            sampling.metric = callpath_db::Metric::sum("a-very-long-event", "count");
+        }
+        let said = shown_of(&counts, 0.01, (2, paths));
+        assert!(said.contains("\na-very-long-e…   share  instructions"), "{said}");
+        assert!(said.contains("of the 890,000 a-very-long-event here is on"), "{said}");
+    }
+
+    #[test]
     fn contexts_of_a_path() {
         let counts = in_contexts();
         let said = |width: usize| {
             let text = ExactText {
                 counts: &counts,
                 procedures: &[0],
+                ranking: ExactRanking::Instructions,
                 hot_share: 0.01,
                 min_share: 0.01,
                 max_rows: 2,

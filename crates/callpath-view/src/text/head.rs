@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use callpath_db::{
-    CpuTime, Inlined, JobInfo, Metric, MetricId, MetricSource, ProbeAccount, ProcedureCost, Profile, RunInfo, ScopeKind,
+    CpuTime, Inlined, JobInfo, Metric, MetricId, ProbeAccount, ProcedureCost, Profile, RunInfo, ScopeKind,
 };
 
 use super::label::scope_label;
@@ -134,8 +134,7 @@ fn counts_calls(profile: &Profile) -> bool {
 
 /// Whether what was taken are calls that were counted exactly, and no samples.
 pub(super) fn is_of_counted_calls(profile: &Profile) -> bool {
-    let is_sampled = |metric: &Metric| matches!(metric.source, MetricSource::Clock | MetricSource::Kernel);
-    counts_calls(profile) && !profile.metrics.iter().any(is_sampled)
+    counts_calls(profile) && !profile.metrics.iter().any(Metric::is_sampled)
 }
 
 fn classes(profile: &Profile) -> Vec<String> {

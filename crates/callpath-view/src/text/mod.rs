@@ -8,6 +8,7 @@ mod assembly;
 mod chain;
 mod diff;
 mod exact;
+mod exact_hot;
 mod groups;
 mod head;
 mod histograms;

@@ -15,7 +15,7 @@ pub(super) fn cell(bits: u64, metric: &Metric) -> String {
 }
 
 /// `0.0123`, `1.25`, `123,456`, `12.3M`.
-fn ratio(number: f64) -> String {
+pub(super) fn ratio(number: f64) -> String {
     let sign = if number < 0.0 { "-" } else { "" };
     match number.abs() {
         size if size >= 999.5 => format!("{sign}{}", value(size.round() as u64, "ratio")),

@@ -73,7 +73,8 @@ pub(crate) struct Arguments {
     /// Show these metrics alone, in this order; shares, thresholds and order are by the first one
     #[arg(long, value_name = "METRIC,...", value_delimiter = ',', conflicts_with = "quality")]
     columns: Vec<String>,
-    /// Put rows of a tree in order of this metric, with :self of what each row costs itself
+    /// Put rows of a tree in order of this metric, with :self of what each row costs itself. With --view paths: instructions,
+    /// or a metric that was sampled, of which paths then have a part
     #[arg(long, value_name = "METRIC[:self]", conflicts_with = "quality")]
     order_by: Option<String>,
     /// With --view flat, leave out so many outer levels: 1 modules, 2 files, too, 3 procedures, too
@@ -95,7 +96,8 @@ pub(crate) struct Arguments {
     /// Hide what costs less than this share of the total, in percent [default: 1, in JSON 0]
     #[arg(long, value_name = "PERCENT", value_parser = percentage, allow_negative_numbers = true)]
     threshold: Option<f64>,
-    /// With --view paths, the share of all instructions that makes a path or procedure hot, in percent [default: 1]
+    /// With --view paths, the share of all that the rows are in order of that makes a path or procedure hot, in percent
+    /// [default: 1]
     #[arg(long, value_name = "PERCENT", value_parser = percentage, allow_negative_numbers = true)]
     hot: Option<f64>,
     /// Show at most this many levels
@@ -248,10 +250,11 @@ fn exactly_asked(arguments: &Arguments, view: ExactView) -> ExactAsked<'_> {
         procedure: arguments.procedure.as_deref(),
         threshold: arguments.threshold,
         hot: arguments.hot,
+        order_by: arguments.order_by.as_deref().filter(|_| view == ExactView::Paths),
         json: arguments.json,
         width: arguments.width,
         screen: &arguments.screen,
-        of_other_views: of_other_views(arguments),
+        of_other_views: of_other_views(arguments).filter(|option| !(view == ExactView::Paths && *option == ORDER_BY)),
     }
 }
 
@@ -269,7 +272,10 @@ fn shape_asked(arguments: &Arguments) -> ShapeAsked<'_> {
     }
 }
 
-/// An option that says something of samples only, if one is given.
+/// Of the views of what was counted exactly, that of paths takes it.
+const ORDER_BY: &str = "--order-by";
+
+/// An option that says something of samples only, if one is given; [`ORDER_BY`] if there is no other.
 fn of_other_views(arguments: &Arguments) -> Option<&'static str> {
     let options = [
         (
@@ -282,7 +288,6 @@ fn of_other_views(arguments: &Arguments) -> Option<&'static str> {
         ("--merge-processes", arguments.merge_processes),
         ("--metric", !arguments.metric.is_empty()),
         ("--columns", !arguments.columns.is_empty()),
-        ("--order-by", arguments.order_by.is_some()),
         ("--flatten", arguments.flatten.is_some()),
         ("--per-rank", arguments.per_rank),
         ("--merge-ranks", arguments.merge_ranks),
@@ -291,6 +296,7 @@ fn of_other_views(arguments: &Arguments) -> Option<&'static str> {
         ("--inlines", arguments.inlines),
         ("--lines", arguments.lines),
         ("--pack", arguments.pack),
+        (ORDER_BY, arguments.order_by.is_some()),
     ];
     options.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
 }

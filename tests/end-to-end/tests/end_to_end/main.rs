@@ -6,6 +6,7 @@
 mod annotate;
 mod bases;
 mod build;
+mod callgrind;
 mod children;
 mod columns;
 mod company;
@@ -20,6 +21,7 @@ mod endings;
 mod events;
 mod exact;
 mod exact_calls;
+mod exact_cost;
 mod exact_flows;
 mod filters;
 mod first_screen;

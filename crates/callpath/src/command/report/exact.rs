@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use callpath_analyze::exact::{exact_counts, exact_quality};
-use callpath_db::Profile;
+use callpath_analyze::exact::{Counted, exact_counts, exact_quality, sampled_metrics};
 use callpath_db::database::is_database;
-use callpath_db::exact::ExactCounts;
-use callpath_db::nearest;
+use callpath_db::exact::{ExactCounts, ExactRanking};
+use callpath_db::{Metric, Profile, nearest};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::ModuleIndex;
 use callpath_measurement::{MeasuredPaths, Measurement, MeasurementError, PathCounts, has_paths, plain};
@@ -22,6 +21,10 @@ use crate::{output, surroundings};
 
 /// What has a smaller share of all instructions is not hot, in percent.
 const HOT_PERCENT: f64 = 1.0;
+/// What paths are in order of if it is named so, or if there are few samples.
+const INSTRUCTIONS: &str = "instructions";
+/// Of fewer samples in procedures that were counted, each alone would make a path hot.
+const LEAST_SAMPLES: u64 = 100;
 /// So many paths are shown, two lines or more each.
 const MOST_PATHS: usize = 30;
 /// About so many blocks are shown.
@@ -43,6 +46,8 @@ pub(super) struct ExactAsked<'a> {
     /// In percent, as `hot`.
     pub(super) threshold: Option<f64>,
     pub(super) hot: Option<f64>,
+    /// [`INSTRUCTIONS`], or a metric that was sampled.
+    pub(super) order_by: Option<&'a str>,
     pub(super) json: bool,
     pub(super) width: Option<usize>,
     pub(super) screen: &'a ScreenOptions,
@@ -55,11 +60,11 @@ pub(super) fn show(asked: &ExactAsked<'_>) -> anyhow::Result<()> {
     if let Some(option) = asked.of_other_views {
         let view = if view == ExactView::Paths { "paths" } else { "blocks" };
         anyhow::bail!(
-            "failed to show {view}: {option} is for other views; these take --procedure, --threshold, --hot and --json"
+            "failed to show {view}: {option} is for other views; these take --procedure, --threshold, --hot and --json, paths --order-by, too"
         );
     }
     let shown = if view == ExactView::Paths { "paths" } else { "blocks" };
-    let counts = load(asked.measurement, shown)?;
+    let counts = load(asked, shown)?;
     anyhow::ensure!(
         view == ExactView::Blocks || !counts.is_of_edges(),
         "failed to show paths: edges were counted, and no paths; --view blocks shows them"
@@ -68,10 +73,11 @@ pub(super) fn show(asked: &ExactAsked<'_>) -> anyhow::Result<()> {
         None => (0..counts.procedures.len()).collect(),
         Some(name) => named(&counts, name)?,
     };
+    let ranking = ranking(asked, &counts)?;
     let hot_share = asked.hot.unwrap_or(HOT_PERCENT) / 100.0;
     if asked.json {
         let min_share = asked.threshold.unwrap_or(0.0) / 100.0;
-        let written = ExactJson { counts: &counts, procedures: &procedures, min_share };
+        let written = ExactJson { counts: &counts, procedures: &procedures, ranking, min_share };
         let mut out = output::stdout();
         match view {
             ExactView::Paths => exact_json::paths(written, &mut out)?,
@@ -82,6 +88,7 @@ pub(super) fn show(asked: &ExactAsked<'_>) -> anyhow::Result<()> {
     let shown = ExactText {
         counts: &counts,
         procedures: &procedures,
+        ranking,
         hot_share,
         // Of a procedure that is asked for by name all is asked for.
         min_share: match (asked.threshold, asked.procedure) {
@@ -110,8 +117,41 @@ const NO_MEMORY: &str = "no-memory";
 /// So many programs are named in which nothing was counted.
 const PROGRAMS_NAMED: usize = 3;
 
-/// What was counted in a measurement, the newest one here if none is named. `shown`: what is asked for.
-fn load(directory: Option<&Path>, shown: &str) -> anyhow::Result<ExactCounts> {
+/// By what paths are in order. JSON is by instructions unless something else is asked for: how many samples came does not matter.
+fn ranking(asked: &ExactAsked<'_>, counts: &ExactCounts) -> anyhow::Result<ExactRanking> {
+    let samples = counts.sampling.as_ref().map_or(0, |sampling| sampling.samples);
+    match asked.order_by {
+        _ if asked.view == ExactView::Blocks => Ok(ExactRanking::Instructions),
+        Some(INSTRUCTIONS) => Ok(ExactRanking::Instructions),
+        Some(metric) => {
+            anyhow::ensure!(
+                samples > 0,
+                "failed to order paths by {metric}: no sample is in a procedure that was counted"
+            );
+            Ok(ExactRanking::Sampled)
+        }
+        None if samples < LEAST_SAMPLES || asked.json => Ok(ExactRanking::Instructions),
+        None => Ok(ExactRanking::Sampled),
+    }
+}
+
+/// What of the samples is divided among paths: what they are to be in order of, else the first metric.
+fn divided<'m>(measurement: &'m Measurement, order_by: Option<&str>) -> anyhow::Result<Option<&'m Metric>> {
+    let mut metrics = sampled_metrics(measurement);
+    let Some(name) = order_by.filter(|name| *name != INSTRUCTIONS) else { return Ok(metrics.next()) };
+    let found = metrics.find(|metric| metric.name == name);
+    let names = || [INSTRUCTIONS].into_iter().chain(sampled_metrics(measurement).map(|metric| metric.name.as_str()));
+    anyhow::ensure!(
+        found.is_some(),
+        "failed to order paths by {name}: there are {}",
+        names().collect::<Vec<_>>().join(", ")
+    );
+    Ok(found)
+}
+
+/// What was counted in the measurement, the newest one here if none is named. `shown`: what is asked for.
+fn load(asked: &ExactAsked<'_>, shown: &str) -> anyhow::Result<ExactCounts> {
+    let directory = asked.measurement;
     if let Some(file) = directory.filter(|file| is_database(file)) {
         anyhow::bail!(
             "failed to show {shown}: {} is a database, which has none; name the measurement that it was merged from",
@@ -129,7 +169,9 @@ fn load(directory: Option<&Path>, shown: &str) -> anyhow::Result<ExactCounts> {
         anyhow::bail!("failed to {}", plain(paths.unreadable.swap_remove(0)));
     }
     let mut progress = Progress::new("reading modules");
-    let counts = exact_counts(&measurement, &paths, &analysis_options(), &mut |done, of| progress.step(done, of));
+    let sampled = divided(&measurement, asked.order_by)?;
+    let counted = Counted { measurement: &measurement, paths: &paths, sampled };
+    let counts = exact_counts(counted, &analysis_options(), &mut |done, of| progress.step(done, of));
     anyhow::ensure!(
         counts.quality.paths || counts.quality.counted == 0,
         "failed to show {shown}: {} has counts of calls, in its other views; record {shown} with: callpath record --exact=paths PROGRAM",
