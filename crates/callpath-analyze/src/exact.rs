@@ -8,6 +8,7 @@
 mod code;
 mod contexts;
 mod flows;
+mod guide;
 mod merge;
 
 use std::collections::BTreeSet;
@@ -23,6 +24,7 @@ use callpath_x86::graph::ProcedureGraph;
 use code::ProcedureCode;
 pub use contexts::context_tree;
 use flows::NamedCallers;
+pub use guide::guide;
 use merge::{Merged, MergedModule, MergedProcedure, merged};
 
 use crate::attribute::{AttributeOptions, Progress, name_at, run_of};
