@@ -2,7 +2,7 @@
 
 use callpath_format::address::LinkAddr;
 use callpath_measurement::{MeasuredPaths, Measurement, ProcessFile};
-use callpath_schema::PathCategory;
+use callpath_schema::{Metric, MetricSource, PathCategory};
 use callpath_tables::guide::{Guide, ProcedureFlow};
 
 use super::merge::{MergedProcedure, merged};
@@ -12,8 +12,18 @@ pub fn guide(measurement: &Measurement, paths: &MeasuredPaths) -> Guide {
     let mut guide = Guide::default();
     guide.directory.clone_from(&measurement.directory);
     guide.program.clone_from(&measurement.session.program);
+    // Where nothing is sampled, calls count as samples.
+    let is_sampled = |metric: &Metric| matches!(metric.source, MetricSource::Clock | MetricSource::Kernel);
+    let has_samples = measurement.session.metrics.iter().any(is_sampled);
     for process in &measurement.processes {
-        add_samples(&mut guide, process);
+        for module in &process.modules {
+            if let Some(identity) = &module.identity {
+                guide.module(identity, &module.path);
+            }
+        }
+        if has_samples {
+            add_samples(&mut guide, process);
+        }
     }
     for module in merged(measurement, paths).modules {
         let Some(identity) = &module.identity else { continue };
@@ -28,11 +38,6 @@ pub fn guide(measurement: &Measurement, paths: &MeasuredPaths) -> Guide {
 
 /// Adds the samples of a process where they were taken: in the innermost frames.
 fn add_samples(guide: &mut Guide, process: &ProcessFile) {
-    for module in &process.modules {
-        if let Some(identity) = &module.identity {
-            guide.module(identity, &module.path);
-        }
-    }
     for thread in &process.threads {
         for node in thread.tree.nodes().iter().filter(|node| node.samples > 0) {
             let module = process.modules.get(usize::from(node.key.module().0));

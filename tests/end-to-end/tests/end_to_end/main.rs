@@ -21,6 +21,7 @@ mod events;
 mod exact;
 mod exact_calls;
 mod exact_flows;
+mod exact_guide;
 mod filters;
 mod first_screen;
 mod gaps;
