@@ -121,3 +121,48 @@ impl ProcedureFlow {
         (0..ways.ways.len()).map(weight).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use callpath_x86::paths::Way;
+
+    use super::*;
+
+    const STARTS: [LinkAddr; 3] = [LinkAddr(0x10), LinkAddr(0x20), LinkAddr(0x30)];
+
+    /// 0 -> 1 or 2; 1 -> back to 0, to 1 or 2; 2 -> out by two ways.
+    fn ways() -> Ways {
+        let ways = [(0, Some(1)), (0, Some(2)), (1, Some(0)), (1, Some(1)), (1, Some(2)), (2, None), (2, None)];
+        let ways = ways.map(|(from, to)| Way { from, to, site: None });
+        Ways { starts: STARTS.to_vec(), ways: ways.to_vec(), ..Ways::default() }
+    }
+
+    #[test]
+    fn ends_of_paths_are_of_the_ways_that_they_may_have_taken() {
+        let [zero, one, two] = STARTS;
+        let edges = FxHashMap::from_iter([((zero, Some(one)), 70), ((zero, Some(two)), 30), ((one, Some(two)), 5)]);
+        let ends = FxHashMap::from_iter([((one, false), 60), ((two, true), 40)]);
+        let guess = [1 << 10, 1 << 13, 1, 1, 1, 0, 1];
+        let weights = ProcedureFlow { edges, ends }.weights(&ways(), &guess, |way| way == 2 || way == 3);
+        let counts = weights.iter().map(|weight| weight / OF_A_COUNT).collect::<Vec<u64>>();
+        assert_eq!(counts, [70, 30, 30, 30, 5, 20, 20]);
+        // Where counts are equal, the guess decides.
+        assert_eq!(weights[0] % OF_A_COUNT, 10);
+        assert_eq!(ProcedureFlow::default().weights(&ways(), &guess, |_| false), [10, 13, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_module_is_known_by_its_identity() {
+        let mut guide = Guide::default();
+        let [measured, other] = [1, 2].map(ModuleIdentity::Content);
+        guide.module(&measured, Path::new("/lib/a.so"));
+        assert!(!guide.tells_anything());
+        guide.module(&measured, Path::new("/lib/a.so")).samples.insert(LinkAddr(1), 1);
+        assert!(guide.tells_anything());
+        assert!(
+            matches!(guide.of(&measured, Path::new("/elsewhere/b.so")), Guided::By(module) if module.samples.len() == 1)
+        );
+        assert!(matches!(guide.of(&other, Path::new("/elsewhere/a.so")), Guided::OtherBuild));
+        assert!(matches!(guide.of(&other, Path::new("/lib/c.so")), Guided::Unknown));
+    }
+}

@@ -11,7 +11,7 @@ use callpath_analyze::exact::guide;
 use callpath_db::nearest;
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
-use callpath_measurement::Measurement;
+use callpath_measurement::{Measurement, plain};
 use callpath_record::{
     Chooser as _, Counting, Event, EventError, ExactCounts, ExactKind, ExactKinds, HIGHEST_RATE, MAX_EVENTS,
     ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded, Sentinel, Unsaid,
@@ -174,13 +174,17 @@ impl Counting for Counted {
 }
 
 /// What an earlier measurement tells of where counters of these kinds are best placed.
-fn guide_of(directory: &Path, kinds: &ExactKinds) -> anyhow::Result<Guide> {
+fn guide_of(directory: &Path, kinds: &ExactKinds, say: impl Fn(&dyn std::fmt::Display)) -> anyhow::Result<Guide> {
     if !kinds.has(ExactKind::Paths) && !kinds.has(ExactKind::Edges) {
         anyhow::bail!("--guide places counters of paths and edges: --exact=calls has none; leave it out");
     }
     let failed = |error| anyhow::anyhow!("failed to {error}; --guide takes a measurement directory");
     let measurement = Measurement::read(directory).map_err(failed)?;
-    let guide = guide(&measurement, &measurement.read_paths().map_err(failed)?);
+    let paths = measurement.read_paths().map_err(failed)?;
+    for error in measurement.unreadable.iter().chain(&paths.unreadable) {
+        say(&format_args!("--guide: failed to {}: what it tells is missing", plain(error)));
+    }
+    let guide = guide(&measurement, &paths);
     if !guide.tells_anything() {
         anyhow::bail!("--guide: {} has no samples, and no counts of paths or edges", directory.display());
     }
@@ -227,7 +231,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         return Err(failed(error, FAILED));
     }
     let guide = match (&arguments.guide, &exact) {
-        (Some(directory), Some(kinds)) => Some(guide_of(directory, kinds).map_err(|error| failed(error, FAILED))?),
+        (Some(directory), Some(kinds)) => Some(guide_of(directory, kinds, say).map_err(|error| failed(error, FAILED))?),
         _ => None,
     };
     let mut choice = match arguments.probe.as_slice() {
