@@ -9,6 +9,7 @@
 mod code;
 mod contexts;
 mod flows;
+mod guide;
 mod merge;
 mod samples;
 
@@ -25,6 +26,7 @@ use callpath_x86::graph::ProcedureGraph;
 use code::ProcedureCode;
 pub use contexts::context_tree;
 use flows::NamedCallers;
+pub use guide::guide;
 use merge::{Merged, MergedModule, MergedProcedure, merged};
 use samples::ByProcedure;
 pub use samples::{Counted, sampled_metrics};

@@ -46,6 +46,8 @@ pub enum RecordError {
     OtherNameSpace { pid: Pid },
     #[error("find these functions: {reason}")]
     NotChosen { reason: String },
+    #[error("place counters by --guide: {guide} measured {program}, and has nothing of {other}")]
+    NotGuided { guide: PathBuf, program: PathBuf, other: PathBuf },
     #[error("inject callpath's object: {reason}")]
     Injected { reason: &'static str },
     #[error("probe {module}: there is no room for copies within 2 GB of it")]

@@ -21,6 +21,7 @@ use callpath_target::{Certainty, Ended, Launch, Pid, find_program, raise_own_lim
 use crate::asks::{self, Allowance};
 use crate::error::RecordError;
 use crate::events::Clock;
+use crate::exact::Counted;
 use crate::moved::MovedCode;
 use crate::offered;
 use crate::output::Destination;
@@ -304,6 +305,7 @@ impl<'o> Recorder<'o> {
                 self.loss.get_or_insert(error);
             }
         }
+        self.notes.extend(self.shared.counted.as_ref().and_then(Counted::note_of_guide));
         self.notes.extend(self.totals.notes_of_events(&options.events));
         match self.processes.len() {
             0 => {}

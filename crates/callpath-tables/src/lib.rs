@@ -9,6 +9,7 @@ mod contexts;
 pub mod copies;
 mod error;
 pub mod graphs;
+pub mod guide;
 pub mod module;
 pub mod module_facts;
 pub mod module_memo;

@@ -1,6 +1,8 @@
 //! Copies of a module's procedures that count the paths through them (Ball and Larus 1996; Ammons, Ball and Larus 1997), or edges.
 //! Which word of a thread's lane counts which path or edge is decided here; what lanes are, `callpath_format::shared::lanes` says.
 
+mod inside;
+
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Recipe;
 use callpath_format::shared::flows::FlowsHead;
@@ -8,7 +10,7 @@ use callpath_format::shared::known_return::KnownReturn;
 use callpath_image::cfi::FrameRange;
 pub use callpath_x86::paths::Category;
 pub use callpath_x86::paths::{EdgeBounds, EdgeCounts};
-use callpath_x86::paths::{EdgePlan, Numbering, Path, PathOperation, Placement, Site, Ways, may_return_twice, weights};
+use callpath_x86::paths::{Path, PathOperation, Site, Ways, may_return_twice};
 use callpath_x86::rewrite::{Cell, Operation, Place, Plan, Reason, Refusal, UnmarkedCall};
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -21,6 +23,8 @@ use crate::module::Module;
 use crate::probes::Change;
 use crate::recipes::Moved;
 use crate::unwinders::asked;
+use inside::{Compared, Planned};
+pub use inside::{CountedInside, Executed, Placing};
 
 /// A procedure's graph is cut where it would have more paths: each has a word in every lane.
 pub const MOST_PATHS: u64 = 1 << 16;
@@ -33,7 +37,7 @@ pub const FIRST_WORD: u32 = 8;
 
 /// How the procedures of a module count.
 #[derive(Clone, Copy, Debug)]
-pub struct Counting {
+pub struct Counting<'g> {
     /// Run-time address minus link-time address of the module.
     pub bias: u64,
     /// How far above the thread pointer the word is that holds the address of a thread's lane.
@@ -44,6 +48,8 @@ pub struct Counting {
     pub inside: Inside,
     /// How activations are counted in their contexts, if they are.
     pub contexts: Option<Descending>,
+    /// How what counts is placed: by what an earlier measurement tells of the module, or by loop depth.
+    pub placing: Placing<'g>,
 }
 
 /// What is counted inside of procedures.
@@ -94,19 +100,8 @@ pub struct CountedProcedure {
     ways: Ways,
     /// What its words count.
     pub counts: CountedInside,
-}
-
-/// What the words of a procedure count.
-pub enum CountedInside {
-    /// Each path has a word, by its number.
-    Paths(Numbering),
-    /// Some edges have one each.
-    Edges {
-        /// Which ones.
-        plan: EdgePlan,
-        /// Control may leave a call more often than it comes there.
-        may_return_twice: bool,
-    },
+    /// If it was placed by a guide, or would have been.
+    compared: Option<Compared>,
 }
 
 /// How often control passed from one block to another.
@@ -136,6 +131,16 @@ impl CountedProcedure {
         let CountedInside::Edges { plan, may_return_twice } = &self.counts else { return None };
         let counters: Vec<u64> = (0..plan.counters().count() as u64).map(word).collect();
         Some(plan.solve(&self.ways, &counters, began && !may_return_twice))
+    }
+
+    /// How many increments one execution of a path takes. `None`: nothing was placed by a guide.
+    pub fn increments(&self, number: u64) -> Option<Executed> {
+        self.compared.as_ref()?.of_path(&self.counts, number)
+    }
+
+    /// How often counters of edges counted what `counts` say. `None`: nothing was placed by a guide.
+    pub fn counters_executed(&self, counts: &EdgeCounts) -> Option<Executed> {
+        self.compared.as_ref()?.of_edges(&self.counts, &self.ways, counts)
     }
 
     /// Where each block begins that `counts` speak of.
@@ -177,7 +182,7 @@ pub fn counted(
     module: &Module,
     at: LinkAddr,
     (calls, is_chosen): (&CallsInCopies<'_>, impl Fn(LinkAddr) -> bool),
-    counting: Counting,
+    counting: Counting<'_>,
 ) -> Option<CountedModule> {
     let told = asked(module);
     let beginnings = beginnings_of_stacks(module);
@@ -227,23 +232,15 @@ pub fn counted(
             }
             if counts_inside {
                 let ways = Ways::new(flow, graph);
-                let weights = weights(graph, &ways);
                 let too_many = Refusal { at: graph.entry, reason: Reason::TooFar };
-                let (words, counts, operations) = match counting.inside {
+                let Planned { words, counts, compared, operations } = match counting.inside {
                     Inside::Edges => {
-                        let edges = EdgePlan::new(&ways, &weights);
-                        // As of paths whose numbers are known without a register.
-                        let counters = (0i64..).zip(edges.counters());
-                        let operations: Vec<(Site, PathOperation)> =
-                            counters.map(|(number, site)| (site, PathOperation::CountNumber(number))).collect();
                         let may_return_twice = !calls.are_all_in_copy(flow, graph) || may_return_twice(flow, graph);
-                        (operations.len() as u64, CountedInside::Edges { plan: edges, may_return_twice }, operations)
+                        Planned::edges((flow, graph), &ways, counting.placing, may_return_twice)
                     }
                     _ => {
                         let most = if head.is_some() { FlowsHead::MOST_PATHS } else { MOST_PATHS };
-                        let numbering = Numbering::with_limit(&ways, &weights, most);
-                        let operations = numbering.place(&ways, &weights, Placement::Tree);
-                        (numbering.paths(), CountedInside::Paths(numbering), operations)
+                        Planned::paths((flow, graph), &ways, counting.placing, most)
                     }
                 };
                 let words = u32::try_from(words).map_err(|_| too_many)?;
@@ -253,7 +250,7 @@ pub fn counted(
                     plan.insert(place(site), inserted(operation, counter).ok_or(too_many)?);
                 }
                 let (entry, number) = (graph.entry, numbers.get(&graph.entry).copied());
-                procedures.push(CountedProcedure { entry, number, first_word: next_word, ways, counts });
+                procedures.push(CountedProcedure { entry, number, first_word: next_word, ways, counts, compared });
                 match head {
                     Some(_) => {
                         counters.last_mut().into_iter().for_each(|counters| *counters = FIRST_OF_CONTEXT + words)

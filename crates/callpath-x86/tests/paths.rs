@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use callpath_format::address::LinkAddr;
 use callpath_x86::paths::{
-    Arrival, Category, Dispatch, EdgeBounds, EdgePlan, MAX_PATHS, Numbering, Path, PathOperation, Placement, Site, Way,
-    Ways,
+    Arrival, Category, Dispatch, EdgeBounds, EdgePlan, MAX_PATHS, Numbering, Path, PathOperation, Placement,
+    SampledBlock, Site, Way, Ways, weights_by_samples,
 };
 use fastrand::Rng;
 
@@ -169,6 +169,8 @@ fn leads_to(graph: &Ways, from: u32, to: u32) -> bool {
 /// What a walk through a graph did.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Walked {
+    /// How likely it is to take each way; all are, if there is nothing.
+    bias: Vec<u64>,
     paths: BTreeMap<Path, u64>,
     cut_short: u64,
     /// How often control went on at a landing pad.
@@ -192,12 +194,24 @@ struct PathMachine<'m> {
     counts: BTreeMap<u32, u64>,
     cut_short: u64,
     executed: u64,
+    /// Operations that do not count: how many, and twice as many, those beside one that counts once.
+    increments: u64,
+    cost: u64,
     random: Rng,
 }
 
 impl PathMachine<'_> {
     fn new(operations: &[(Site, PathOperation)], random: Rng) -> PathMachine<'_> {
-        PathMachine { operations, r: 77, counts: BTreeMap::new(), cut_short: 0, executed: 0, random }
+        PathMachine {
+            operations,
+            r: 77,
+            counts: BTreeMap::new(),
+            cut_short: 0,
+            executed: 0,
+            increments: 0,
+            cost: 0,
+            random,
+        }
     }
 
     /// How often each path was counted.
@@ -213,8 +227,14 @@ impl PathMachine<'_> {
 impl Machine for PathMachine<'_> {
     fn pass(&mut self, site: Site) {
         let first = self.operations.partition_point(|(other, _)| *other < site);
-        for &(_, operation) in self.operations[first..].iter().take_while(|(other, _)| *other == site) {
+        for (place, &(_, operation)) in
+            self.operations[first..].iter().take_while(|(other, _)| *other == site).enumerate()
+        {
             self.executed += 1;
+            if matches!(operation, PathOperation::Set(_) | PathOperation::Add(_)) {
+                self.increments += 1;
+                self.cost += if place == 0 { 2 } else { 1 };
+            }
             let mut count = |number: i64| *self.counts.entry(number as u32).or_default() += 1;
             match operation {
                 // As with registers of 32 bits.
@@ -251,6 +271,18 @@ impl Machine for EdgeMachine {
 struct Current {
     is_entry: bool,
     blocks: Vec<u32>,
+}
+
+/// Which of these ways a walk takes.
+fn chosen(ways: &[(usize, &Way)], bias: &[u64], random: &mut Rng) -> usize {
+    let likely = |(number, _): &(usize, &Way)| bias.get(*number).copied().unwrap_or(1);
+    let mut at = random.u64(..ways.iter().map(likely).sum::<u64>());
+    let passes = |way: &(usize, &Way)| {
+        let (before, likely) = (at, likely(way));
+        at = at.wrapping_sub(likely);
+        before < likely
+    };
+    ways.iter().position(passes).expect("one of them")
 }
 
 /// One activation: a walk from the entry, as long as `steps` last. Returns whether it came to an end.
@@ -301,7 +333,7 @@ fn walk(
             path = Current { is_entry, blocks: vec![] };
             continue;
         }
-        let (number, way) = ways[random.usize(..ways.len())];
+        let (number, way) = ways[chosen(&ways, &walked.bias, random)];
         *walked.ways.entry(number).or_default() += 1;
         machine.pass(way.site.unwrap());
         if way.to.is_none() || numbering.is_cut(number as u32) {
@@ -398,6 +430,125 @@ fn what_is_placed_counts_the_paths_of_walks() {
     }
     println!("operations executed: {simple} simple, {tree} by spanning trees");
     assert!(tree < simple && cut_short > 100, "{tree} {simple} {cut_short}");
+}
+
+/// Any weights, small and as large as can be.
+fn arbitrary_weights(graph: &Ways, random: &mut Rng) -> Vec<u64> {
+    let weight = |random: &mut Rng| match random.u32(..4) {
+        0 => 0,
+        1 => u64::MAX - random.u64(..3),
+        2 => random.u64(..4),
+        _ => random.u64(..),
+    };
+    graph.ways.iter().map(|_| weight(random)).collect()
+}
+
+/// Numbers are given once; where increments stand is decided later, by whatever weights. Paths with a number are counted at that number all
+/// the same, and as many increments as were executed are in sum along the paths.
+#[test]
+fn whatever_the_weights_paths_have_their_numbers() {
+    let mut random = Rng::with_seed(0x3456_789a_bcde_f123);
+    let mut increments = 0;
+    for round in 0..6000 {
+        let graph = random_ways(&mut random);
+        let guess = random_weights(&graph, &mut random);
+        let limit = if round % 3 == 0 { 1 + random.u64(..40) } else { MAX_PATHS };
+        let numbering = Numbering::with_limit(&graph, &guess, limit);
+        let weights = arbitrary_weights(&graph, &mut random);
+        let placed = numbering.place_in_tree(&graph, &weights, &guess);
+        let operations = placed.operations(&numbering, &graph);
+        let seed = random.u64(..);
+        check_walks(&graph, &numbering, &operations, &mut Rng::with_seed(seed));
+        let (mut machine, mut walked) = (PathMachine::new(&operations, random.fork()), Walked::default());
+        let mut random = Rng::with_seed(seed);
+        if (0..20).all(|_| walk((&graph, &numbering), &mut machine, &mut walked, (&mut random, 200, false))) {
+            let along = |(path, count): (&Path, &u64)| {
+                count * placed.increments_along(&numbering, numbering.encode(path).unwrap())
+            };
+            assert_eq!(walked.paths.iter().map(along).sum::<u64>(), machine.increments, "{operations:?} {graph:?}");
+            increments += machine.increments;
+        }
+    }
+    assert!(increments > 10_000, "{increments}");
+}
+
+/// Increments that walks execute: placed by a guess, by how often the same walks pass each way, and by samples of them.
+#[test]
+fn a_profile_makes_increments_fewer() {
+    let mut random = Rng::with_seed(0x4567_89ab_cdef_1234);
+    let [mut by_guess, mut by_counts, mut by_samples] = [0; 3];
+    let mut graphs = 0;
+    while graphs < 1500 {
+        let graph = random_ways(&mut random);
+        let guess = random_weights(&graph, &mut random);
+        let numbering = Numbering::new(&graph, &guess);
+        // How likely each way is, other than the guess says.
+        let bias = random_weights(&graph, &mut random);
+        let walks = |operations: &[(Site, PathOperation)], seed| {
+            let (mut machine, mut walked) = (
+                PathMachine::new(operations, Rng::with_seed(seed)),
+                Walked { bias: bias.clone(), ..Walked::default() },
+            );
+            let mut random = Rng::with_seed(seed);
+            let all =
+                (0..30).all(|_| walk((&graph, &numbering), &mut machine, &mut walked, (&mut random, 2000, false)));
+            all.then_some(((machine.increments, machine.cost), walked))
+        };
+        let seed = random.u64(..);
+        let Some((_, walked)) = walks(&[], seed) else { continue };
+        // What comes through shared tables, or from nowhere, has no way.
+        if !graph.dispatches.is_empty() || !graph.arrivals.is_empty() {
+            continue;
+        }
+        graphs += 1;
+        let counts: Vec<u64> = (0..graph.ways.len()).map(|way| walked.ways.get(&way).copied().unwrap_or(0)).collect();
+        let block = |block: u32| {
+            let instructions = 1 + random.u64(..8);
+            let executed = walked.blocks.get(&block).copied().unwrap_or(0);
+            SampledBlock { samples: executed * instructions / 5, instructions }
+        };
+        let blocks: Vec<SampledBlock> = (0..graph.len()).map(block).collect();
+        let sampled = weights_by_samples(&graph, &guess, &blocks).unwrap_or_else(|| guess.clone());
+        assert!(sampled.len() == guess.len() && sampled.iter().all(|weight| *weight > 0));
+        let [guessed, counted, sampled] = [&guess, &counts, &sampled].map(|weights| {
+            let operations = numbering.place_in_tree(&graph, weights, &guess).operations(&numbering, &graph);
+            walks(&operations, seed).expect("as before").0
+        });
+        // Those beside a counter take half as much.
+        assert!(counted.1 <= guessed.1, "{counted:?} {guessed:?}: {counts:?} {guess:?} {graph:?}");
+        by_guess += guessed.0;
+        by_counts += counted.0;
+        by_samples += sampled.0;
+    }
+    println!("increments executed: {by_guess} by a guess, {by_samples} by samples, {by_counts} by counts");
+    assert!(
+        by_counts < by_samples && 100 * by_samples < 102 * by_counts && 20 * by_samples < 19 * by_guess,
+        "{by_guess} {by_samples} {by_counts}"
+    );
+}
+
+/// Weights by samples, by hand: block 1 is executed nine times as often as block 2, in which each instruction is sampled as often as there.
+#[test]
+fn samples_tell_how_often_ways_are_passed() {
+    // 0 -> 1 or 2 -> 3 -> 0 or out; block 3 is too short to be sampled.
+    let graph = ways(4, vec![edge(0, 1), edge(0, 2), edge(1, 3), edge(2, 3), edge(3, 0), out(3)]);
+    let block = |samples, instructions| SampledBlock { samples, instructions };
+    let blocks = [block(10_000, 10), block(1800, 2), block(1000, 10), block(0, 1)];
+    let weights = weights_by_samples(&graph, &[1; 6], &blocks).expect("there are samples");
+    let named = |from: u32, to: Option<u32>| {
+        let way = graph.ways.iter().position(|way| way.from == from && way.to == to).expect("a way");
+        weights[way] as f64
+    };
+    let ratio = named(0, Some(1)) / named(0, Some(2));
+    assert!((7.0..10.0).contains(&ratio), "{ratio} {weights:?}");
+    let ratio = named(1, Some(3)) / named(2, Some(3));
+    assert!((7.0..11.0).contains(&ratio), "{ratio} {weights:?}");
+    // The way back is passed as often as all together, though nothing was sampled there.
+    let back = named(3, Some(0)) + named(3, None);
+    let ratio = back / (named(0, Some(1)) + named(0, Some(2)));
+    assert!((0.6..1.1).contains(&ratio), "{ratio} {weights:?}");
+    assert_eq!(weights_by_samples(&graph, &[1; 6], &[block(0, 1); 4]), None);
+    assert_eq!(weights_by_samples(&graph, &[1; 6], &[]), None);
 }
 
 /// Blocks and ways from paths, and from counters on some edges, are those of the walk.

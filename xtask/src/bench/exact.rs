@@ -1,5 +1,6 @@
 //! `cargo xtask bench-exact`: what it costs the suite's programs to be counted exactly.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -10,22 +11,26 @@ use crate::arguments::Arguments;
 use crate::suite::prepared::Prepared;
 use crate::{build, suite};
 
-/// `cargo xtask bench-exact [--kinds KIND,...] [--programs NAME,...] [--runs N]`. A kind that is two is written `calls+paths`.
+/// `cargo xtask bench-exact [--kinds KIND,...] [--programs NAME,...] [--runs N]`. A kind that is two is written `calls+paths`; with `+guide`
+/// behind, counters are placed by a sampled run before.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     arguments.only(&["kinds", "programs", "runs", "callpath"])?;
     let runs = arguments.number("runs", 5)?;
     let callpath = build::command(arguments)?;
     let place = suite::work_directory()?;
     for kind in arguments.text("kinds").unwrap_or("paths,calls").split(',') {
+        let kind = Kind::new(kind);
+        let guided = if kind.is_guided { " --guide" } else { "" };
         println!(
-            "\n`record --exact={}`: CPU time of the program over bare (median of {runs} pairs, least to most)\n",
-            kind.replace('+', ",")
+            "\n`record --exact={}{guided}`: CPU time of the program over bare (median of {runs} pairs, least to most)\n",
+            kind.exact
         );
-        println!("| program | over bare | procedures | not counted | {kind} counted | at | planning and recorder, s |");
+        let Kind { exact: name, .. } = &kind;
+        println!("| program | over bare | procedures | not counted | {name} counted | at | planning and recorder, s |");
         println!("|---|---|---|---|---|---|---|");
         let mut ratios = Vec::new();
         for program in suite::chosen(arguments.text("programs"))? {
-            match measured(program, kind, &callpath, (&place, runs)) {
+            match measured(program, &kind, &callpath, (&place, runs)) {
                 Ok((ratio, row)) => {
                     ratios.push(ratio);
                     println!("| {} | {row} |", program.name);
@@ -40,10 +45,25 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What is counted, and how it is placed.
+struct Kind {
+    /// As `record` takes it.
+    exact: String,
+    /// By a sampled run before.
+    is_guided: bool,
+}
+
+impl Kind {
+    fn new(typed: &str) -> Kind {
+        let unguided = typed.strip_suffix("+guide");
+        Kind { exact: unguided.unwrap_or(typed).replace('+', ","), is_guided: unguided.is_some() }
+    }
+}
+
 /// A program's median over bare, and its row.
 fn measured(
     program: &suite::Program,
-    kind: &str,
+    kind: &Kind,
     callpath: &Path,
     (place, runs): (&Path, usize),
 ) -> anyhow::Result<(f64, String)> {
@@ -52,19 +72,35 @@ fn measured(
     std::fs::create_dir_all(&inputs)?;
     let prepared = (program.prepare)(&inputs, 5)?;
     let output = place.join("out.callpath");
-    let mut ratios = Vec::new();
+    let sampled = place.join("sampled.callpath");
+    let exact = format!("--exact={}", kind.exact);
+    let guide = ["--guide".as_ref(), sampled.as_os_str()];
+    let (mut ratios, mut over_unguided) = (Vec::new(), Vec::new());
     let mut last = Value::Null;
     suite::run_once(&prepared, prepared.bare(&inputs))?;
+    if kind.is_guided {
+        suite::remove_output(&sampled)?;
+        suite::run_once(&prepared, recording(callpath, &[], &prepared, (&inputs, &sampled)))?;
+    }
+    let mut counted = |options: &[&OsStr]| {
+        suite::remove_output(&output)?;
+        suite::run_once(&prepared, recording(callpath, options, &prepared, (&inputs, &output)))?;
+        last = report(callpath, &output, &["--view", "flat"])?;
+        last["run"]["cpu_time_by_kernel_ns"].as_f64().context("its CPU time is not known")
+    };
     for _ in 0..runs {
         let bare = suite::run_once(&prepared, prepared.bare(&inputs))?.cpu.as_secs_f64();
-        suite::remove_output(&output)?;
-        suite::run_once(&prepared, counting(callpath, kind, &prepared, (&inputs, &output)))?;
-        last = report(callpath, &output, &["--view", "flat"])?;
-        let counted = last["run"]["cpu_time_by_kernel_ns"].as_f64().context("its CPU time is not known")? / 1e9;
-        ratios.push(counted / bare);
+        let unguided = counted(&[exact.as_ref()])? / 1e9;
+        if kind.is_guided {
+            let guided = counted(&[exact.as_ref(), guide[0], guide[1]])? / 1e9;
+            ratios.push(guided / bare);
+            over_unguided.push(guided / unguided);
+        } else {
+            ratios.push(unguided / bare);
+        }
     }
     let recorder = last["run"]["recorder_cpu_ns"].as_f64().unwrap_or(f64::NAN) / 1e9;
-    let view = match kind {
+    let view = match kind.exact.as_str() {
         "calls" => "flat",
         "edges" => "blocks",
         _ => "paths",
@@ -72,7 +108,7 @@ fn measured(
     let exact = report(callpath, &output, &["--view", view])?;
     let quality = &exact["quality"]["exact"];
     let refused = quality["refused"].as_array().map_or(0, Vec::len);
-    let (counted, places) = match kind {
+    let (counted, places) = match kind.exact.as_str() {
         "calls" => {
             let contexts = report(callpath, &output, &["--view", "context", "--columns", "calls"])?;
             let nodes = contexts["nodes"].as_array().context("no nodes")?;
@@ -93,14 +129,21 @@ fn measured(
             (executed as u64, format!("{possible} possible"))
         }
     };
-    let median = median(&mut ratios);
+    let mut over = spread(&mut ratios);
+    if kind.is_guided {
+        let notes = last["run"]["notes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let increments = notes.filter_map(|note| note.strip_prefix("--guide: ")).next().unwrap_or_default();
+        over = format!("{over}; over unguided {}; {increments}", spread(&mut over_unguided));
+    }
+    let row = format!("{over} | {} | {refused} | {counted} | {places} | {recorder:.1}", quality["procedures"]);
+    Ok((median(&mut ratios), row))
+}
+
+/// The median, the least and the greatest.
+fn spread(ratios: &mut [f64]) -> String {
+    let median = median(ratios);
     let at = |index: usize| ratios.get(index).copied().unwrap_or(f64::NAN);
-    let (least, most) = (at(0), at(ratios.len().saturating_sub(1)));
-    let row = format!(
-        "{median:.2} ({least:.2} to {most:.2}) | {} | {refused} | {counted} | {places} | {recorder:.1}",
-        quality["procedures"]
-    );
-    Ok((median, row))
+    format!("{median:.2} ({:.2} to {:.2})", at(0), at(ratios.len().saturating_sub(1)))
 }
 
 /// Puts them in order.
@@ -109,9 +152,9 @@ fn median(ratios: &mut [f64]) -> f64 {
     ratios.get(ratios.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn counting(callpath: &Path, kind: &str, prepared: &Prepared, (inputs, output): (&Path, &Path)) -> Command {
+fn recording(callpath: &Path, options: &[&OsStr], prepared: &Prepared, (inputs, output): (&Path, &Path)) -> Command {
     let mut command = Command::new(callpath);
-    command.args(["record", "--quiet", "-o"]).arg(output).arg(format!("--exact={}", kind.replace('+', ",")));
+    command.args(["record", "--quiet", "-o"]).arg(output).args(options);
     command.arg("--").arg(&prepared.program).args(&prepared.arguments).current_dir(inputs);
     command
 }

@@ -1,5 +1,6 @@
 //! What has been counted: read out of the lanes, and decoded.
 
+use std::cell::Cell;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +14,7 @@ use callpath_measurement::{
     RefusedProcedure,
 };
 use callpath_schema::Bounds;
-use callpath_tables::paths::{self, Category, CountedInside, EdgeBounds};
+use callpath_tables::paths::{self, Category, CountedInside, EdgeBounds, Executed};
 use callpath_target::{Pid, SharedMemory};
 
 const WORD_BYTES: usize = 8;
@@ -37,6 +38,8 @@ pub(crate) struct Counted {
     /// The process that the copies were put into: others are its forks.
     pub(super) first: Pid,
     pub(super) modules: Vec<InModule>,
+    /// If a guide says where counters are placed: how often they were executed, of all that has been taken.
+    pub(super) executed: Cell<Option<Executed>>,
 }
 
 impl Counted {
@@ -50,6 +53,13 @@ impl Counted {
         in_contexts: Option<(&Flows, &ContextCounts)>,
     ) -> Result<Option<PathCounts>, MeasurementError> {
         let Some(words) = self.words_of(pid)? else { return Ok(None) };
+        let add_executed = |more: Option<Executed>, times: u64| {
+            if let Some(more) = more {
+                let mut executed = self.executed.get().unwrap_or_default();
+                executed.add(more, times);
+                self.executed.set(Some(executed));
+            }
+        };
         let word = |number: u64| words.get(number as usize).copied().unwrap_or(0);
         let mut counts = PathCounts { pid: pid.0, cut_short: word(paths::CUT_SHORT.into()), ..PathCounts::default() };
         // Each has counted in a lane that it shares with others.
@@ -81,6 +91,7 @@ impl Counted {
                             let executions = word(number);
                             let found = if executions > 0 { procedure.path(number) } else { None };
                             let Some((path, blocks)) = found else { continue };
+                            add_executed(procedure.increments(number), executions);
                             paths.push(CountedPath { number, category: category(path.category), blocks, executions });
                         }
                         let (possible, cuts) = (numbering.paths(), numbering.cuts());
@@ -89,6 +100,9 @@ impl Counted {
                     CountedInside::Edges { .. } => {
                         // What went on in a fork began elsewhere.
                         let Some(found) = procedure.edges(word, pid == self.first) else { continue };
+                        // Else it is not known how often other counters had counted.
+                        let is_known = found.cut_short == Some(0);
+                        add_executed(procedure.counters_executed(&found).filter(|_| is_known), 1);
                         counts.cut_short = counts.cut_short.saturating_add(found.cut_short.unwrap_or(0));
                         let starts = procedure.starts().iter().copied();
                         let blocks = starts.zip(found.blocks.iter().copied().map(bounds));
@@ -124,6 +138,16 @@ impl Counted {
         }
         self.head().retire(pid.0);
         Ok(Some(counts))
+    }
+
+    /// What a guide was good for, if there was one.
+    pub(crate) fn note_of_guide(&self) -> Option<String> {
+        let Executed { guided, by_depth } = self.executed.get()?;
+        let what = match self.modules.iter().flat_map(|module| &module.procedures).next()?.counts {
+            CountedInside::Paths(_) => "increments",
+            CountedInside::Edges { .. } => "counts of edges",
+        };
+        Some(format!("--guide: {guided} {what} were executed; placed by loop depth they would have been {by_depth}"))
     }
 
     /// The lanes' head.

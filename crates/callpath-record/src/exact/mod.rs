@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
+use callpath_tables::guide::Guide;
 use callpath_target::Ended;
 
 use crate::beats::while_beating;
@@ -49,6 +50,8 @@ pub struct ExactCounts {
     pub kinds: ExactKinds,
     /// The bytes of the injected object.
     pub injected: &'static [u8],
+    /// An earlier measurement, if it says where counters are placed.
+    pub guide: Option<Guide>,
 }
 
 /// Runs the program and records it until it ends; its procedures are counted from its first constructor on. If calls are

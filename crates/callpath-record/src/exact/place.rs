@@ -1,5 +1,6 @@
 //! Puts the copies of a program that waits at its beginning in their place.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -14,12 +15,13 @@ use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use callpath_format::shared::probe::Routines;
 use callpath_schema::CALLS_ALONE;
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
+use callpath_tables::guide::{Guide, Guided};
 use callpath_tables::module::Module;
 use callpath_tables::paths::{self, CountedModule, Descending, FIRST_WORD, Inside, counted};
 use callpath_tables::probes::Change;
 use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::{self, KnownCode};
-use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, Write};
+use callpath_target::{Edits, Maps, NewMemory, Pid, ProcessHandle, SharedMemory, Write};
 
 use super::counts::{Counted, InModule};
 use super::flows::Flows;
@@ -94,6 +96,8 @@ pub(super) fn put_in(
         analysed.iter().enumerate().filter(|(_, analysed)| !analysed.loaded.is_left_alone()).collect();
     let room = |analysed: &&Analysed| (analysed.loaded.start..analysed.loaded.end, analysed.room());
     let regions = Regions::reserve(&Maps::read(pid)?, counted.iter().map(|(_, analysed)| room(analysed)));
+    let guided = ByGuide::new(counts.guide.as_ref(), pid, &analysed)?;
+    guided.notes.iter().for_each(|note| recorder.note(note));
     let mut placing = Placing {
         recorder,
         pid,
@@ -117,11 +121,49 @@ pub(super) fn put_in(
         let chosen = counting.choose(of_module.module.image(), &of_module.loaded.path);
         let homes = teller.at.to_link(of_module.bias);
         let calls = CallsInCopies::of(&of_module.module, (&users, index), homes);
-        placing.put_in_module(of_module, &calls, chosen.as_deref())?;
+        let by = guided.placing.get(index).copied().unwrap_or(paths::Placing::ByDepth);
+        placing.put_in_module(of_module, &calls, (chosen.as_deref(), by))?;
     }
     counting.check().map_err(|reason| RecordError::NotChosen { reason })?;
     placing.tell(&teller)?;
     placing.finish()
+}
+
+/// How what counts is placed in each module.
+struct ByGuide<'g> {
+    placing: Vec<paths::Placing<'g>>,
+    /// What the user should know.
+    notes: Vec<String>,
+}
+
+impl<'g> ByGuide<'g> {
+    /// In the modules of a process. An error if the guide has nothing of its program.
+    fn new(guide: Option<&'g Guide>, pid: Pid, analysed: &[Analysed]) -> Result<ByGuide<'g>, RecordError> {
+        let mut by_guide = ByGuide { placing: Vec::new(), notes: Vec::new() };
+        let Some(guide) = guide else { return Ok(by_guide) };
+        let program = ProcessHandle::open(pid).executable();
+        for Analysed { loaded, module, .. } in analysed {
+            let known = guide.of(&module.image().identity(), &loaded.path);
+            let told = match known {
+                Guided::By(told) => Some(told),
+                Guided::OtherBuild if !loaded.is_left_alone() => {
+                    by_guide.notes.push(format!(
+                        "{} is another build than the one that {} measured: its counters are placed by loop depth",
+                        loaded.path.display(),
+                        guide.directory.display()
+                    ));
+                    None
+                }
+                Guided::Unknown if program.as_ref() == Some(&loaded.path) => {
+                    let (guide, program) = (guide.directory.clone(), guide.program.clone());
+                    return Err(RecordError::NotGuided { guide, program, other: loaded.path.clone() });
+                }
+                Guided::OtherBuild | Guided::Unknown => None,
+            };
+            by_guide.placing.push(paths::Placing::Guided(told));
+        }
+        Ok(by_guide)
+    }
 }
 
 impl Analysed {
@@ -159,7 +201,7 @@ impl Placing<'_, '_> {
         &mut self,
         of_module: &Analysed,
         calls: &CallsInCopies<'_>,
-        chosen: Option<&[LinkAddr]>,
+        (chosen, by): (Option<&[LinkAddr]>, paths::Placing<'_>),
     ) -> Result<(), RecordError> {
         let Analysed { loaded, bias, module } = of_module;
         let bias = *bias;
@@ -180,7 +222,8 @@ impl Placing<'_, '_> {
             first_procedure: self.next_procedure,
             has_back_edges,
         });
-        let counting = paths::Counting { bias, lane_word, first_word: self.next_word, inside: self.inside, contexts };
+        let counting =
+            paths::Counting { bias, lane_word, first_word: self.next_word, inside: self.inside, contexts, placing: by };
         let planned =
             counted(module, RunAddr(place).to_link(bias), (calls, is_chosen), counting).ok_or_else(no_room)?;
         let CountedModule { changes, copies, moved, header, end, procedures, .. } = planned;
@@ -239,7 +282,7 @@ impl Placing<'_, '_> {
         let count = (at_most / lane_len_bytes).clamp(2, LanesHead::MOST as u64);
         let len_bytes = LanesHead::LEN_BYTES as u64 + lane_len_bytes * count;
         let lanes = SharedMemory::create(c"callpath-lanes", len_bytes as usize)?;
-        let counted = Counted { lanes, lane_len_bytes, first: pid, modules };
+        let counted = Counted { lanes, lane_len_bytes, first: pid, modules, executed: Cell::new(None) };
         let head = counted.head();
         head.lane_len_bytes.store(lane_len_bytes, Relaxed);
         head.lanes.store(count, Relaxed);

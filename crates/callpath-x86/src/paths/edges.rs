@@ -108,6 +108,24 @@ impl EdgePlan {
         self.is_back.get(way as usize).copied().unwrap_or(false)
     }
 
+    /// How often its counters count, if control passes the procedure's parts as often as `counts` say: those that can be told, without
+    /// where control comes to no known block.
+    pub fn executed(&self, ways: &Ways, counts: &EdgeCounts) -> u64 {
+        let entries = EdgeBounds { least: counts.entries, most: None };
+        let of_dispatches = ways.dispatches.iter().zip(counts.dispatches.iter().zip(&counts.arrived));
+        let of_dispatches = of_dispatches.flat_map(|(_, (jumps, arrived))| jumps.iter().chain(arrived));
+        // In the order of the arcs.
+        let all: Vec<u64> = (!ways.is_empty())
+            .then_some(&entries)
+            .into_iter()
+            .chain(&counts.ways)
+            .chain(of_dispatches)
+            .map(|bounds| bounds.least)
+            .collect();
+        let counted = self.counted.iter().filter_map(|&arc| all.get(arc as usize));
+        counted.fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
     /// All counts, from those of the counters. `ways`: those of the plan. `is_whole`: activations began where these counters count, and
     /// calls return once. If not, or if more left than came, nothing is known of ways without counters.
     pub fn solve(&self, ways: &Ways, counters: &[u64], is_whole: bool) -> EdgeCounts {

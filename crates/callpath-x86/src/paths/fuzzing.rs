@@ -1,6 +1,7 @@
 //! What holds of numbers of paths, whatever the bytes that were taken for code.
 
-use super::{EdgePlan, MAX_PATHS, Numbering, Placement, Ways, weights};
+use super::{EdgePlan, MAX_PATHS, Numbering, PathOperation, Placement, Site, Ways};
+use super::{sampled_blocks, weights, weights_by_samples};
 use crate::graph::with_any_bytes;
 
 /// For fuzzing: paths through procedures of any bytes have numbers that decode to them.
@@ -10,6 +11,9 @@ pub fn fuzz_paths(bytes: &[u8]) {
         for graph in graphs {
             let ways = Ways::new(flow, graph);
             let weights = weights(graph, &ways);
+            let blocks = sampled_blocks(flow, graph, |code| code.start.0.wrapping_mul(code.end.0) % 7);
+            let sampled = weights_by_samples(&ways, &weights, &blocks);
+            assert!(sampled.iter().all(|sampled| sampled.len() == weights.len() && !sampled.contains(&0)));
             for limit in [16, MAX_PATHS] {
                 let numbering = Numbering::with_limit(&ways, &weights, limit);
                 let all = numbering.paths();
@@ -18,9 +22,14 @@ pub fn fuzz_paths(bytes: &[u8]) {
                     let path = numbering.decode(&ways, number);
                     assert_eq!(path.and_then(|path| numbering.encode(&path)), Some(number));
                 }
+                let sorted = |placed: Vec<(Site, PathOperation)>| assert!(placed.is_sorted_by_key(|&(site, _)| site));
                 for placement in [Placement::Simple, Placement::Tree] {
-                    let placed = numbering.place(&ways, &weights, placement);
-                    assert!(placed.is_sorted_by_key(|&(site, _)| site));
+                    sorted(numbering.place(&ways, &weights, placement));
+                }
+                if let Some(sampled) = &sampled {
+                    let placed = numbering.place_in_tree(&ways, sampled, &weights);
+                    sorted(placed.operations(&numbering, &ways));
+                    assert!(placed.increments_along(&numbering, all) == 0);
                 }
             }
             let plan = EdgePlan::new(&ways, &weights);

@@ -2,7 +2,8 @@
 //! edges. Pure computation on graphs: no processes, files or measurements here.
 //!
 //! Data flow: [`ProcedureGraph`](crate::graph::ProcedureGraph) -> [`Ways`] -> [`Numbering`] -> [`Numbering::place`]:
-//! operations at sites, and [`Numbering::decode`]: a number's blocks. Or [`Ways`] -> [`EdgePlan`].
+//! operations at sites, and [`Numbering::decode`]: a number's blocks. Or [`Ways`] -> [`EdgePlan`]. Weights of ways say where operations are
+//! executed least: [`weights()`], a guess, or [`weights_by_samples`].
 //!
 //! A path begins at the procedure's entry or behind a back edge, and ends where control leaves the procedure or before a
 //! back edge: every number stands for one sequence of blocks, and the blocks of all paths that an activation takes are
@@ -15,6 +16,7 @@ mod edges;
 mod fuzzing;
 mod numbering;
 mod placement;
+mod sampled;
 mod site;
 mod tree;
 mod twice;
@@ -24,7 +26,8 @@ mod weights;
 pub use edges::{EdgeBounds, EdgeCounts, EdgePlan};
 pub use fuzzing::fuzz_paths;
 pub use numbering::{Category, Counts, MAX_PATHS, Numbering, Path};
-pub use placement::Placement;
+pub use placement::{Placed, Placement};
+pub use sampled::{SampledBlock, sampled_blocks, weights_by_samples};
 pub use site::{PathOperation, Site};
 pub use twice::may_return_twice;
 pub use ways::{Arrival, Dispatch, Way, Ways};

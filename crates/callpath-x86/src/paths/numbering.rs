@@ -173,14 +173,20 @@ impl Numbering {
 
     /// The arcs of a path, from the outside to the outside. `None`: there is no path with this number.
     fn arcs_along(&self, number: u64) -> Option<Vec<Arc>> {
+        self.numbers_along(number)?.into_iter().map(|arc| self.arcs.get(arc as usize).copied()).collect()
+    }
+
+    /// The same by their numbers.
+    pub(super) fn numbers_along(&self, number: u64) -> Option<Vec<u32>> {
         let outside = self.outside();
         let mut rest = (number < self.paths).then_some(number)?;
         let (mut node, mut along) = (outside, Vec::new());
         loop {
             let arcs = self.arcs_of(node);
-            let arc = *arcs.get(arcs.partition_point(|arc| arc.value <= rest).checked_sub(1)?)?;
+            let index = arcs.partition_point(|arc| arc.value <= rest).checked_sub(1)?;
+            let arc = arcs.get(index)?;
             rest -= arc.value;
-            along.push(arc);
+            along.push(self.out.get(node as usize)?.start + index as u32);
             node = arc.to;
             if node == outside {
                 return Some(along);

@@ -33,30 +33,32 @@ struct Eager {
     behind_cuts: bool,
 }
 
+const EVERYWHERE: Eager = Eager { at_entry: true, behind_cuts: true };
+
 impl Numbering {
-    /// What has to be inserted into the procedure whose `ways` were numbered, by ascending site. Operations at one site are
-    /// executed in this order. `weights` as for [`Numbering::new`].
-    ///
-    /// Between the end of one path and the beginning of the next one the order is `Count`, `Set`; at a landing pad it is
-    /// `CutShort`, `Set`. No other site has more than one operation.
+    /// What has to be inserted into the procedure whose `ways` were numbered, by ascending site. `weights`: about how often control passes
+    /// each way, by its number. They decide how often what is inserted is executed, and not what is counted.
     pub fn place(&self, ways: &Ways, weights: &[u64], placement: Placement) -> Vec<(Site, PathOperation)> {
-        let increments = match placement {
+        let increments: Vec<i64> = match placement {
             Placement::Simple => self.arcs.iter().map(|arc| arc.value as i64).collect(),
-            Placement::Tree => self.increments(ways, weights),
+            Placement::Tree => return self.place_in_tree(ways, weights, weights).operations(self, ways),
         };
-        let plan = |eager| Plan::new(self, &increments, eager);
-        let everywhere = Eager { at_entry: true, behind_cuts: true };
-        let plan = match placement {
-            Placement::Simple => plan(everywhere),
-            Placement::Tree => {
-                let some = [(true, false), (false, true), (false, false)];
-                let some = some.map(|(at_entry, behind_cuts)| Eager { at_entry, behind_cuts });
-                let all = some.into_iter().chain([everywhere]).map(plan);
-                let costs = all.map(|plan| (plan.cost(ways, weights), plan));
-                costs.min_by_key(|(cost, _)| *cost).map_or_else(|| plan(everywhere), |(_, plan)| plan)
-            }
-        };
-        plan.operations(ways)
+        Placed::new(self, &increments, EVERYWHERE).operations(self, ways)
+    }
+
+    /// The cheapest placement by `weights`, of those on ways outside of a maximum spanning tree by them or by other ones: a `guess` that was
+    /// made without a profile.
+    pub fn place_in_tree(&self, ways: &Ways, weights: &[u64], guess: &[u64]) -> Placed {
+        let some = [(true, false), (false, true), (false, false), (true, true)];
+        let some = some.map(|(at_entry, behind_cuts)| Eager { at_entry, behind_cuts });
+        let mut trees = vec![self.increments(ways, weights)];
+        if guess != weights {
+            trees.push(self.increments(ways, guess));
+        }
+        let all = trees.iter().flat_map(|increments| some.map(|eager| Placed::new(self, increments, eager)));
+        let costs = all.map(|placed| (placed.cost(self, ways, weights), placed));
+        let cheapest = costs.min_by_key(|(cost, _)| *cost).map(|(_, placed)| placed);
+        cheapest.unwrap_or_else(|| Placed { operations: Vec::new() })
     }
 
     /// An increment for each arc, most of them 0: along each path they add up to its number.
@@ -80,15 +82,15 @@ impl Numbering {
     }
 }
 
-/// A way to count the paths.
-struct Plan<'n> {
-    numbering: &'n Numbering,
+/// What is inserted to count the paths.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Placed {
     /// For each arc, what is inserted on it.
     operations: Vec<Option<PathOperation>>,
 }
 
-impl<'n> Plan<'n> {
-    fn new(numbering: &'n Numbering, increments: &[i64], eager: Eager) -> Plan<'n> {
+impl Placed {
+    fn new(numbering: &Numbering, increments: &[i64], eager: Eager) -> Placed {
         let sums = sums_at_blocks(numbering, increments, eager);
         let outside = sums.len() as u32 - 1;
         let operation = |(arc, &increment): (&Arc, &i64)| match (sums[arc.from as usize], sums[arc.to as usize]) {
@@ -98,12 +100,20 @@ impl<'n> Plan<'n> {
             (Sum::Known(sum), _) => Some(PathOperation::Set(sum.wrapping_add(increment))),
             (_, _) => (increment != 0).then_some(PathOperation::Add(increment)),
         };
-        let operations = numbering.arcs.iter().zip(increments).map(operation).collect();
-        Plan { numbering, operations }
+        Placed { operations: numbering.arcs.iter().zip(increments).map(operation).collect() }
+    }
+
+    /// How many increments one execution of a path takes, by its number: operations on the path register that do not count.
+    pub fn increments_along(&self, numbering: &Numbering, number: u64) -> u64 {
+        let is_increment = |operation: &Option<PathOperation>| {
+            matches!(operation, Some(PathOperation::Set(_) | PathOperation::Add(_)))
+        };
+        let arcs = numbering.numbers_along(number).unwrap_or_default().into_iter();
+        arcs.filter(|&arc| self.operations.get(arc as usize).is_some_and(is_increment)).count() as u64
     }
 
     /// How often operations are executed, about. Those that share a site with another one count half.
-    fn cost(&self, ways: &Ways, weights: &[u64]) -> u128 {
+    fn cost(&self, numbering: &Numbering, ways: &Ways, weights: &[u64]) -> u128 {
         let weight = |way: u32| u128::from(weights.get(way as usize).copied().unwrap_or(0));
         let mut entered: Vec<u128> = vec![0; ways.starts.len()];
         let mut begun = entered.clone();
@@ -111,9 +121,8 @@ impl<'n> Plan<'n> {
             if let Some(left) = entered.get_mut(way.from as usize) {
                 *left = left.saturating_add(weight(number));
             }
-            if let Some(begun) =
-                way.to.filter(|_| self.numbering.is_cut(number)).and_then(|to| begun.get_mut(to as usize))
-            {
+            let head = way.to.filter(|_| numbering.is_cut(number));
+            if let Some(begun) = head.and_then(|to| begun.get_mut(to as usize)) {
                 *begun = begun.saturating_add(weight(number));
             }
         }
@@ -125,14 +134,18 @@ impl<'n> Plan<'n> {
             (Role::Begin, _) => at(&begun, arc.to),
             (Role::End(_) | Role::Jump(..), _) => 0,
         };
-        self.numbering.arcs.iter().zip(&self.operations).map(cost).fold(0, u128::saturating_add)
+        numbering.arcs.iter().zip(&self.operations).map(cost).fold(0, u128::saturating_add)
     }
 
-    fn operations(&self, ways: &Ways) -> Vec<(Site, PathOperation)> {
+    /// By ascending site. Operations at one site are executed in this order.
+    ///
+    /// Between the end of one path and the beginning of the next one the order is `Count`, `Set`; at a landing pad it is
+    /// `CutShort`, `Set`. No other site has more than one operation.
+    pub fn operations(&self, numbering: &Numbering, ways: &Ways) -> Vec<(Site, PathOperation)> {
         let mut along: Vec<Option<PathOperation>> = vec![None; ways.ways.len()];
         let mut begins: Vec<Option<PathOperation>> = vec![None; ways.starts.len()];
         let mut placed: Vec<(Site, PathOperation)> = Vec::new();
-        for (arc, &operation) in self.numbering.arcs.iter().zip(&self.operations) {
+        for (arc, &operation) in numbering.arcs.iter().zip(&self.operations) {
             let Some(operation) = operation else { continue };
             match arc.role {
                 Role::Enter => placed.push((Site::Entry, operation)),
@@ -148,7 +161,7 @@ impl<'n> Plan<'n> {
         for (number, way) in (0u32..).zip(&ways.ways) {
             let Some(site) = way.site else { continue };
             placed.extend(along[number as usize].map(|operation| (site, operation)));
-            if let Some(to) = way.to.filter(|_| self.numbering.is_cut(number)) {
+            if let Some(to) = way.to.filter(|_| numbering.is_cut(number)) {
                 placed.extend(begins[to as usize].map(|operation| (site, operation)));
             }
         }

@@ -7,15 +7,17 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use callpath_analyze::exact::guide;
 use callpath_db::nearest;
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
-use callpath_measurement::Measurement;
+use callpath_measurement::{Measurement, plain};
 use callpath_record::{
     Chooser as _, Counting, Event, EventError, ExactCounts, ExactKind, ExactKinds, HIGHEST_RATE, MAX_EVENTS,
     ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded, Sentinel, Unsaid,
     offered_events, parse_events, probe_events, record, record_exactly, record_with_probes,
 };
+use callpath_tables::guide::Guide;
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
 use perf_options::Record;
@@ -71,6 +73,10 @@ pub(crate) struct Arguments {
     /// Count in these functions only (names, globs, module!name, as for `callpath probe`); may be repeated
     #[arg(long, value_name = "FUNCTION", value_delimiter = ',', requires = "exact")]
     only: Vec<String>,
+    /// Place counters of paths or edges where an earlier measurement of the program, sampled or exact, says that control
+    /// passes seldom; docs/paths.md [default: by loop depth]
+    #[arg(long, value_name = "DIR", requires = "exact", value_hint = clap::ValueHint::DirPath)]
+    guide: Option<PathBuf>,
     /// What is measured of each call of these functions, beside `calls`: `wall-time` and others, as for `callpath probe`
     #[arg(long, value_name = "METRIC", value_delimiter = ',', requires = "probe", value_parser = metric)]
     probe_metrics: Vec<ProbeMetric>,
@@ -168,6 +174,24 @@ impl Counting for Counted {
     }
 }
 
+/// What an earlier measurement tells of where counters of these kinds are best placed.
+fn guide_of(directory: &Path, kinds: &ExactKinds, say: impl Fn(&dyn std::fmt::Display)) -> anyhow::Result<Guide> {
+    if !kinds.has(ExactKind::Paths) && !kinds.has(ExactKind::Edges) {
+        anyhow::bail!("--guide places counters of paths and edges: --exact=calls has none; leave it out");
+    }
+    let failed = |error| anyhow::anyhow!("failed to {error}; --guide takes a measurement directory");
+    let measurement = Measurement::read(directory).map_err(failed)?;
+    let paths = measurement.read_paths().map_err(failed)?;
+    for error in measurement.unreadable.iter().chain(&paths.unreadable) {
+        say(&format_args!("--guide: failed to {}: what it tells is missing", plain(error)));
+    }
+    let guide = guide(&measurement, &paths);
+    if !guide.tells_anything() {
+        anyhow::bail!("--guide: {} has no samples, and no counts of paths or edges", directory.display());
+    }
+    Ok(guide)
+}
+
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum SentinelArgument {
     Auto,
@@ -215,6 +239,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         );
         return Err(failed(error, FAILED));
     }
+    let guide = match (&arguments.guide, &exact) {
+        (Some(directory), Some(kinds)) => Some(guide_of(directory, kinds, say).map_err(|error| failed(error, FAILED))?),
+        _ => None,
+    };
     let mut choice = match arguments.probe.as_slice() {
         [] => None,
         functions => Some(Choice::typed(functions).map_err(|error| failed(error, FAILED))?),
@@ -263,7 +291,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     });
     let result = match (&mut choice, exact) {
         (None, Some(kinds)) => {
-            let counts = ExactCounts { kinds, injected: preload::INJECTED };
+            let counts = ExactCounts { kinds, injected: preload::INJECTED, guide };
             record_exactly(&options, &counts, &mut counted).map(ProbedProcess::from)
         }
         (None, None) => record(&options).map(ProbedProcess::from),

@@ -23,6 +23,7 @@ mod exact;
 mod exact_calls;
 mod exact_cost;
 mod exact_flows;
+mod exact_guide;
 mod filters;
 mod first_screen;
 mod gaps;
