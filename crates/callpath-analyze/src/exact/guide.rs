@@ -2,10 +2,11 @@
 
 use callpath_format::address::LinkAddr;
 use callpath_measurement::{MeasuredPaths, Measurement, ProcessFile};
-use callpath_schema::{Metric, MetricSource, PathCategory};
+use callpath_schema::PathCategory;
 use callpath_tables::guide::{Guide, ProcedureFlow};
 
 use super::merge::{MergedProcedure, merged};
+use super::samples::{Counted, sampled_metrics};
 
 /// What a measurement tells, all its processes together: counts of paths or edges, and samples.
 pub fn guide(measurement: &Measurement, paths: &MeasuredPaths) -> Guide {
@@ -13,8 +14,7 @@ pub fn guide(measurement: &Measurement, paths: &MeasuredPaths) -> Guide {
     guide.directory.clone_from(&measurement.directory);
     guide.program.clone_from(&measurement.session.program);
     // Where nothing is sampled, calls count as samples.
-    let is_sampled = |metric: &Metric| matches!(metric.source, MetricSource::Clock | MetricSource::Kernel);
-    let has_samples = measurement.session.metrics.iter().any(is_sampled);
+    let has_samples = sampled_metrics(measurement).next().is_some();
     for process in &measurement.processes {
         for module in &process.modules {
             if let Some(identity) = &module.identity {
@@ -25,7 +25,7 @@ pub fn guide(measurement: &Measurement, paths: &MeasuredPaths) -> Guide {
             add_samples(&mut guide, process);
         }
     }
-    for module in merged(measurement, paths).modules {
+    for module in merged(Counted { measurement, paths, sampled: None }).modules {
         let Some(identity) = &module.identity else { continue };
         for path in &module.paths {
             let executed = module.procedures.iter().filter(|(_, procedure)| procedure.is_executed());
