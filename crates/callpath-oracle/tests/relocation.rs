@@ -356,8 +356,9 @@ fn same_chance(stepper: &Stepper) {
 }
 
 /// Runs a program bare and as copies, one instruction at a time: before each instruction all registers are the same. So
-/// whatever finds callers from registers and stack, finds in copies what it finds at home, at every instruction.
-fn check_in_step(arguments: &[&str], options: &Options, most: u64) -> u64 {
+/// whatever finds callers from registers and stack, finds in copies what it finds at home, at every instruction. How many
+/// instructions that were, in copies and in all.
+fn check_in_step(arguments: &[&str], options: &Options, most: u64) -> [u64; 2] {
     let start = || Stepper::start(command(arguments, Path::new("/dev/null")), StepOptions::default()).unwrap();
     let (mut bare, copies) = (start(), start());
     same_chance(&bare);
@@ -367,7 +368,7 @@ fn check_in_step(arguments: &[&str], options: &Options, most: u64) -> u64 {
     let pid = bare.pid();
     // What is mapped later is mapped at the same addresses.
     bare.apply(pid, &Edits { memory: copies.memory().collect(), writes: Vec::new() }).unwrap();
-    let mut in_copies = 0;
+    let mut instructions = [0; 2];
     for step in 0..most {
         let expected = bare.registers(pid).unwrap();
         let mut registers = copies.registers().unwrap();
@@ -384,7 +385,9 @@ fn check_in_step(arguments: &[&str], options: &Options, most: u64) -> u64 {
             registers = copies.registers().unwrap();
             assert_eq!(registers.rsp, expected.rsp, "{arguments:?} at {:#x}, step {step}", expected.rip);
         };
-        in_copies += u64::from(matches!(stands, Stands::Copy(_)));
+        let [in_copies, all] = &mut instructions;
+        *in_copies += u64::from(matches!(stands, Stands::Copy(_)));
+        *all += 1;
         let values = |r: &libc::user_regs_struct| {
             [
                 r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14,
@@ -411,7 +414,7 @@ fn check_in_step(arguments: &[&str], options: &Options, most: u64) -> u64 {
             break;
         }
     }
-    in_copies
+    instructions
 }
 
 /// Whether a call is made at home.
@@ -437,8 +440,9 @@ fn every_instruction_finds_the_same_registers() {
     ];
     for (arguments, most) in programs {
         for calls in [Calls::Home, Calls::Copy] {
-            let in_copies = check_in_step(arguments, &Options { calls, ..Options::default() }, most);
-            assert!(in_copies > 10_000, "{arguments:?} {calls:?}: {in_copies}");
+            let [in_copies, all] = check_in_step(arguments, &Options { calls, ..Options::default() }, most);
+            println!("{arguments:?} {calls:?}: {in_copies} of {all}");
+            assert!(in_copies * 2 > all, "{arguments:?} {calls:?}: {in_copies} of {all}");
         }
     }
 }

@@ -7,7 +7,7 @@ use callpath_format::address::LinkAddr;
 use super::plan::Place;
 use super::refusal::{Reason, Refusal};
 use crate::code_map::CodeMap;
-use crate::graph::{EdgeKind, ModuleFlow, ProcedureGraph, Terminator};
+use crate::graph::{Block, EdgeKind, ModuleFlow, ProcedureGraph, Terminator};
 use crate::idioms::signal_return;
 use crate::instruction::motion::{Motion, motion};
 use crate::instruction::{Control, Instruction, Operation};
@@ -206,6 +206,17 @@ impl<'g, 'a> Body<'g, 'a> {
     pub(super) fn is_entered_at(&self, at: LinkAddr) -> bool {
         let mut roots = self.graph.roots.iter().skip(1).filter_map(|&root| self.graph.blocks.get(root as usize));
         roots.any(|block| block.code.start == at)
+    }
+
+    /// Blocks that control could only come to from a call that does not return, each with the block that ends with that
+    /// call: the compiler did not know, and went on behind it.
+    pub(super) fn behind_dead_calls(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let roots = self.graph.roots.iter().skip(1).copied();
+        roots.filter_map(|root| {
+            let start = self.graph.blocks.get(root as usize)?.code.start;
+            let ends_there = |block: &Block| block.terminator == Terminator::NoReturnCall && block.code.end == start;
+            Some((root, self.graph.blocks.iter().position(ends_there)? as u32))
+        })
     }
 
     /// Whether control comes to the block at an address through a table, or as to a landing pad.

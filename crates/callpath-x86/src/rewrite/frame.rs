@@ -39,6 +39,24 @@ pub(super) struct Frame {
     above: Vec<u64>,
 }
 
+/// What is known before each block, by its number; `None`: nothing known leads there.
+fn starts(body: &Body<'_, '_>, entry: u32) -> Vec<Option<State>> {
+    let mut followed = Followed { body };
+    let mut entries = vec![(entry, State::at_entry())];
+    let dead: Vec<(u32, u32)> = body.behind_dead_calls().collect();
+    loop {
+        let starts = solve(body.graph, &mut followed, entries.clone());
+        let start = |block: u32| starts.get(block as usize).and_then(Option::as_ref);
+        let is_new = |root: &u32| start(*root).is_none() && entries.iter().all(|(entered, _)| entered != root);
+        // Whoever came there would have the frame as it is behind the call.
+        let next =
+            dead.iter().filter(|(root, _)| is_new(root)).find_map(|&(root, call)| Some((root, call, start(call)?)));
+        let Some((root, call, before)) = next else { return starts };
+        let behind = followed.transfer(call, before);
+        entries.push((root, behind));
+    }
+}
+
 /// A register whose distance from the CFA is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Height {
@@ -57,7 +75,7 @@ impl Frame {
         let graph = body.graph;
         let unknown = |at: LinkAddr| Refusal { at, reason: Reason::FrameUnknown };
         let entry = graph.block_at(graph.entry).ok_or(unknown(graph.entry))?;
-        let starts = solve(graph, &mut Followed { body }, [(entry, State::at_entry())]);
+        let starts = starts(body, entry);
         let mut frame = Frame::default();
         for (number, start) in starts.into_iter().enumerate() {
             let (Some(block), Some(steps)) = (graph.blocks.get(number), body.steps_of(number)) else { continue };

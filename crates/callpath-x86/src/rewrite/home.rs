@@ -125,6 +125,11 @@ impl Layout {
         if self.enlarged_by > 0 {
             // Who comes from elsewhere has a frame of the old size.
             let own: BTreeSet<u64> = body.through_home().map(|to| to.0).collect();
+            // Nobody comes home behind calls that the copy makes, which do not return either.
+            let blocks = &body.graph.blocks;
+            let dead = body.behind_dead_calls().filter_map(|(root, _)| Some(blocks.get(root as usize)?.code.start.0));
+            let dead = dead.filter(|&at| entrances.likely_within(at, at + 1).is_empty());
+            dead.for_each(|at| _ = wanted.remove(&at));
             let is_other = |&&at: &&u64| at != body.entry().0 && !own.contains(&at);
             if let Some(&at) = wanted.iter().find(is_other) {
                 return Err(Refusal { at: LinkAddr(at), reason: Reason::EnteredInside });
