@@ -298,3 +298,30 @@ fn calls_go_along_where_paths_do_not() {
     let text = run_report(&recorded.directory, &["--columns", "calls"]).stdout;
     assert!(text.contains("--view paths the paths in each context"), "{text}");
 }
+
+/// The compiler does not know that a callee never returns, and goes on behind the call: what stands there, nobody executes.
+#[test]
+fn code_behind_calls_that_do_not_return() {
+    for options in [&["-O2"], &["-O0"]] {
+        let output = format!("gives_up{}", options[0]).leak();
+        let program = Program::compiled(C { source: "gives_up.c", output, options }).arguments(["50"]);
+        let recorded = program.options(&["--exact=calls,paths", "-F", "0"]).same();
+        assert_eq!(recorded.ended.status, 5, "{recorded:?}");
+        let json = json_of(&recorded, &["--view", "paths"]);
+        let refused = json["quality"]["exact"]["refused"].as_array().expect("a list");
+        let own = ["main", "checks", "takes", "leaf", "gives_up"];
+        let is_own = |refused: &&Value| own.iter().any(|name| refused["function"] == *name);
+        assert_eq!(refused.iter().find(is_own), None, "{options:?}");
+        let paths = paths_of(&recorded, output);
+        // All but the last, which is cut short.
+        assert_eq!(executions_of(&paths, "leaf"), calls_of(&recorded, "leaf").values().sum::<u64>(), "{options:?}");
+        assert_eq!(executions_of(&paths, "takes"), (0..50).map(|n| n % 3).sum::<u64>(), "{options:?}");
+        assert_eq!(in_contexts(&paths), executions(&paths), "{options:?}");
+    }
+}
+
+/// How often a procedure's paths from its entry were executed.
+fn executions_of(paths: &[Path], procedure: &str) -> u64 {
+    let from_entry = paths.iter().filter(|path| path.procedure == procedure && path.is_from_entry);
+    from_entry.map(|path| path.executions).sum()
+}
