@@ -162,9 +162,10 @@ static pthread_barrier_t barrier;
 
 static void *meets(void *unused)
 {
-    work(400000);
+    /* Several times what it takes to meet. */
+    work(1600000);
     pthread_barrier_wait(&barrier);
-    work(400000);
+    work(1600000);
     return unused;
 }
 
