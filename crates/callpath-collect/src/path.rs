@@ -95,15 +95,15 @@ fn find(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bo
 
 /// The path of a call, walked as it is now: code without a table ends it. `each`: is given each frame, the innermost
 /// first; of a stack deeper than the buffer, those that fit. It may end the walk with the node that the frame's path is
-/// below: then the path counts as one that is whole.
+/// below: then the path counts as one that is whole. Also whether it ends in code that is in no load map yet.
 #[inline(never)]
 pub(crate) fn of_call(
     sample: &Sample<'_, '_>,
     stack: &mut Stack,
     mut each: impl FnMut(Frame<'_>, &mut Stack) -> ControlFlow<ArenaRef>,
-) -> Path {
+) -> (Path, bool) {
     let Sample { process, thread, interrupted, .. } = *sample;
-    let Some(mut walker) = Walker::new(sample) else { return Path::NoMemory };
+    let Some(mut walker) = Walker::new(sample) else { return (Path::NoMemory, false) };
     let cursor = Cursor::interrupted(RunAddr(interrupted.pc), interrupted.registers);
     let mut below = None;
     let (frames, end) = walker.walk_first(cursor, stack, |frame, stack| {
@@ -112,7 +112,7 @@ pub(crate) fn of_call(
         if below.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     if matches!(end, End::Broken) && below.is_none() {
-        return of(sample, stack, false, true);
+        return (of(sample, stack, false, true), false);
     }
     let (root, is_full) = match (below, end) {
         (Some(below), _) => (below, true),
@@ -120,16 +120,18 @@ pub(crate) fn of_call(
         (None, End::Stopped(_) | End::Broken) => (ArenaRef(thread.record.partial_root.load(Relaxed)), false),
     };
     let wants_map = walker.code.unknown_code && !is_full;
+    let lacks_code = wants_map && walker.code.unknown_generated.is_none();
     let walked = Walked { root, frames, noting: None };
     let node = Tree::new(process, thread).and_then(|mut tree| walker.insert(walked, &mut tree, stack));
     if wants_map {
         want_map(process);
     }
-    match node {
+    let path = match node {
         None => Path::NoMemory,
         Some(node) if is_full => Path::Full(node),
         Some(node) => Path::Partial(node),
-    }
+    };
+    (path, lacks_code)
 }
 
 /// Has the recorder read the process's memory map again, every tenth of a second at most.

@@ -4,12 +4,13 @@
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::register::Reg;
 use callpath_format::shared::probe::Known;
+use callpath_format::shared::refused::Calls;
 use callpath_format::shared::thread::{Dropped, layout};
 use callpath_format::shared::tree::KnownKind;
-use callpath_format::shared::{ArenaRef, Node, Settings, ThreadRecord};
+use callpath_format::shared::{ArenaRef, Node, Session, Settings, ThreadRecord};
 use callpath_unwind::CodeMap;
 use core::ops::ControlFlow;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::code::Code;
 use crate::context_number::number;
@@ -18,8 +19,10 @@ use crate::path::{self, Path};
 use crate::process::Process;
 use crate::sample::{InSample, Interrupted, Sample, Trigger};
 use crate::stack::Stack;
+use crate::syscall::futex_wait;
 use crate::thread::Thread;
 use crate::tree::Tree;
+use crate::{clock, refused};
 
 /// The words that a walk depended on, from the innermost frame on.
 struct Words<'k> {
@@ -51,6 +54,8 @@ pub struct Context {
     pub node: ArenaRef,
     /// The address of those of its values that are of probes.
     pub values: u64,
+    /// Its path ends in code that is in no load map yet: a library that was just loaded.
+    pub lacks_code: bool,
 }
 
 /// What tells the context of a frame, of code that counts.
@@ -88,7 +93,7 @@ pub fn context_of_call(
     let mut is_told = false;
     let mut front = Front::NOWHERE;
     let (mut frames, mut base) = (0usize, 0);
-    let path = path::of_call(sample, &mut stack, |frame, stack| {
+    let (path, lacks_code) = path::of_call(sample, &mut stack, |frame, stack| {
         frames += 1;
         base = frame.cursor.registers.get(Reg::RSP).unwrap_or(0);
         for fact in front.step(frame, stack).into_iter().flatten() {
@@ -122,7 +127,7 @@ pub fn context_of_call(
         Path::Full(node) | Path::Partial(node) => node,
         Path::NoTable(_) | Path::Deep | Path::NoMemory => return dropped(record, Dropped::NoMemory),
     };
-    let context = context(process, &thread, Some(node))?;
+    let context = Context { lacks_code, ..context(process, &thread, Some(node))? };
     known.words = len as u64;
     known.values = context.values;
     // Of a deeper stack, the outermost frame was not seen here.
@@ -156,6 +161,27 @@ pub fn context_below(
     context(process, &thread, node())
 }
 
+/// Asks the recorder for a load map that has what this one lacks, and waits for it, so long at most. `false`: there is none.
+pub fn await_code(process: &Process<'_>, patience_ns: u64) -> bool {
+    const TURN_NS: u64 = 2_000_000;
+    let slot = process.slot;
+    let before = slot.load_map.load(Relaxed);
+    if process.session.recorder.load(Relaxed) != Session::SERVING || refused::has(Calls::FUTEX) {
+        return false;
+    }
+    slot.map_wanted.fetch_add(1, AcqRel);
+    process.ring();
+    let begin = clock::monotonic_ns();
+    while slot.load_map.load(Acquire) == before {
+        if clock::monotonic_ns().saturating_sub(begin) >= patience_ns {
+            return false;
+        }
+        // A table may be there some time after the map was read.
+        futex_wait(&slot.map_served, slot.map_served.load(Acquire), TURN_NS);
+    }
+    true
+}
+
 /// Whether recursion of counted procedures is a back edge.
 pub fn has_back_edges(process: &Process<'_>) -> bool {
     process.session.settings.recursion == Settings::BACK_EDGES
@@ -168,7 +194,7 @@ pub fn keeps_whole_paths(process: &Process<'_>) -> bool {
 }
 
 fn context(process: &Process<'_>, thread: &Thread<'_>, node: Option<ArenaRef>) -> Option<Context> {
-    let found = node.and_then(|node| Some(Context { node, values: values_of(process, node)? }));
+    let found = node.and_then(|node| Some(Context { node, values: values_of(process, node)?, lacks_code: false }));
     match found {
         Some(Context { node, .. }) => number(process, thread, node),
         None => _ = dropped::<Context>(thread.record, Dropped::NoMemory),

@@ -38,6 +38,8 @@ static NOWHERE: AtomicU64 = AtomicU64::new(0);
 /// So much of the program's address space nodes may take, bytes.
 const NODES_AT_MOST: u64 = 4 << 30;
 const PAGE_BYTES: usize = 4096;
+/// A context in code of a library that was just loaded is looked for in so many load maps at most.
+const MOST_MAPS: u32 = 8;
 static PIECES: AtomicU64 = AtomicU64::new(0);
 
 /// Stacks move from thread to thread: nodes that a thread leaves behind may still be in use.
@@ -135,14 +137,23 @@ fn descend(call: Call<'_>, entered: Entered) -> Option<u64> {
     let told = Cell::new(None);
     // SAFETY: the calling thread's own; no handler comes in between.
     let place = unsafe { (*area).known.get_mut(call.number()) }?;
-    let context = walked((process, thread), place, call, |at, returns_to| {
-        let (at, node) = node_of_caller(at, returns_to)?;
-        if has_back_edges(process) {
-            told.set(made_by(area, node));
+    let mut walk = || {
+        walked((process, thread), place, call, |at, returns_to| {
+            let (at, node) = node_of_caller(at, returns_to)?;
+            if has_back_edges(process) {
+                told.set(made_by(area, node));
+            }
+            // The stack farther out may be as deep as recursion is.
+            Some(Told { at, below: told.get().and_then(Node::tree_node) })
+        })
+    };
+    let mut context = walk()?;
+    for _ in 0..MOST_MAPS {
+        if !context.lacks_code || !join::await_code(process) {
+            break;
         }
-        // The stack farther out may be as deep as recursion is.
-        Some(Told { at, below: told.get().and_then(Node::tree_node) })
-    })?;
+        context = walk()?;
+    }
     if let Some(caller) = caller {
         return New { area, entered, context, caller: Some(caller.node) }.add(&caller.callees());
     }

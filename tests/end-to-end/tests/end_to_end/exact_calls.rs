@@ -253,3 +253,21 @@ fn who_asks_the_loader() {
         program.clone().options(&[kind, "--only", "asks"]).same();
     }
 }
+
+/// Nobody has looked at the library's code when it calls for the first time.
+#[test]
+fn out_of_libraries_that_were_just_loaded() {
+    const LIBRARIES: [C; 2] = [
+        C { source: "calls_back.c", output: "libcalls_back.so", options: &["-DLIBRARY", "-shared", "-fPIC"] },
+        C { source: "calls_back.c", output: "libcalls_back-O0.so", options: &["-DLIBRARY", "-shared", "-fPIC", "-O0"] },
+    ];
+    let libraries = LIBRARIES.map(|library| compiled(library).expect("it compiles"));
+    let program = Program::compiled(C { source: "calls_back.c", output: "calls_back", options: &["-ldl"] });
+    for recursion in ["full", "backedges"] {
+        let program = program.clone().arguments(&libraries).options(&["-F", "0", "--recursion", recursion]);
+        let (_, profile) = counted(program, 3);
+        let calls = profile.calls_among_all(&["leaf", "back"], &["calls_back"]);
+        let expected = [("main;loads;back".to_owned(), 20), ("main;loads;back;leaf".to_owned(), 40)];
+        assert_eq!(calls.into_values().collect::<Vec<_>>(), [BTreeMap::from(expected)], "{recursion}");
+    }
+}
