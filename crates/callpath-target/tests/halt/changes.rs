@@ -1,5 +1,6 @@
 //! Code and memory of a running program, changed.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use callpath_format::address::RunAddr;
@@ -121,14 +122,32 @@ fn jump(from: u64, to: u64) -> Vec<u8> {
     [&[0xe9][..], &distance.to_le_bytes()].concat()
 }
 
+/// Halts a program until none of its threads is to go on in the bytes when a handler returns: such a one cannot be made to
+/// step out of them. How many were moved out.
+fn halted_outside(
+    program: &Program,
+    bytes: &[Range<RunAddr>],
+    to: impl Fn(RunAddr) -> Option<RunAddr> + Sync,
+) -> (Halted, usize) {
+    for _ in 0..1000 {
+        let halted = program.halt();
+        match halted.move_out(bytes, &to) {
+            Ok(moved) => return (halted, moved),
+            Err(TargetError::InTheWay { .. }) => _ = halted.release().unwrap(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("a handler always returns there");
+}
+
 #[test]
 fn a_hot_procedure_is_patched_and_put_back() {
     let program = Program::start("busy.c", &[]);
     let hot = program.addresses[0];
     let maps = Maps::read(program.pid()).unwrap();
     let copy = RunAddr(maps.free_near(hot.0..hot.0 + 64, 4096).unwrap());
-    // lea 1(%rdi), %rax; nop, as the original.
-    let old = vec![0x48, 0x8d, 0x47, 0x01, 0x90];
+    // pause; mov %rdi, %rax, as the original.
+    let old = vec![0xf3, 0x90, 0x48, 0x89, 0xf8];
     let mut code = old.clone();
     code.extend(jump(copy.0 + 5, hot.0 + 5));
     let at_entry = Write { at: hot, old: Some(old), new: jump(hot.0, copy.0) };
@@ -140,24 +159,25 @@ fn a_hot_procedure_is_patched_and_put_back() {
     let in_copy = |at: RunAddr| Some(RunAddr(at.0 - hot.0 + copy.0));
     let mut moved = 0;
     for round in 0..200 {
-        let halted = program.halt();
         // In turn: by the map, and step by step.
-        moved += match round % 2 {
-            0 => halted.move_out(&changing, in_copy).unwrap(),
-            _ => halted.move_out(&changing, |_| None).unwrap(),
+        let (halted, out) = match round % 2 {
+            0 => halted_outside(&program, &changing, in_copy),
+            _ => halted_outside(&program, &changing, |_| None),
         };
+        moved += out;
         halted.apply(&edits).unwrap();
         halted.release().unwrap();
         edits.memory.clear();
         std::thread::sleep(Duration::from_millis(2));
-        let halted = program.halt();
-        moved += halted.move_out(&changing, |_| None).unwrap();
+        let (halted, out) = halted_outside(&program, &changing, |_| None);
+        moved += out;
         halted.undo(&edits).unwrap();
         // Again: the bytes are no longer ours.
         assert!(matches!(halted.undo(&edits), Err(TargetError::OtherBytes { .. })));
         halted.release().unwrap();
         std::thread::sleep(Duration::from_millis(1));
     }
+    println!("{moved} threads moved");
     assert!(moved > 0, "no thread stood inside the bytes");
     program.ends_rightly();
 }
