@@ -126,7 +126,7 @@ fn descend(call: Call<'_>, entered: Entered) -> Option<u64> {
     }
     if let (Some(caller), Some(callees)) = (&caller, callees) {
         if let Some(active) = active(process, Some(caller.node), entered.procedure) {
-            return active.refer_from(area, &callees);
+            return Some(active.refer_from(area, &callees));
         }
         if let Some(context) = caller.context().filter(|_| keeps_whole_paths(process)) {
             join::await_chunks(process);
@@ -138,6 +138,7 @@ fn descend(call: Call<'_>, entered: Entered) -> Option<u64> {
     // SAFETY: the calling thread's own; no handler comes in between.
     let place = unsafe { (*area).known.get_mut(call.number()) }?;
     let mut walk = || {
+        told.set(None);
         walked((process, thread), place, call, |at, returns_to| {
             let (at, node) = node_of_caller(at, returns_to)?;
             if has_back_edges(process) {
@@ -220,7 +221,7 @@ trait Counts: Sized {
     fn count(self) -> u64;
     /// Counts an activation of the same procedure, which is called while this one's is active: from now on it is found in
     /// the list, by a node that refers to this one.
-    fn refer_from(self, area: *mut Area, list: &List) -> Option<u64>;
+    fn refer_from(self, area: *mut Area, list: &List) -> u64;
     /// The node of the calling context tree, if it is known.
     fn tree_node(self) -> Option<ArenaRef>;
 }
@@ -236,14 +237,16 @@ impl Counts for Node {
         self.kept.load(Relaxed)
     }
 
-    fn refer_from(self, area: *mut Area, list: &List) -> Option<u64> {
+    fn refer_from(self, area: *mut Area, list: &List) -> u64 {
         let kept = self.count();
-        let node = allocate(area, 0)?;
-        node.values.store(self.values.load(Relaxed), Relaxed);
-        node.procedure.store(self.procedure.load(Relaxed), Relaxed);
-        node.kept.store(kept, Relaxed);
-        list.add(node);
-        Some(kept)
+        // Without memory it is looked for again the next time.
+        if let Some(node) = allocate(area, 0) {
+            node.values.store(self.values.load(Relaxed), Relaxed);
+            node.procedure.store(self.procedure.load(Relaxed), Relaxed);
+            node.kept.store(kept, Relaxed);
+            list.add(node);
+        }
+        kept
     }
 
     fn tree_node(self) -> Option<ArenaRef> {

@@ -10,6 +10,8 @@ mod contexts;
 mod edges;
 mod sampled;
 mod summary;
+#[cfg(test)]
+mod testing;
 
 use std::ops::Range;
 

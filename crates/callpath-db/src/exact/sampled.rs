@@ -131,8 +131,8 @@ fn divided(total: u64, weights: &[u64]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PathCategory;
-    use crate::exact::{ExactBlock, ExactPath};
+    use crate::exact::ExactBlock;
+    use crate::exact::testing::numbered;
 
     #[test]
     fn parts_are_in_proportion_and_add_up() {
@@ -165,17 +165,9 @@ mod tests {
     /// Blocks at 0, 10, 20, 40, of ten bytes each; that at 30 was not executed.
     fn procedure(paths: &[(&[u32], u64)]) -> ExactProcedure {
         let block = |start: u64| ExactBlock { code: start..start + 10, ..ExactBlock::default() };
-        let path = |(number, (blocks, executions)): (u64, &(&[u32], u64))| ExactPath {
-            number,
-            category: PathCategory::EntryExit,
-            blocks: blocks.to_vec(),
-            executions: *executions,
-            contexts: Vec::new(),
-            sampled: 0,
-        };
         ExactProcedure {
             blocks: [0, 10, 20, 40].map(block).to_vec(),
-            paths: (0..).zip(paths).map(path).collect(),
+            paths: numbered(paths),
             ..ExactProcedure::default()
         }
     }

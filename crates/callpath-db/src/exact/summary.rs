@@ -174,22 +174,15 @@ impl ExactSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exact::testing::numbered;
     use crate::exact::{ExactBlock, ExactPath, ExactSampling};
     use crate::{Metric, PathCategory};
 
     fn procedure(instructions: &[u64], paths: &[(&[u32], u64)]) -> ExactProcedure {
         let block = |instructions: &u64| ExactBlock { instructions: *instructions, ..ExactBlock::default() };
-        let path = |(number, (blocks, executions)): (u64, &(&[u32], u64))| ExactPath {
-            number,
-            category: PathCategory::EntryExit,
-            blocks: blocks.to_vec(),
-            executions: *executions,
-            contexts: Vec::new(),
-            sampled: 0,
-        };
         ExactProcedure {
             blocks: instructions.iter().map(block).collect(),
-            paths: (0..).zip(paths).map(path).collect(),
+            paths: numbered(paths),
             ..ExactProcedure::default()
         }
     }
