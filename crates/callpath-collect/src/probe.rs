@@ -161,11 +161,19 @@ pub fn context_below(
     context(process, &thread, node())
 }
 
-/// Asks the recorder for a load map that has what this one lacks, and waits for it, so long at most. `false`: there is none.
-pub fn await_code(process: &Process<'_>, patience_ns: u64) -> bool {
+/// The load map that walks go by from now on.
+pub fn load_map(process: &Process<'_>) -> u64 {
+    process.slot.load_map.load(Acquire)
+}
+
+/// Asks the recorder for a load map that has what the one `before` lacks, and waits for it, so long at most. `false`: there
+/// is none. `before` was read before the walk that found it lacking: another may have come since.
+pub fn await_code(process: &Process<'_>, before: u64, patience_ns: u64) -> bool {
     const TURN_NS: u64 = 2_000_000;
     let slot = process.slot;
-    let before = slot.load_map.load(Relaxed);
+    if slot.load_map.load(Acquire) != before {
+        return true;
+    }
     if process.session.recorder.load(Relaxed) != Session::SERVING || refused::has(Calls::FUTEX) {
         return false;
     }

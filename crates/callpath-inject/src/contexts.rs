@@ -5,7 +5,7 @@
 //! call is found by walks, in the child's own tree.
 
 use callpath_collect::Process;
-use callpath_collect::probe::{Context, Told, context_below, has_back_edges, keeps_whole_paths};
+use callpath_collect::probe::{Context, Told, context_below, has_back_edges, keeps_whole_paths, load_map};
 use callpath_collect::syscall::{map_private, unmap};
 use callpath_format::shared::ArenaRef;
 use callpath_format::shared::activation::{
@@ -148,11 +148,13 @@ fn descend(call: Call<'_>, entered: Entered) -> Option<u64> {
             Some(Told { at, below: told.get().and_then(Node::tree_node) })
         })
     };
+    let mut map = load_map(process);
     let mut context = walk()?;
     for _ in 0..MOST_MAPS {
-        if !context.lacks_code || !join::await_code(process) {
+        if !context.lacks_code || !join::await_code(process, map) {
             break;
         }
+        map = load_map(process);
         context = walk()?;
     }
     if let Some(caller) = caller {

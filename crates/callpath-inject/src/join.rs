@@ -39,13 +39,13 @@ pub fn await_chunks(process: &Process<'_>) {
     }
 }
 
-/// Waits until the recorder knows code that a load map lacks, unless that was in vain with the same map.
-pub fn await_code(process: &Process<'_>) -> bool {
+/// Waits until the recorder knows code that a load map lacks, which was read before the walk that found it so; not if that
+/// was in vain with the same map.
+pub fn await_code(process: &Process<'_>, map: u64) -> bool {
     /// As long as the table of a large library takes.
     const PATIENCE_NS: u64 = 500_000_000;
     static IN_VAIN: AtomicU64 = AtomicU64::new(0);
-    let map = process.slot.load_map.load(Relaxed);
-    let is_there = IN_VAIN.load(Relaxed) != map && callpath_collect::probe::await_code(process, PATIENCE_NS);
+    let is_there = IN_VAIN.load(Relaxed) != map && callpath_collect::probe::await_code(process, map, PATIENCE_NS);
     if !is_there {
         IN_VAIN.store(map, Relaxed);
     }
