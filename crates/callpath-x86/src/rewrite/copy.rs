@@ -192,13 +192,14 @@ impl Copy {
             for step in steps {
                 let offset = out.offset();
                 let origin = LinkAddr(step.at);
+                let leaves = step.never_continues() && body.leaves_at(step.at);
                 copy.origins.push((offset, origin));
                 copy.places.entry(step.at).or_insert(offset);
                 if !plan.at(Place::Before(origin)).is_empty() {
                     source.insert(&mut out, Place::Before(origin), origin)?;
                     copy.origins.push((out.offset(), origin));
                 }
-                if source.plan.enlarged_by() > 0 && body.leaves_at(step.at) {
+                if leaves && plan.enlarged_by() > 0 {
                     source.shrink(&mut out, source.frame.before(origin), step.at)?;
                     copy.origins.push((out.offset(), origin));
                 }
@@ -224,7 +225,7 @@ impl Copy {
                 if let (Motion::Branch(_) | Motion::Jump, Target::Copied(to)) = (step.motion, to) {
                     copy.jumps.push((step.at, out.offset(), to));
                 }
-                if body.leaves_at(step.at) {
+                if leaves {
                     source.enlarge_again(&mut out);
                 }
                 if step.motion == Motion::Call && plan.notes_activations() {
