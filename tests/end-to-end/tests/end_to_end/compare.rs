@@ -101,7 +101,8 @@ fn builds_of_a_program_of_templates_are_matched() {
     let builds: [(&str, &[&str]); 2] = [("templates-o2", &["-g", "-O2"]), ("templates-o3", &["-g", "-O3"])];
     for (output, options) in builds {
         let program = Program::compiled(C { source: "templates.cpp", output, options });
-        record(output, &[program.path().to_str().expect("a plain name"), "4"], here.path());
+        // A second of work: with few samples many contexts are met once, and by chance in one build only.
+        record(output, &[program.path().to_str().expect("a plain name"), "20"], here.path());
     }
     let answer = json(
         &["diff", "--json", "--view", "flat", "--flamegraph", "diff.svg", "templates-o2", "templates-o3"],
@@ -110,7 +111,7 @@ fn builds_of_a_program_of_templates_are_matched() {
     let share = |key: &str, side: usize| answer[key][side].as_f64().expect("a share");
     for side in [0, 1] {
         let explained = share("matched", side) + share("compared_at_caller", side) + share("unmatched_by_chance", side);
-        assert!(share("matched", side) >= 0.9 && explained >= 0.95, "{}", answer["matched"]);
+        assert!(share("matched", side) >= 0.9 && explained >= 0.95, "{} {explained}", answer["matched"]);
     }
     let rows = answer["flat"].as_array().expect("rows");
     let kinds = ["root", "module", "file", "procedure", "loop"];
