@@ -243,12 +243,25 @@ impl Profile {
         sum
     }
 
-    /// The share of the samples that goes through these names, in percent. Samples, not time: where a virtual machine
-    /// stands still and does not say so, its kernel charges the time to the thread that was on the processor, and one
-    /// sample has as much of it as a thousand others. Recordings without samples have shares of their first metric.
+    /// The share of a metric that goes through these names, in percent of what was sampled: a process's
+    /// start and end were not, and the end is long on a busy machine.
     pub fn percent_through(&self, names: &[&str]) -> f64 {
-        let metric = if self.has_metric("samples") { "samples" } else { &*self.metrics[0] };
-        100.0 * self.through(names, metric) as f64 / self.total(metric).max(1) as f64
+        let metric = &self.metrics[0];
+        const NOT_SAMPLED: [&str; 4] = [
+            "gap:start of the process: exec, loader",
+            "gap:start of callpath in the process",
+            "gap:ended before the first sample",
+            "gap:after the last sample",
+        ];
+        let sampled = NOT_SAMPLED.iter().fold(self.total(metric), |rest, gap| rest - self.through(&[gap], metric));
+        100.0 * self.through(names, metric) as f64 / sampled.max(1) as f64
+    }
+
+    /// The same of samples. Where a virtual machine stands still and does not say so, its kernel charges the time to the thread
+    /// that was on the processor, and one sample has as much of it as a thousand others: for which paths there are, where
+    /// that samples are missing is asserted apart ([`assert_full`](Profile::assert_full)).
+    pub fn percent_of_samples_through(&self, names: &[&str]) -> f64 {
+        100.0 * self.through(names, "samples") as f64 / self.total("samples").max(1) as f64
     }
 
     /// How long the process of this name lasted by the recorder's clock, nanoseconds. Panics if there is not one of it.

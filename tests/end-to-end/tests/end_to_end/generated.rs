@@ -56,7 +56,7 @@ fn code_in_shared_memory() {
     for mode in ["zero", "memory-file"] {
         let (recorded, profile) = generated(mode);
         profile.assert_full(900);
-        let share = profile.percent_through(&["main", "run_shared", "[jit]!", "in_c"]);
+        let share = profile.percent_of_samples_through(&["main", "run_shared", "[jit]!", "in_c"]);
         assert!(share > 15.0, "{mode}: {share}%, {:?}, {:?}", profile.quality, profile.paths());
         // Two procedures, and what was not looked at before the end.
         let names: Vec<String> = profile.names().into_iter().filter(|name| name.contains("[jit]")).collect();
