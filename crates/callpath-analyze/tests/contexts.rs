@@ -10,8 +10,9 @@ use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_image::elf::Image;
 use callpath_measurement::{
-    CountedContext, CountedPath, CountedProcedure, FULL_ROOT, Measurement, ModuleRecord, PathCategory, PathCounts,
-    PathTree, ProcessFile, SessionFile, ThreadProfile, encode_process, encode_session, process_file_name, write_file,
+    CountedContext, CountedPath, CountedProcedure, FULL_ROOT, MeasuredTime, Measurement, ModuleRecord, PathCategory,
+    PathCounts, PathTree, ProcessFile, SessionFile, ThreadProfile, encode_process, encode_session, process_file_name,
+    write_file,
 };
 use callpath_schema::{Metric, MetricId};
 
@@ -76,7 +77,13 @@ fn tree_with(program: &Path, identity_of: &Path, (frames, counts): (&PathTree, &
 /// of `work`; those of `handler` were not counted.
 fn path_counts([main, work]: [&Code; 2], third: FrameKey) -> PathCounts {
     let module = ModuleIndex(0);
-    let path = |number, category, entry| CountedPath { number, category, blocks: vec![LinkAddr(entry)], executions: 2 };
+    let path = |number, category, entry| CountedPath {
+        number,
+        category,
+        blocks: vec![LinkAddr(entry)],
+        executions: 2,
+        time: MeasuredTime::default(),
+    };
     let procedure = |entry, paths| CountedProcedure { module, entry: LinkAddr(entry), possible: 3, cuts: 0, paths };
     let two = vec![path(0, PathCategory::EntryExit, work.entry), path(2, PathCategory::HeadExit, work.entry)];
     let context = |parent, frame, paths: &[(u64, u64)]| CountedContext {

@@ -12,9 +12,9 @@ use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_image::elf::Image;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::{
-    CountedContext, CountedPath, CountedProcedure, FULL_ROOT, Measurement, ModuleRecord, PARTIAL_ROOT, PathCategory,
-    PathCounts, PathTree, ProcessFile, RefusedProcedure, SessionFile, ThreadProfile, encode_process, encode_session,
-    process_file_name, write_file,
+    CountedContext, CountedPath, CountedProcedure, FULL_ROOT, MeasuredTime, Measurement, ModuleRecord, PARTIAL_ROOT,
+    PathCategory, PathCounts, PathTree, ProcessFile, RefusedProcedure, SessionFile, ThreadProfile, encode_process,
+    encode_session, process_file_name, write_file,
 };
 use callpath_schema::{Metric, MetricId};
 use callpath_tables::graphs::with_flow;
@@ -72,7 +72,13 @@ fn all_paths(program: &Path, name: &str) -> CountedProcedure {
                 Category::HeadBack => PathCategory::HeadBack,
                 Category::HeadExit => PathCategory::HeadExit,
             };
-            CountedPath { number, category, blocks: path.addresses(&ways), executions: number + 1 }
+            CountedPath {
+                number,
+                category,
+                blocks: path.addresses(&ways),
+                executions: number + 1,
+                time: MeasuredTime::default(),
+            }
         };
         CountedProcedure {
             module: ModuleIndex(0),

@@ -31,8 +31,8 @@ mod tree;
 
 pub use asked_name::{AskedName, Way};
 pub use callpath_schema::{
-    Bounds, CALLS_ALONE, ContextId, Expression, Formula, Metric, MetricId, MetricKind, MetricSource, MetricType,
-    PathCategory, ProbeAccount, RefusedProbe, Value,
+    Bounds, CALLS_ALONE, ContextId, Expression, Formula, MeasuredTime, Metric, MetricId, MetricKind, MetricSource,
+    MetricType, PathCategory, ProbeAccount, RefusedProbe, Value,
 };
 pub use code::{CodeCosts, CodeFile, CodeIdentity};
 pub use columns::ColumnError;

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::ModuleIndex;
-use callpath_schema::{Bounds, CALLS_ALONE, PathCategory};
+
+use callpath_schema::{Bounds, CALLS_ALONE, MeasuredTime, PathCategory};
 
 use crate::bytes::{KIND_PATHS, Reader, Writer, finished, started};
 use crate::context_paths::{self, CountedContext};
@@ -94,6 +95,8 @@ pub struct CountedPath {
     pub blocks: Vec<LinkAddr>,
     /// How often it was executed.
     pub executions: u64,
+    /// What executions of it took, if that was measured.
+    pub time: MeasuredTime,
 }
 
 /// A procedure whose paths were not counted.
@@ -203,7 +206,7 @@ fn write_paths(w: &mut Writer, procedure: &CountedProcedure) {
     let mut paths: Vec<&CountedPath> = procedure.paths.iter().collect();
     paths.sort_by_key(|path| path.number);
     let mut next = 0u64;
-    for CountedPath { number, category, blocks, executions } in paths {
+    for CountedPath { number, category, blocks, executions, .. } in paths {
         w.number(number.wrapping_sub(next));
         next = number.wrapping_add(1);
         w.number(*category as u64);
@@ -235,7 +238,7 @@ fn read_paths(r: &mut Reader<'_>, entry: LinkAddr, possible: u64) -> Result<Vec<
         for _ in 0..len {
             blocks.push(take_distance(r, &mut last)?);
         }
-        paths.push(CountedPath { number, category, blocks, executions });
+        paths.push(CountedPath { number, category, blocks, executions, time: MeasuredTime::default() });
     }
     Ok(paths)
 }
@@ -419,7 +422,7 @@ pub(crate) mod tests {
 
     fn path(number: u64, category: PathCategory, blocks: &[u64]) -> CountedPath {
         let blocks = blocks.iter().copied().map(LinkAddr).collect();
-        CountedPath { number, category, blocks, executions: 1 << (number % 64) }
+        CountedPath { number, category, blocks, executions: 1 << (number % 64), time: MeasuredTime::default() }
     }
 
     /// Counts of process 4711, everything in them.

@@ -143,6 +143,7 @@ pub(crate) mod tests {
             executions,
             contexts: Vec::new(),
             sampled: 0,
+            time: callpath_db::MeasuredTime::default(),
         };
         let looping = ExactProcedure {
             flow: None,

@@ -16,7 +16,7 @@ mod testing;
 use std::ops::Range;
 
 pub use callers::{ExactCallers, InContext};
-use callpath_schema::{Bounds, PathCategory};
+use callpath_schema::{Bounds, MeasuredTime, PathCategory};
 pub use contexts::{
     CalledFrom, ContextProcedure, ContextShape, ContextTree, NodeBytes, OnePath, Replication, TreeSize,
 };
@@ -152,6 +152,8 @@ pub struct ExactPath {
     pub contexts: Vec<InContext>,
     /// Its part of what samples say of its blocks: [`ExactProcedure::divide_samples`].
     pub sampled: u64,
+    /// What executions of it took, if that was measured.
+    pub time: MeasuredTime,
 }
 
 /// How much was executed.

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use crate::exact::testing::numbered;
     use crate::exact::{ExactBlock, ExactPath, ExactSampling};
-    use crate::{Metric, PathCategory};
+    use crate::{MeasuredTime, Metric, PathCategory};
 
     fn procedure(instructions: &[u64], paths: &[(&[u32], u64)]) -> ExactProcedure {
         let block = |instructions: &u64| ExactBlock { instructions: *instructions, ..ExactBlock::default() };
@@ -250,6 +250,7 @@ mod tests {
             executions,
             contexts: Vec::new(),
             sampled: 0,
+            time: MeasuredTime::default(),
         };
         let procedure = ExactProcedure {
             blocks: vec![block(0, &[10]), block(10, &[20, 30, 10]), block(20, &[10]), block(30, &[])],

@@ -1,6 +1,6 @@
 //! Counts for tests.
 
-use callpath_schema::PathCategory;
+use callpath_schema::{MeasuredTime, PathCategory};
 
 use super::ExactPath;
 
@@ -13,6 +13,7 @@ pub(super) fn numbered(paths: &[(&[u32], u64)]) -> Vec<ExactPath> {
         executions: *executions,
         contexts: Vec::new(),
         sampled: 0,
+        time: MeasuredTime::default(),
     };
     (0..).zip(paths).map(path).collect()
 }

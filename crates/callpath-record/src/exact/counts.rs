@@ -10,7 +10,7 @@ use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use callpath_measurement::{
-    CountedEdge, CountedEdges, CountedPath, CountedProcedure, MeasurementError, PathCategory, PathCounts,
+    CountedEdge, CountedEdges, CountedPath, CountedProcedure, MeasuredTime, MeasurementError, PathCategory, PathCounts,
     RefusedProcedure,
 };
 use callpath_schema::Bounds;
@@ -92,7 +92,9 @@ impl Counted {
                             let found = if executions > 0 { procedure.path(number) } else { None };
                             let Some((path, blocks)) = found else { continue };
                             add_executed(procedure.increments(number), executions);
-                            paths.push(CountedPath { number, category: category(path.category), blocks, executions });
+                            let category = category(path.category);
+                            let time = MeasuredTime::default();
+                            paths.push(CountedPath { number, category, blocks, executions, time });
                         }
                         let (possible, cuts) = (numbering.paths(), numbering.cuts());
                         counts.procedures.push(CountedProcedure { module, entry, possible, cuts, paths });
