@@ -7,7 +7,7 @@ use callpath_format::shared::refused::Calls;
 use callpath_format::shared::{Arena, Session};
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::{areas, contexts, join, routines};
+use crate::{areas, contexts, join, routines, times};
 
 /// Begins: called once, on a thread that stands still, as all others do.
 #[unsafe(no_mangle)]
@@ -42,6 +42,7 @@ fn begin(admission: &mut Admission) -> Admitted {
     let session = &process.session;
     let context_at = session.context_column.map_or(0, |column| column.wrapping_sub(session.first_of_probes) * 8);
     routines::CONTEXT_AT.store(context_at as u64, Relaxed);
+    times::begin();
     admission.routines = routines::addresses();
     join::begin(process, admission);
     Admitted::Yes

@@ -17,6 +17,7 @@ mod measured;
 #[path = "../../callpath-preload/src/memory.rs"]
 mod memory;
 mod routines;
+mod times;
 mod undisturbed;
 mod waiting;
 

@@ -23,7 +23,7 @@ use crate::activations::{Activations, Entered, SAME_STACK_BYTES};
 use crate::gauges::Values;
 use crate::hit::{Saved, found};
 use crate::undisturbed::Undisturbed;
-use crate::{areas, contexts, join, left, measured, waiting};
+use crate::{areas, contexts, join, left, measured, times, waiting};
 use callpath_format::shared::activation::{ContextNode, CopiesWords, PieceHead};
 use callpath_format::shared::known_return::{ActivationTable, KnownReturn};
 
@@ -507,6 +507,7 @@ unsafe extern "C" {
 /// Where the routines are.
 pub fn addresses() -> Routines {
     let at = |routine: unsafe extern "C" fn()| routine as usize as u64;
+    let [begin_path, leave_path, resume_path, end_path] = times::routines();
     Routines {
         count: at(callpath_count),
         enter: at(callpath_enter),
@@ -524,6 +525,11 @@ pub fn addresses() -> Routines {
         jump: at(callpath_jump),
         catch: at(callpath_catch),
         descend: at(callpath_descend),
+        begin_path,
+        leave_path,
+        resume_path,
+        end_path,
+        times: times::TIMES.as_ptr() as u64,
         copies: contexts::copies(),
         callees: contexts::callees(),
     }

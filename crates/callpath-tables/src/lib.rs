@@ -20,6 +20,7 @@ pub mod return_users;
 pub mod slices;
 pub mod snapshot;
 pub mod table_cache;
+mod times;
 pub mod unwinders;
 
 pub use error::SnapshotError;

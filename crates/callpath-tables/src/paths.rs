@@ -8,12 +8,13 @@ use callpath_format::recipe::Recipe;
 use callpath_format::shared::flows::FlowsHead;
 use callpath_format::shared::known_return::KnownReturn;
 use callpath_image::cfi::FrameRange;
+use callpath_x86::graph::ProcedureGraph;
 pub use callpath_x86::paths::Category;
 pub use callpath_x86::paths::{EdgeBounds, EdgeCounts};
 use callpath_x86::paths::{Path, PathOperation, Site, Ways, may_return_twice};
 use callpath_x86::rewrite::{Cell, Operation, Place, Plan, Reason, Refusal, UnmarkedCall};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::calls_in_copies::CallsInCopies;
 use crate::contexts::ContextsHead;
@@ -22,6 +23,8 @@ use crate::copies::{Copies, copy_planned};
 use crate::module::Module;
 use crate::probes::Change;
 use crate::recipes::Moved;
+use crate::times::TimesHead;
+pub use crate::times::Timing;
 use crate::unwinders::asked;
 use inside::{Compared, Planned};
 pub use inside::{CountedInside, Executed, Placing};
@@ -34,6 +37,9 @@ pub const CUT_SHORT: u32 = 0;
 pub const FIRST_OF_CONTEXT: u32 = 1;
 /// The first word of a lane that counts paths or edges.
 pub const FIRST_WORD: u32 = 8;
+
+/// So many words of a lane the times of a procedure's paths take (`callpath_format::shared::times`).
+const WORDS_OF_TIMES: u32 = 2;
 
 /// How the procedures of a module count.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +54,8 @@ pub struct Counting<'g> {
     pub inside: Inside,
     /// How activations are counted in their contexts, if they are.
     pub contexts: Option<Descending>,
+    /// How times of paths are measured, if they are.
+    pub times: Option<Timing>,
     /// How what counts is placed: by what an earlier measurement tells of the module, or by loop depth.
     pub placing: Placing<'g>,
 }
@@ -81,6 +89,8 @@ pub struct CountedModule {
     pub next_word: u32,
     /// The first number that no procedure has now.
     pub next_procedure: u32,
+    /// The same of those that measure times.
+    pub next_timed: u32,
     /// Procedures whose calls alone are counted, and why.
     pub without_paths: Vec<(LinkAddr, Refusal)>,
     /// By number, from the first one that [`Descending::first_procedure`] says: how many words a context of a procedure has.
@@ -97,6 +107,8 @@ pub struct CountedProcedure {
     pub number: Option<u32>,
     /// The first of its words of a lane, if they are not.
     pub first_word: u32,
+    /// Its number among those that measure the times of their paths, if it does.
+    pub timed: Option<u32>,
     ways: Ways,
     /// What its words count.
     pub counts: CountedInside,
@@ -195,12 +207,18 @@ pub fn counted(
     if let Some((head, contexts)) = &head {
         changes.push(head.change(contexts.routine)?);
     }
+    let free = head.as_ref().map_or(at, |(head, _)| head.end());
+    let times = counting.times.map(|timing| (TimesHead::new(free), timing));
+    if let Some((head, timing)) = &times {
+        changes.push(head.change(timing.routines)?);
+    }
+    let mut next_timed = counting.times.map_or(0, |timing| timing.first_procedure);
     let mut counters: Vec<u32> = Vec::new();
     let mut without_paths: Vec<(LinkAddr, Refusal)> = Vec::new();
     let first_procedure = counting.contexts.map_or(0, |contexts| contexts.first_procedure);
     let mut copies = copy_planned(
         module,
-        head.as_ref().map_or(at, |(head, _)| head.end()),
+        times.as_ref().map_or(free, |(head, _)| head.end()),
         |entry| is_counted(entry) || (Some(entry) != told && calls.needs_copy(entry)),
         |flow, graph, refused| {
             if Some(graph.entry) == told {
@@ -246,11 +264,33 @@ pub fn counted(
                 let words = u32::try_from(words).map_err(|_| too_many)?;
                 let of_lane = Counter::OfLane { lane_word: counting.lane_word, first: next_word.into() };
                 let counter = if head.is_some() { Counter::OfContext } else { of_lane };
+                let mut timed = None;
                 for (site, operation) in operations {
                     plan.insert(place(site), inserted(operation, counter).ok_or(too_many)?);
+                    if let Some(end) = times.as_ref().and_then(|_| path_end(operation)) {
+                        plan.insert(place(site), end);
+                    }
                 }
+                if let (Some((head, _)), CountedInside::Paths(numbering)) = (&times, &counts) {
+                    // Where paths are counted in contexts, they have no words of a lane.
+                    let word = if counting.contexts.is_some() { next_word } else { next_word.saturating_add(words) };
+                    measure_times(&mut plan, graph, numbering.begins(&ways));
+                    plan.measure_paths(head.times((next_timed, word), counting.lane_word));
+                    timed = Some(next_timed);
+                    next_timed += 1;
+                }
+                let of_times = if timed.is_some() { WORDS_OF_TIMES } else { 0 };
                 let (entry, number) = (graph.entry, numbers.get(&graph.entry).copied());
-                procedures.push(CountedProcedure { entry, number, first_word: next_word, ways, counts, compared });
+                procedures.push(CountedProcedure {
+                    entry,
+                    number,
+                    first_word: next_word,
+                    timed,
+                    ways,
+                    counts,
+                    compared,
+                });
+                next_word = next_word.checked_add(of_times).ok_or(too_many)?;
                 match head {
                     Some(_) => {
                         counters.last_mut().into_iter().for_each(|counters| *counters = FIRST_OF_CONTEXT + words)
@@ -262,8 +302,12 @@ pub fn counted(
         },
     );
     copies.link();
-    let made: FxHashSet<LinkAddr> = copies.made.iter().map(|made| made.copy.entry).collect();
-    procedures.retain(|procedure| made.contains(&procedure.entry));
+    let made: FxHashMap<LinkAddr, bool> =
+        copies.made.iter().map(|made| (made.copy.entry, made.copy.is_timed)).collect();
+    procedures.retain(|procedure| made.contains_key(&procedure.entry));
+    for procedure in &mut procedures {
+        procedure.timed = procedure.timed.filter(|_| made.get(&procedure.entry) == Some(&true));
+    }
     let frames_at = LinkAddr(copies.end.0.next_multiple_of(size_of::<u64>() as u64));
     let frames = calls.frames(&copies, frames_at)?;
     for copy in copies.made.iter().map(|made| &made.copy) {
@@ -287,7 +331,8 @@ pub fn counted(
         })
     });
     let returns = returns.collect();
-    let thunks = head.iter().map(|(head, _)| (head.thunk(), false));
+    let thunks = head.iter().map(|(head, _)| head.thunk());
+    let thunks = thunks.chain(times.iter().flat_map(|(head, _)| head.thunks())).map(|thunk| (thunk, false));
     let moved = Moved::of(&copies).with_thunks(thunks);
     let next_procedure = first_procedure + counters.len() as u32;
     Some(CountedModule {
@@ -299,6 +344,7 @@ pub fn counted(
         procedures,
         next_word,
         next_procedure,
+        next_timed,
         counters,
         without_paths,
         returns,
@@ -357,6 +403,29 @@ impl Counter {
                 Operation::Count { table: Cell::OfThread(lane_word), index: None, offset: CUT_SHORT as i32 }
             }
             Counter::OfContext => Operation::CountInContext { index: None, offset: CUT_SHORT as i32 },
+        }
+    }
+}
+
+/// What measures where a path is counted. `None`: the operation counts none.
+fn path_end(operation: PathOperation) -> Option<Operation> {
+    let end = |index, constant| Some(Operation::EndPath { index, constant });
+    match operation {
+        PathOperation::Count(constant) => end(Some(Cell::OfActivation(0)), constant as i32),
+        PathOperation::CountNumber(number) => end(None, number as i32),
+        _ => None,
+    }
+}
+
+/// Inserts what measures times besides: behind what counts.
+fn measure_times(plan: &mut Plan, graph: &ProcedureGraph, begins: Vec<(Site, bool)>) {
+    for (site, is_fresh) in begins {
+        plan.insert(place(site), Operation::BeginPath { is_fresh });
+    }
+    for call in &graph.calls {
+        plan.insert(Place::Before(call.code.start), Operation::LeavePath);
+        if call.returns {
+            plan.insert(Place::AfterCall(call.code.start), Operation::ResumePath);
         }
     }
 }

@@ -86,6 +86,16 @@ pub(crate) fn count_in_table(table: Register, index: Option<Register>, displacem
     bytes
 }
 
+/// `sub qword [table + displacement], 1`: the carry flag says that it was 0.
+pub(crate) fn count_down_in_table(table: Register, displacement: i32) -> Vec<u8> {
+    const SUBTRACT: u8 = 5 << 3;
+    let mut bytes = count_in_table(table, None, displacement);
+    if let Some(modrm) = bytes.get_mut(2) {
+        *modrm |= SUBTRACT;
+    }
+    bytes
+}
+
 /// `lea to, [table + 8 * index + displacement]`
 pub(crate) fn address_in_table(to: Register, table: Register, index: Option<Register>, displacement: i32) -> Vec<u8> {
     let (rex, [modrm, sib]) = in_table(table, index);
@@ -119,6 +129,23 @@ pub(crate) fn move_rsp(constant: i8) -> [u8; 5] {
 /// `mov qword [word], constant`, extended with its sign.
 pub(crate) fn set_word(word: Word, constant: i32) -> Encoded {
     with_constant(with_word(0xc7, 0, word), constant)
+}
+
+/// `cmp qword [word], 0`
+pub(crate) fn compare_with_zero(word: Word) -> Encoded {
+    let mut encoded = with_word(0x83, 7, word);
+    encoded.bytes.push(0);
+    encoded
+}
+
+/// `push qword [word]`
+pub(crate) fn push(word: Word) -> Encoded {
+    with_word(0xff, 6, word)
+}
+
+/// `pop qword [word]`: an address from rsp is counted from what it is afterwards.
+pub(crate) fn pop_to(word: Word) -> Encoded {
+    with_word(0x8f, 0, word)
 }
 
 /// `mov register, [word]`

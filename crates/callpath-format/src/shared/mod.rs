@@ -33,6 +33,7 @@ pub mod process;
 pub mod refused;
 pub mod session;
 pub mod thread;
+pub mod times;
 pub mod tree;
 pub mod unmeasured;
 

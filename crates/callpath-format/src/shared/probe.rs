@@ -74,6 +74,16 @@ pub struct Routines {
     pub catch: u64,
     /// Called by a procedure that counts its contexts and does not find the one that it is in ([`super::activation`]).
     pub descend: u64,
+    /// Called where a path begins whose time is measured ([`super::times`]).
+    pub begin_path: u64,
+    /// The same before a call.
+    pub leave_path: u64,
+    /// The same behind a call.
+    pub resume_path: u64,
+    /// The same where the path ends.
+    pub end_path: u64,
+    /// Not a routine: a word that holds the address of [`super::times::TimesHead`].
+    pub times: u64,
     /// Not a routine: where it reads the same words as the copies do that call it ([`super::activation::CopiesWords`]).
     pub copies: u64,
     /// Not a routine: the table of callees ([`super::activation::CalleeTable`]).
@@ -81,7 +91,12 @@ pub struct Routines {
 }
 
 impl Routines {
-    const COUNT: usize = 18;
+    const COUNT: usize = 23;
+
+    /// Those of paths, in the order in which a path meets them.
+    pub fn of_paths(self) -> [u64; 4] {
+        [self.begin_path, self.leave_path, self.resume_path, self.end_path]
+    }
 
     fn to_words(self) -> [u64; Routines::COUNT] {
         [
@@ -101,6 +116,11 @@ impl Routines {
             self.jump,
             self.catch,
             self.descend,
+            self.begin_path,
+            self.leave_path,
+            self.resume_path,
+            self.end_path,
+            self.times,
             self.copies,
             self.callees,
         ]
@@ -108,7 +128,8 @@ impl Routines {
 
     fn from_words(words: [u64; Routines::COUNT]) -> Routines {
         let [count, enter, leave, measure, begin, end, end_by_jump, rest @ ..] = words;
-        let [wait, wait_for_io, go_on, note, forget, ask, jump, catch, descend, copies, callees] = rest;
+        let [wait, wait_for_io, go_on, note, forget, ask, jump, catch, descend, rest @ ..] = rest;
+        let [begin_path, leave_path, resume_path, end_path, times, copies, callees] = rest;
         Routines {
             count,
             enter,
@@ -126,6 +147,11 @@ impl Routines {
             jump,
             catch,
             descend,
+            begin_path,
+            leave_path,
+            resume_path,
+            end_path,
+            times,
             copies,
             callees,
         }
@@ -134,7 +160,7 @@ impl Routines {
 
 impl Admission {
     /// Includes the version: change it with any layout in this file.
-    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE5");
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE6");
     /// Its length, bytes.
     pub const LEN_BYTES: usize = size_of::<Admission>();
 

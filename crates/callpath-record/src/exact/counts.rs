@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::flows::{ContextCounts, Flows};
+use super::times::Times;
+use crate::time_base::TickLength;
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use callpath_measurement::{
-    CountedEdge, CountedEdges, CountedPath, CountedProcedure, MeasuredTime, MeasurementError, PathCategory, PathCounts,
+    CountedEdge, CountedEdges, CountedPath, CountedProcedure, MeasurementError, PathCategory, PathCounts,
     RefusedProcedure,
 };
 use callpath_schema::Bounds;
@@ -38,21 +40,25 @@ pub(crate) struct Counted {
     /// The process that the copies were put into: others are its forks.
     pub(super) first: Pid,
     pub(super) modules: Vec<InModule>,
+    /// What paths took, if that was measured.
+    pub(super) times: Option<Times>,
     /// If a guide says where counters are placed: how often they were executed, of all that has been taken.
     pub(super) executed: Cell<Option<Executed>>,
 }
 
 impl Counted {
     /// What a process has counted, once: another program that it has executed meanwhile, or a later process with its number, has
-    /// not. `frame_at`: an address of it as a frame. `in_contexts`: if paths are counted in contexts, what it has counted there.
+    /// not. `frame_at`: an address of it as a frame. `in_contexts`: if paths are counted in contexts, what it has counted there. `tick`: how long
+    /// a tick is, by which times were measured.
     /// `None`: it has no lanes.
     pub(crate) fn take(
         &self,
         pid: Pid,
         frame_at: impl Fn(RunAddr) -> FrameKey,
-        in_contexts: Option<(&Flows, &ContextCounts)>,
+        (in_contexts, tick): (Option<(&Flows, &ContextCounts)>, TickLength),
     ) -> Result<Option<PathCounts>, MeasurementError> {
         let Some(words) = self.words_of(pid)? else { return Ok(None) };
+        let by_path = self.times.as_ref().map(|times| times.in_lanes(&self.lanes_of(pid).collect(), tick));
         let add_executed = |more: Option<Executed>, times: u64| {
             if let Some(more) = more {
                 let mut executed = self.executed.get().unwrap_or_default();
@@ -93,7 +99,17 @@ impl Counted {
                             let Some((path, blocks)) = found else { continue };
                             add_executed(procedure.increments(number), executions);
                             let category = category(path.category);
-                            let time = MeasuredTime::default();
+                            let measured = || by_path.as_ref()?.get(&(procedure.timed?, number as u32)).copied();
+                            let time = measured().unwrap_or_default();
+                            if std::env::var_os("CPDBG").is_some() {
+                                eprintln!(
+                                    "{:#x} #{number} x{executions} {:?} mean {:?} int {:?}",
+                                    entry.0,
+                                    time,
+                                    time.mean_ns(),
+                                    time.interval_ns(executions)
+                                );
+                            }
                             paths.push(CountedPath { number, category, blocks, executions, time });
                         }
                         let (possible, cuts) = (numbering.paths(), numbering.cuts());
@@ -158,12 +174,15 @@ impl Counted {
         unsafe { &*self.lanes.base().cast::<LanesHead>() }
     }
 
+    fn lanes_of(&self, pid: Pid) -> impl Iterator<Item = u32> {
+        let head = self.head();
+        (0..LanesHead::MOST as u32).filter(move |lane| head.owner(*lane) == pid.0)
+    }
+
     /// The sums of the words of all lanes of a process. `None`: it has none.
     fn words_of(&self, pid: Pid) -> Result<Option<Vec<u64>>, MeasurementError> {
-        let head = self.head();
-        let own = (0..LanesHead::MOST as u32).filter(|lane| head.owner(*lane) == pid.0);
         let mut sums: Option<Vec<u64>> = None;
-        for lane in own {
+        for lane in self.lanes_of(pid) {
             let sums = sums.get_or_insert_with(|| {
                 vec![0; (self.lane_len_bytes as usize).saturating_sub(LaneHead::LEN_BYTES) / WORD_BYTES]
             });

@@ -12,6 +12,7 @@ mod kinds;
 mod place;
 mod regions;
 mod returns;
+mod times;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::settings::RecordOptions;
 pub(crate) use counts::Counted;
 pub(crate) use flows::{ContextCounts, Flows};
 pub use kinds::{ExactKind, ExactKinds};
+pub use times::ExactTimes;
 
 /// Which procedures are counted.
 pub trait Counting {
@@ -48,6 +50,8 @@ pub trait Counting {
 pub struct ExactCounts {
     /// The kinds.
     pub kinds: ExactKinds,
+    /// Whether what paths take is measured, and of which executions.
+    pub times: Option<ExactTimes>,
     /// The bytes of the injected object.
     pub injected: &'static [u8],
     /// An earlier measurement, if it says where counters are placed.

@@ -17,7 +17,7 @@ use callpath_schema::CALLS_ALONE;
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
 use callpath_tables::guide::{Guide, Guided};
 use callpath_tables::module::Module;
-use callpath_tables::paths::{self, CountedModule, Descending, FIRST_WORD, Inside, counted};
+use callpath_tables::paths::{self, CountedModule, Descending, FIRST_WORD, Inside, Timing, counted};
 use callpath_tables::probes::Change;
 use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::{self, KnownCode};
@@ -27,7 +27,8 @@ use super::counts::{Counted, InModule};
 use super::flows::Flows;
 use super::regions::Regions;
 use super::returns;
-use super::{Counting, ExactCounts, ExactKind};
+use super::times::Times;
+use super::{Counting, ExactCounts, ExactKind, ExactTimes};
 use crate::error::RecordError;
 use crate::moved::MovedCode;
 use crate::probe::{Injected, InjectedInto, Loaded, halt, map_private};
@@ -85,9 +86,10 @@ pub(super) fn put_in(
     if lane_word == 0 {
         return Err(refused(analysed.first(), "it has not told where its threads keep their words"));
     }
-    let injected = match counts.kinds.has(ExactKind::Calls) {
+    let counts_contexts = counts.kinds.has(ExactKind::Calls);
+    let injected = match counts_contexts || counts.times.is_some() {
         true => {
-            let into = InjectedInto { pid, slot: Some(slot), counts_contexts: true };
+            let into = InjectedInto { pid, slot: Some(slot), counts_contexts };
             Some(Injected::into(into, recorder, counts.injected)?)
         }
         false => None,
@@ -107,9 +109,11 @@ pub(super) fn put_in(
             (false, true) => Inside::Edges,
             (false, false) => Inside::Nothing,
         },
-        injected,
+        contexts: injected.filter(|_| counts_contexts),
+        times: injected.and_then(|injected| Some((injected, counts.times?))),
         next_word: FIRST_WORD,
         next_procedure: 0,
+        next_timed: 0,
         regions,
         heads: Vec::new(),
         returns: Vec::new(),
@@ -183,9 +187,12 @@ struct Placing<'r, 'o> {
     /// What is counted inside of procedures.
     inside: Inside,
     /// If activations are counted in their contexts.
-    injected: Option<Injected>,
+    contexts: Option<Injected>,
+    /// If times of paths are measured.
+    times: Option<(Injected, ExactTimes)>,
     next_word: u32,
     next_procedure: u32,
+    next_timed: u32,
     regions: Regions,
     /// Where each module's words are that say where copies are, and the region that its copies are in.
     heads: Vec<(RunAddr, Option<usize>)>,
@@ -217,17 +224,20 @@ impl Placing<'_, '_> {
         let is_chosen = |entry: LinkAddr| chosen.is_none_or(|chosen| chosen.binary_search(&entry).is_ok());
         let lane_word = i32::try_from(self.lane_word).map_err(|_| no_room())?;
         let has_back_edges = self.recorder.shared.allocator.settings().recursion == Settings::BACK_EDGES;
-        let contexts = self.injected.map(|injected| Descending {
+        let contexts = self.contexts.map(|injected| Descending {
             routine: injected.routines.descend,
             first_procedure: self.next_procedure,
             has_back_edges,
         });
-        let counting =
-            paths::Counting { bias, lane_word, first_word: self.next_word, inside: self.inside, contexts, placing: by };
+        let times = self
+            .times
+            .map(|(injected, _)| Timing { routines: injected.routines.of_paths(), first_procedure: self.next_timed });
+        let (first_word, inside) = (self.next_word, self.inside);
+        let counting = paths::Counting { bias, lane_word, first_word, inside, contexts, times, placing: by };
         let planned =
             counted(module, RunAddr(place).to_link(bias), (calls, is_chosen), counting).ok_or_else(no_room)?;
         let CountedModule { changes, copies, moved, header, end, procedures, .. } = planned;
-        let CountedModule { next_word, next_procedure, counters, without_paths, returns, .. } = planned;
+        let CountedModule { next_word, next_procedure, next_timed, counters, without_paths, returns, .. } = planned;
         let mut refused: Vec<(LinkAddr, String)> =
             copies.refused.iter().map(|refused| (refused.entry, refused.refusal.to_string())).collect();
         let with_calls = without_paths.iter().map(|(at, why)| (*at, format!("{CALLS_ALONE}{why}")));
@@ -238,14 +248,14 @@ impl Placing<'_, '_> {
         if copies.made.is_empty() {
             return Ok(());
         }
-        (self.next_word, self.next_procedure) = (next_word, next_procedure);
+        (self.next_word, self.next_procedure, self.next_timed) = (next_word, next_procedure, next_timed);
         self.returns.extend(returns);
         self.counters.extend(counters);
         let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(bias));
         let home = run(copies.made.first().map_or(LinkAddr(0), |made| made.copy.entry));
         self.known.push(KnownCode { start: run(copies.start), end: run(copies.end), header: run(header), home });
         let mut moved = MovedCode::of_module(loaded.mapped(bias), moved);
-        if self.injected.is_some() {
+        if self.contexts.is_some() {
             self.recorder.await_whole_tables(self.pid);
         }
         if !self.recorder.prepare(self.pid, &mut moved) {
@@ -273,8 +283,8 @@ impl Placing<'_, '_> {
 
     /// Gives the first thread, and those that the C library does not start, their lanes.
     fn finish(self) -> Result<(), RecordError> {
-        let Placing { recorder, pid, lane_word, injected, next_word, regions, heads, modules, .. } = self;
-        let Placing { inside, returns, counters, .. } = self;
+        let Placing { recorder, pid, lane_word, contexts, next_word, regions, heads, modules, .. } = self;
+        let Placing { inside, returns, counters, times, .. } = self;
         let words = u64::from(next_word) * size_of::<u64>() as u64;
         let lane_len_bytes = (LaneHead::LEN_BYTES as u64 + words).next_multiple_of(PAGE_BYTES);
         // Where address space is limited, most of it is the program's.
@@ -282,7 +292,8 @@ impl Placing<'_, '_> {
         let count = (at_most / lane_len_bytes).clamp(2, LanesHead::MOST as u64);
         let len_bytes = LanesHead::LEN_BYTES as u64 + lane_len_bytes * count;
         let lanes = SharedMemory::create(c"callpath-lanes", len_bytes as usize)?;
-        let counted = Counted { lanes, lane_len_bytes, first: pid, modules, executed: Cell::new(None) };
+        let created = times.map(|(_, which)| Times::create(which)).transpose()?;
+        let counted = Counted { lanes, lane_len_bytes, first: pid, modules, executed: Cell::new(None), times: created };
         let head = counted.head();
         head.lane_len_bytes.store(lane_len_bytes, Relaxed);
         head.lanes.store(count, Relaxed);
@@ -305,7 +316,11 @@ impl Placing<'_, '_> {
         let image = RunAddr(recorder.shared.allocator.session().lane_word_image.load(Acquire));
         halted.write(own, &first?.0.to_le_bytes())?;
         halted.write(image, &shared?.0.to_le_bytes())?;
-        if let Some(injected) = injected {
+        if let (Some((injected, _)), Some(times)) = (times, &counted.times) {
+            let table = halted.map_shared(&times.memory, None, true)?;
+            halted.write(RunAddr(injected.routines.times), &table.0.to_le_bytes())?;
+        }
+        if let Some(injected) = contexts {
             let Routines { copies, callees, .. } = injected.routines;
             let put = |bytes: Vec<u8>| -> Result<u64, RecordError> {
                 let at = map_private(&halted, bytes.len().max(1) as u64)?;

@@ -84,7 +84,8 @@ impl Process {
             live.for_each(|thread| self.flows.add(flows, thread));
         }
         let in_contexts = shared.flows.as_ref().map(|flows| (flows, &self.flows));
-        let counts = counted.take(self.handle.pid(), |at| self.code.frame_at(at), in_contexts)?;
+        let by = (in_contexts, shared.began.time_base().tick);
+        let counts = counted.take(self.handle.pid(), |at| self.code.frame_at(at), by)?;
         counts.map_or(Ok(()), |counts| counts.write(&shared.directory, self.sequence))?;
         shared.flows.as_mut().and_then(Flows::take_trouble).map_or(Ok(()), Err)
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 
 use super::acyclic::{Acyclic, acyclic};
+use super::site::Site;
 use super::ways::Ways;
 
 /// The most paths that a procedure's numbers tell apart: 2^32. Where there are more, ways are cut.
@@ -153,6 +154,21 @@ impl Numbering {
     /// Whether a way is cut, by its number: a path ends before it, and one begins behind it. Those of back edges, too.
     pub fn is_cut(&self, way: u32) -> bool {
         self.acyclic.is_cut.get(way as usize).copied().unwrap_or(false)
+    }
+
+    /// Where paths begin: each site, and whether control comes there from outside of the procedure's code, as it does to the entry. What
+    /// operations stand there come first ([`Placed::operations`](super::Placed::operations)).
+    pub fn begins(&self, ways: &Ways) -> Vec<(Site, bool)> {
+        if ways.is_empty() {
+            return Vec::new();
+        }
+        let heads = (0u32..).zip(&ways.ways).filter(|(number, way)| self.is_cut(*number) && way.to.is_some());
+        let heads = heads.filter_map(|(_, way)| Some((way.site?, false)));
+        let arrivals = ways.arrived_at().into_iter().map(|arrival| (Site::Arrival(ways.start(arrival.block)), true));
+        let mut all: Vec<(Site, bool)> = std::iter::once((Site::Entry, true)).chain(heads).chain(arrivals).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// The node behind the last block.

@@ -49,13 +49,26 @@ pub(super) struct Assembler {
     rax: Vec<(u32, Rax)>,
     /// Constants that are written behind the code, with the labels of their places.
     words: Vec<(usize, u64)>,
+    /// Code that is written apart from what leads to it.
+    apart: Vec<Apart>,
+}
+
+/// Writes code.
+type Write = Box<dyn FnOnce(&mut Assembler) -> Result<(), Refusal>>;
+
+/// Code that is seldom executed.
+struct Apart {
+    label: usize,
+    /// The instruction that it leads to.
+    origin: LinkAddr,
+    write: Write,
 }
 
 impl Assembler {
     /// `base`: the address where the code will lie.
     pub(super) fn new(base: u64) -> Assembler {
-        let (code, distances, labels, lowered, enlarged, rax, words) = Default::default();
-        Assembler { base, code, distances, labels, lowered, enlarged, rax, words }
+        let (code, distances, labels, lowered, enlarged, rax, words, apart) = Default::default();
+        Assembler { base, code, distances, labels, lowered, enlarged, rax, words, apart }
     }
 
     /// Where the next byte comes.
@@ -126,6 +139,24 @@ impl Assembler {
             self.set_label(label);
             self.bytes(&value.to_le_bytes());
         }
+    }
+
+    /// The label of code that is written apart. `origin`: the instruction that it leads to.
+    pub(super) fn apart(&mut self, origin: LinkAddr, write: Write) -> usize {
+        let label = self.label();
+        self.apart.push(Apart { label, origin, write });
+        label
+    }
+
+    /// Writes what is to be apart, by ascending offset: where each begins, and the instruction that it leads to. Nothing runs into it.
+    pub(super) fn write_apart(&mut self) -> Result<Vec<(u32, LinkAddr)>, Refusal> {
+        let mut origins = Vec::new();
+        for Apart { label, origin, write } in std::mem::take(&mut self.apart) {
+            origins.push((self.offset(), origin));
+            self.set_label(label);
+            write(self)?;
+        }
+        Ok(origins)
     }
 
     /// From here on rsp is so many bytes lower than the program has it.

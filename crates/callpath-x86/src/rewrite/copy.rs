@@ -297,6 +297,7 @@ impl Copy {
             not_found.write(&mut out, sites);
         }
         copy.write_arrivals(source, &mut out)?;
+        copy.origins.extend(out.write_apart()?);
         out.write_words();
         copy.lowered = out.take_lowered();
         copy.enlarged = out.take_enlarged();

@@ -345,6 +345,7 @@ impl Layout {
         let Copy { at, code, origins, lowered, enlarged, rax, out_of_order, returns, unmarked, direct_jumps, .. } =
             copy;
         Ok(Rewritten {
+            is_timed: false,
             entry,
             at,
             code,

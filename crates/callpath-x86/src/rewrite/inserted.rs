@@ -12,15 +12,16 @@ use super::frame::Height;
 use super::homes;
 use super::plan::{Cell, Operation, Plan, Rax};
 use super::refusal::{Reason, Refusal};
+use super::times;
 use crate::encode::{self, Encoded, Register, Word};
 use crate::liveness::LiveSet;
 
 /// Registers that inserted code may use, likeliest to be free first: no recipe finds a caller by them.
 pub(super) const SCRATCH: [Register; 8] = [0, 1, 2, 6, 7, 8, 9, 11];
-const RAX: u8 = 0;
+pub(super) const RAX: u8 = 0;
 const RSP: u8 = 4;
 /// The bytes below rsp that a procedure may use without lowering it (psABI, section 3.2.2).
-const RED_ZONE_BYTES: u8 = 128;
+pub(super) const RED_ZONE_BYTES: u8 = 128;
 
 /// What is known of a place.
 #[derive(Clone, Copy)]
@@ -71,6 +72,9 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, operations: &[Operation], 
                 let scratch = Scratch::take(out, plan, spot, &others)?;
                 homes::look_up(out, register, scratch.register, homes);
                 scratch.give_back(out, spot)?;
+            }
+            Operation::BeginPath { .. } | Operation::EndPath { .. } | Operation::LeavePath | Operation::ResumePath => {
+                times::write(out, plan, *operation, spot)?;
             }
             Operation::OverwriteDead => overwrite(out, spot.live),
         }
@@ -208,7 +212,12 @@ fn count_in_context(
 
 impl Spot {
     /// Writes an instruction with a cell as its operand.
-    fn put(self, out: &mut Assembler, cell: Cell, instruction: impl FnOnce(Word) -> Encoded) -> Result<(), Refusal> {
+    pub(super) fn put(
+        self,
+        out: &mut Assembler,
+        cell: Cell,
+        instruction: impl FnOnce(Word) -> Encoded,
+    ) -> Result<(), Refusal> {
         match cell {
             Cell::OfThread(distance) => out.bytes(&instruction(Word::OfThread(distance)).bytes),
             Cell::OfActivation(offset) => {
@@ -225,16 +234,16 @@ impl Spot {
 }
 
 /// A register that inserted code uses.
-struct Scratch {
-    register: Register,
+pub(super) struct Scratch {
+    pub(super) register: Register,
     /// Where its value waits, if it is live.
-    waits: Option<Cell>,
+    pub(super) waits: Option<Cell>,
 }
 
 impl Scratch {
     /// One of these registers; if none is free, the first one: then rax waits in the first cell for it, another in the
     /// second.
-    fn take(out: &mut Assembler, plan: &Plan, spot: Spot, of: &[Register]) -> Result<Scratch, Refusal> {
+    pub(super) fn take(out: &mut Assembler, plan: &Plan, spot: Spot, of: &[Register]) -> Result<Scratch, Refusal> {
         let none = Refusal { at: spot.at, reason: Reason::NoFreeRegister };
         let is_free =
             |register: Register| spot.live.general() >> register & 1 == 0 && Some(register) != plan.register();
@@ -252,7 +261,7 @@ impl Scratch {
         Ok(Scratch { register, waits: Some(cell) })
     }
 
-    fn give_back(self, out: &mut Assembler, spot: Spot) -> Result<(), Refusal> {
+    pub(super) fn give_back(self, out: &mut Assembler, spot: Spot) -> Result<(), Refusal> {
         if let Some(cell) = self.waits {
             spot.put(out, cell, |word| encode::load(self.register, word))?;
             if self.register == RAX {

@@ -38,6 +38,7 @@ mod plan;
 mod read_code;
 mod refusal;
 mod thunk;
+mod times;
 
 use std::ops::Range;
 
@@ -51,7 +52,7 @@ pub use find_object::{KnownCode, find_object};
 pub use fuzzing::fuzz_rewrite;
 pub use homes::homes;
 pub use patch::{DirectBranch, Patch};
-pub use plan::{Cell, Contexts, FRAME_BYTES, Operation, Place, Plan, Rax};
+pub use plan::{Cell, Contexts, FRAME_BYTES, Operation, Place, Plan, Rax, Times};
 pub use refusal::{Reason, Refusal};
 pub use thunk::{THUNK_LEN_BYTES, THUNK_PUSH_BYTES, thunk};
 
@@ -138,6 +139,8 @@ pub struct Rewritten {
     /// Jumps in the copy to code that has none, whose distances end at the same places: among them tail calls. Also
     /// calls that the copy makes itself.
     pub direct_jumps: Vec<DirectBranch>,
+    /// Times of its paths are measured ([`Plan::measure_paths`]).
+    pub is_timed: bool,
     /// Instructions that run at home besides calls, for want of room.
     pub at_home: u32,
     /// Calls that the copy makes with the return address at home, ascending: at home they would leave no room.
@@ -309,7 +312,7 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         let (from_copy, in_copy) = (layout.calls_from_copy(), layout.calls_in_copy());
         let source = copy::Source { body, plan, frame: &frame, live: &live, from_copy, in_copy };
         let copy = copy::Copy::new(&source, at)?;
-        layout.finish(body, copy)
+        Ok(Rewritten { is_timed: plan.times().is_some(), ..layout.finish(body, copy)? })
     }
 
     /// What is live before each instruction of a procedure, in whichever of its blocks, and at the entries of those that

@@ -30,7 +30,7 @@ pub enum Cell {
     /// One for all threads, at this address, which may lie outside of the module but within 2 GB. What two threads add
     /// at the same time may be lost.
     Shared(LinkAddr),
-    /// Of the activation ([`Plan::give_words`]), at this offset: 0 or 8.
+    /// Of the activation ([`Plan::give_words`]), at this offset, bytes.
     OfActivation(u32),
 }
 
@@ -81,6 +81,23 @@ pub enum Operation {
         /// Where the table is.
         homes: LinkAddr,
     },
+    /// A path begins, whose time may be measured ([`Plan::measure_paths`]). `is_fresh`: control comes from outside of the procedure, so that none is
+    /// being measured.
+    BeginPath {
+        /// See there.
+        is_fresh: bool,
+    },
+    /// A path has been counted, and its time is added if it was measured. Its number is what `index` holds plus `constant`.
+    EndPath {
+        /// Holds a number; `None`: 0.
+        index: Option<Cell>,
+        /// The rest of the number.
+        constant: i32,
+    },
+    /// Before a call: what is called is not measured.
+    LeavePath,
+    /// Behind a call.
+    ResumePath,
     /// Overwrites every register and flag that is not live: a program must not notice.
     OverwriteDead,
 }
@@ -100,12 +117,19 @@ enum Words {
 }
 
 impl Operation {
+    /// Whether it measures times of paths.
+    fn is_of_times(&self) -> bool {
+        self.cells().any(|cell| cell == BEGAN)
+    }
+
     /// The cells that it works on.
     fn cells(&self) -> impl Iterator<Item = Cell> {
         let [first, second] = match *self {
             Operation::Add(cell, _) | Operation::Set(cell, _) => [Some(cell), None],
             Operation::Count { table, index, .. } => [Some(table), index],
             Operation::CountInContext { index, .. } => [Some(Cell::OfActivation(NODE_AT)), index],
+            Operation::EndPath { index, .. } => [Some(BEGAN), index],
+            Operation::BeginPath { .. } | Operation::LeavePath | Operation::ResumePath => [Some(BEGAN), None],
             _ => [None, None],
         };
         first.into_iter().chain(second)
@@ -128,11 +152,37 @@ pub struct Contexts {
     pub has_back_edges: bool,
 }
 
+/// What times of a procedure's paths are measured by (`callpath_format::shared::times`). The routines may lie outside of the module but
+/// within 2 GB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Times {
+    /// The routine that a measured path begins with.
+    pub begin: LinkAddr,
+    /// The one before a call.
+    pub leave: LinkAddr,
+    /// The one behind it.
+    pub resume: LinkAddr,
+    /// The one at its end.
+    pub end: LinkAddr,
+    /// Where a thread's word is that holds the address of its lane: the distance from its thread pointer.
+    pub lane_word: i32,
+    /// The number of the first of the procedure's two words of a lane.
+    pub word: u32,
+    /// The procedure's number, which no other of the process has.
+    pub number: u32,
+}
+
 /// The offset of an activation's word that holds the address of its context's node, bytes.
 const NODE_AT: u32 = 8;
+/// The word of an activation that says when the path began that is being measured, or how long it has taken until it called; 0: none is.
+pub(super) const BEGAN: Cell = Cell::OfActivation(16);
+/// The word that holds what that path weighs.
+pub(super) const WEIGHT: Cell = Cell::OfActivation(24);
 
 /// What a frame is enlarged by, bytes: a multiple of the stack's alignment.
 pub const FRAME_BYTES: u32 = 32;
+/// By how much more where times of paths are measured.
+const TIMES_BYTES: u32 = 16;
 
 /// Where the value of rax is while inserted code runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -157,6 +207,7 @@ pub struct Plan {
     keeps_node: bool,
     /// Calls in the copy are not marked: activations have no word that a mark could lead to.
     are_unmarked: bool,
+    times: Option<Times>,
 }
 
 impl Plan {
@@ -171,6 +222,24 @@ impl Plan {
     pub fn count_contexts(&mut self, contexts: Contexts, keeps_node: bool) {
         self.contexts = Some(contexts);
         self.keeps_node = keeps_node;
+    }
+
+    /// Measures the times of paths, as operations say ([`Operation::BeginPath`]). Activations need words for it ([`Plan::give_words`]): if there are none,
+    /// times are not measured.
+    pub fn measure_paths(&mut self, times: Times) {
+        self.times = Some(times);
+    }
+
+    /// What it measures the times of paths by, if it does.
+    pub(super) fn times(&self) -> Option<Times> {
+        self.times
+    }
+
+    fn without_times(&self) -> Plan {
+        let mut plan = Plan { times: None, ..self.clone() };
+        plan.insertions.values_mut().for_each(|operations| operations.retain(|operation| !operation.is_of_times()));
+        plan.insertions.retain(|_, operations| !operations.is_empty());
+        plan
     }
 
     /// What it counts contexts by, if it does.
@@ -201,6 +270,10 @@ impl Plan {
     pub(super) fn choices(&self, register: Option<u8>) -> Vec<Plan> {
         let Words::ToGive { may_enlarge } = self.words else { return vec![self.clone()] };
         let with = |words: Words| Plan { words, ..self.clone() };
+        if self.times.is_some() {
+            let timed = may_enlarge.then(|| with(Words::InFrame));
+            return timed.into_iter().chain(self.without_times().choices(register)).collect();
+        }
         let uses = |offset: Option<u32>| {
             let is_it =
                 |cell: &Cell| matches!(cell, Cell::OfActivation(at) if offset.is_none_or(|offset| *at == offset));
@@ -224,7 +297,11 @@ impl Plan {
 
     /// By how many bytes the frame is enlarged.
     pub(super) fn enlarged_by(&self) -> u32 {
-        if self.words == Words::InFrame { FRAME_BYTES } else { 0 }
+        match (self.words, self.times) {
+            (Words::InFrame, Some(_)) => FRAME_BYTES + TIMES_BYTES,
+            (Words::InFrame, None) => FRAME_BYTES,
+            _ => 0,
+        }
     }
 
     /// The register that the first word of the activation is.
@@ -261,7 +338,10 @@ impl Plan {
     /// Where the value of a register waits, and that of a second one.
     pub(super) fn spills(&self) -> [Option<Cell>; 2] {
         match self.words {
-            Words::InFrame => [Some(Cell::OfActivation(FRAME_BYTES - 16)), Some(Cell::OfActivation(FRAME_BYTES - 8))],
+            Words::InFrame => {
+                let end = self.enlarged_by();
+                [Some(Cell::OfActivation(end - 16)), Some(Cell::OfActivation(end - 8))]
+            }
             _ => [self.spill, None],
         }
     }

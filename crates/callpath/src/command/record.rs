@@ -13,9 +13,9 @@ use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_measurement::{Measurement, plain};
 use callpath_record::{
-    Chooser as _, Counting, Event, EventError, ExactCounts, ExactKind, ExactKinds, HIGHEST_RATE, MAX_EVENTS,
-    ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded, Sentinel, Unsaid,
-    offered_events, parse_events, probe_events, record, record_exactly, record_with_probes,
+    Chooser as _, Counting, Event, EventError, ExactCounts, ExactKind, ExactKinds, ExactTimes, HIGHEST_RATE,
+    MAX_EVENTS, ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded, Sentinel,
+    Unsaid, offered_events, parse_events, probe_events, record, record_exactly, record_with_probes,
 };
 use callpath_tables::guide::Guide;
 use callpath_target::TargetError;
@@ -77,6 +77,13 @@ pub(crate) struct Arguments {
     /// passes seldom; docs/paths.md [default: by loop depth]
     #[arg(long, value_name = "DIR", requires = "exact", value_hint = clap::ValueHint::DirPath)]
     guide: Option<PathBuf>,
+    /// What is measured of paths: `wall-time`, what executions of each take, callees left out. Some executions are measured, chosen by
+    /// chance; docs/paths.md
+    #[arg(short, long, value_name = "METRIC", value_parser = path_metric)]
+    metrics: Option<PathMetric>,
+    /// With -m, measure all executions of paths, and not some: slow
+    #[arg(long, requires = "metrics")]
+    full: bool,
     /// What is measured of each call of these functions, beside `calls`: `wall-time` and others, as for `callpath probe`
     #[arg(long, value_name = "METRIC", value_delimiter = ',', requires = "probe", value_parser = metric)]
     probe_metrics: Vec<ProbeMetric>,
@@ -146,6 +153,31 @@ enum ExactArgument {
     Calls,
     Paths,
     Edges,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PathMetric {
+    WallTime,
+    /// perf's number of pages.
+    Pages,
+}
+
+/// What is measured of paths. perf's `-m` takes a number.
+fn path_metric(typed: &str) -> Result<PathMetric, String> {
+    match typed {
+        "wall-time" => Ok(PathMetric::WallTime),
+        _ if typed.starts_with(|first: char| first.is_ascii_digit()) => Ok(PathMetric::Pages),
+        _ => Err("of paths, `wall-time` is measured".to_owned()),
+    }
+}
+
+/// Which times are measured. An error if no paths are counted.
+fn times_of(arguments: &Arguments) -> anyhow::Result<Option<ExactTimes>> {
+    let Some(PathMetric::WallTime) = arguments.metrics else { return Ok(None) };
+    if !arguments.exact.iter().any(|kind| matches!(kind, ExactArgument::Paths)) {
+        anyhow::bail!("-m measures what paths take: count them (--exact=paths, or calls,paths)");
+    }
+    Ok(Some(if arguments.full { ExactTimes::All } else { ExactTimes::Chosen }))
 }
 
 impl ExactArgument {
@@ -239,6 +271,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         );
         return Err(failed(error, FAILED));
     }
+    let times = times_of(arguments).map_err(|error| failed(error, FAILED))?;
     let guide = match (&arguments.guide, &exact) {
         (Some(directory), Some(kinds)) => Some(guide_of(directory, kinds, say).map_err(|error| failed(error, FAILED))?),
         _ => None,
@@ -285,13 +318,16 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         preload: preload::OBJECT,
     };
     arguments.perf.words.iter().for_each(|word| say(word));
+    if arguments.metrics == Some(PathMetric::Pages) {
+        say(&"-m, --mmap-pages is not needed: there are no buffers or trace files to tune");
+    }
     let mut counted = Counted(match arguments.only.as_slice() {
         [] => None,
         functions => Some(Choice::typed(functions).map_err(|error| failed(error, FAILED))?),
     });
     let result = match (&mut choice, exact) {
         (None, Some(kinds)) => {
-            let counts = ExactCounts { kinds, injected: preload::INJECTED, guide };
+            let counts = ExactCounts { kinds, times, injected: preload::INJECTED, guide };
             record_exactly(&options, &counts, &mut counted).map(ProbedProcess::from)
         }
         (None, None) => record(&options).map(ProbedProcess::from),
