@@ -7,6 +7,7 @@ use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Recipe;
 use callpath_format::shared::flows::FlowsHead;
 use callpath_format::shared::known_return::KnownReturn;
+use callpath_format::shared::times::{OfProcedure, PathKey};
 use callpath_image::cfi::FrameRange;
 use callpath_x86::graph::ProcedureGraph;
 pub use callpath_x86::paths::Category;
@@ -37,9 +38,6 @@ pub const CUT_SHORT: u32 = 0;
 pub const FIRST_OF_CONTEXT: u32 = 1;
 /// The first word of a lane that counts paths or edges.
 pub const FIRST_WORD: u32 = 8;
-
-/// So many words of a lane the times of a procedure's paths take (`callpath_format::shared::times`).
-const WORDS_OF_TIMES: u32 = 2;
 
 /// How the procedures of a module count.
 #[derive(Clone, Copy, Debug)]
@@ -246,11 +244,18 @@ pub fn counted(
                 });
                 counters.last_mut().into_iter().for_each(|counters| *counters = 0);
                 let contexts = head.contexts(number, graph.entry.0.wrapping_add(counting.bias));
-                plan.count_contexts(contexts, !graph.calls.is_empty() || counts_inside);
+                let is_timed = counting.times.is_some() && refused.is_none();
+                plan.count_contexts(contexts, !graph.calls.is_empty() || counts_inside || is_timed);
+            }
+            if let (Some((head, _)), Inside::Nothing, None) = (&times, counting.inside, refused) {
+                let ways = Ways::new(flow, graph);
+                measure_activation(&mut plan, graph, &ways);
+                plan.measure_paths(head.times((PathKey::NO_PROCEDURE, next_word), counting.lane_word));
+                next_word = next_word.checked_add(OfProcedure::COUNT).ok_or(too_many(graph))?;
             }
             if counts_inside {
                 let ways = Ways::new(flow, graph);
-                let too_many = Refusal { at: graph.entry, reason: Reason::TooFar };
+                let too_many = too_many(graph);
                 let Planned { words, counts, compared, operations } = match counting.inside {
                     Inside::Edges => {
                         let may_return_twice = !calls.are_all_in_copy(flow, graph) || may_return_twice(flow, graph);
@@ -279,7 +284,7 @@ pub fn counted(
                     timed = Some(next_timed);
                     next_timed += 1;
                 }
-                let of_times = if timed.is_some() { WORDS_OF_TIMES } else { 0 };
+                let of_times = if timed.is_some() { OfProcedure::COUNT } else { 0 };
                 let (entry, number) = (graph.entry, numbers.get(&graph.entry).copied());
                 procedures.push(CountedProcedure {
                     entry,
@@ -415,6 +420,23 @@ fn path_end(operation: PathOperation) -> Option<Operation> {
         PathOperation::CountNumber(number) => end(None, number as i32),
         _ => None,
     }
+}
+
+fn too_many(graph: &ProcedureGraph) -> Refusal {
+    Refusal { at: graph.entry, reason: Reason::TooFar }
+}
+
+/// Inserts what measures a whole activation as one path, from its entry to where it is left. An exception that the procedure catches ends a call.
+fn measure_activation(plan: &mut Plan, graph: &ProcedureGraph, ways: &Ways) {
+    let exits = ways.ways.iter().filter(|way| way.to.is_none()).filter_map(|way| way.site);
+    for site in exits {
+        plan.insert(place(site), Operation::EndPath { index: None, constant: 0 });
+    }
+    for arrival in ways.arrivals.iter().filter(|arrival| arrival.cuts_short) {
+        let start = ways.starts.get(arrival.block as usize).copied().unwrap_or(graph.entry);
+        plan.insert(Place::Arrival(start), Operation::ResumePath);
+    }
+    measure_times(plan, graph, vec![(Site::Entry, true)]);
 }
 
 /// Inserts what measures times besides: behind what counts.

@@ -6,8 +6,9 @@
 //! TimesHead::LEN_BYTES   PathTimes, as many as `TimesHead::count` says: a hash table that is searched from a key's place on
 //! ```
 //!
-//! Which executions are measured is chosen by chance. Each procedure has two words in every lane ([`super::lanes`]): how many of its paths are begun
-//! until the next one is measured, and [`Chosen`]. The activation that a measured path belongs to keeps two words of its own, when the path began
+//! Which executions are measured is chosen by chance. Each procedure has words in every lane ([`super::lanes`], [`OfProcedure`]): how many of its
+//! paths are begun until the next one is chosen, and [`Chosen`]. To choose takes many instructions, behind which a processor has forgotten how the
+//! procedure's branches go. So it is the path behind the chosen one that is measured. The activation that a measured path belongs to keeps two words of its own, when the path began
 //! and what it weighs; time in callees is taken out where they return.
 
 use core::sync::atomic::AtomicU64;
@@ -18,7 +19,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 pub struct TimesHead {
     /// How many entries the table has; a power of two.
     pub count: AtomicU64,
-    /// 1 execution of so many is measured at least, as a binary logarithm: 0, if all are.
+    /// The greatest [`Chosen::shift`]: 0, if all executions are measured.
     pub most_shift: AtomicU64,
     /// Executions that were measured and found no entry.
     pub lost: AtomicU64,
@@ -31,7 +32,7 @@ impl TimesHead {
     pub const COUNT: usize = 1 << 18;
     /// So many entries from a key's place on are looked at.
     pub const PROBES: usize = 256;
-    /// 1 execution of 1,024 is measured at least, unless all are.
+    /// 1 execution of 1,024 is chosen at least, unless all are.
     pub const MOST_SHIFT: u64 = 10;
     /// The word of a lane from which numbers by chance are made.
     pub const CHANCE_WORD: usize = 1;
@@ -58,8 +59,11 @@ impl PathKey {
     const PROCEDURE_BITS: u32 = 24;
     /// Of procedures with more paths no times are measured.
     pub const MOST_PATHS: u32 = 1 << PathKey::PATH_BITS;
-    /// Of later ones none are.
+    /// Of later ones none are. With [`PathKey::NO_PROCEDURE`] times are added in contexts alone.
     pub const MOST_PROCEDURES: u32 = 1 << PathKey::PROCEDURE_BITS;
+
+    /// The number of no procedure.
+    pub const NO_PROCEDURE: u32 = u32::MAX;
 
     /// As a word, which is not 0.
     pub const fn to_word(self) -> u64 {
@@ -141,30 +145,59 @@ impl PathTimes {
     }
 }
 
+/// A procedure's words in a lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum OfProcedure {
+    /// So many of its paths are begun before one is chosen, or measured.
+    Skip,
+    /// [`Chosen`]
+    Chosen,
+    /// What [`OfProcedure::Skip`] becomes when the next one is measured.
+    NextSkip,
+    /// The same of [`OfProcedure::Chosen`].
+    NextChosen,
+}
+
+impl OfProcedure {
+    /// How many there are.
+    pub const COUNT: u32 = 4;
+}
+
 /// What a lane keeps of a procedure, in one word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chosen {
-    /// How many executions were measured.
+    /// How many executions were measured, or will have been when the next one is.
     pub measured: u64,
-    /// 1 execution of so many is measured, as a binary logarithm: what the next one weighs.
+    /// How seldom one is chosen: by a chance of 1 to 2 to the power of this.
     pub shift: u64,
+    /// The path that begins next is measured.
+    pub is_next: bool,
 }
 
 impl Chosen {
-    const SHIFT_AT: u32 = 56;
+    /// Where [`Chosen::shift`] begins, bits.
+    pub const SHIFT_AT: u32 = 56;
+    /// The bit that is [`Chosen::is_next`].
+    pub const NEXT_BIT: u32 = 55;
     /// So many are measured with each weight.
     pub const EACH: u64 = 64;
 
     /// As a word.
     pub const fn to_word(self) -> u64 {
-        self.measured | self.shift << Chosen::SHIFT_AT
+        self.measured | self.shift << Chosen::SHIFT_AT | (self.is_next as u64) << Chosen::NEXT_BIT
     }
 
     /// From a word; of a wild one, what may be.
     pub const fn from_word(word: u64) -> Chosen {
         let shift = word >> Chosen::SHIFT_AT;
         let shift = if shift > TimesHead::MOST_SHIFT { TimesHead::MOST_SHIFT } else { shift };
-        Chosen { measured: word << 8 >> 8, shift }
+        Chosen { measured: word << 9 >> 9, shift, is_next: word >> Chosen::NEXT_BIT & 1 != 0 }
+    }
+
+    /// What the next one weighs that is measured: how many are begun, on average, from the one before to it.
+    pub const fn weight(self) -> u64 {
+        if self.shift == 0 { 1 } else { (1 << self.shift) + 1 }
     }
 
     /// When one was measured: the first ones of a procedure all are, later ones the more seldom, the more there were.
@@ -172,10 +205,10 @@ impl Chosen {
     pub const fn next(self, most_shift: u64) -> Chosen {
         let measured = self.measured.wrapping_add(1);
         let shift = measured / Chosen::EACH;
-        Chosen { measured, shift: if shift > most_shift { most_shift } else { shift } }
+        Chosen { measured, shift: if shift > most_shift { most_shift } else { shift }, is_next: false }
     }
 
-    /// How many executions come before the next one that is measured, if each is with a probability of 2 to the power of `-shift`: a number
+    /// How many executions come before the next one that is chosen, if each is with a probability of 2 to the power of `-shift`: a number
     /// of the geometric distribution. `chance`: numbers of 32 bits, all equally likely.
     ///
     /// Its binary digits do not depend on each other.
@@ -228,8 +261,10 @@ mod tests {
             assert_eq!(PathKey::from_word(key.to_word()), Some(key));
         }
         assert_eq!(PathKey::from_word(0), None);
-        let chosen = Chosen { measured: 77, shift: 3 };
-        assert_eq!(Chosen::from_word(chosen.to_word()), chosen);
+        for is_next in [false, true] {
+            let chosen = Chosen { measured: 77, shift: 3, is_next };
+            assert_eq!((Chosen::from_word(chosen.to_word()), chosen.weight()), (chosen, 9));
+        }
         assert_eq!(Chosen::from_word(u64::MAX).shift, TimesHead::MOST_SHIFT);
     }
 
@@ -276,7 +311,8 @@ mod tests {
 
     #[test]
     fn the_first_ones_are_all_measured() {
-        let mut chosen = Chosen { measured: 0, shift: 0 };
+        let mut chosen = Chosen { measured: 0, shift: 0, is_next: false };
+        assert_eq!(chosen.weight(), 1);
         let shifts: Vec<u64> = (0..1000)
             .map(|_| {
                 let shift = chosen.shift;
@@ -286,6 +322,6 @@ mod tests {
             .collect();
         assert!(shifts[..64].iter().all(|shift| *shift == 0));
         assert_eq!([shifts[64], shifts[127], shifts[128], shifts[640], shifts[999]], [1, 1, 2, 10, 10]);
-        assert_eq!(Chosen { measured: 9999, shift: 0 }.next(0).shift, 0);
+        assert_eq!(Chosen { measured: 9999, shift: 0, is_next: false }.next(0).shift, 0);
     }
 }

@@ -101,7 +101,7 @@ impl Counted {
                             let category = category(path.category);
                             let measured = || by_path.as_ref()?.get(&(procedure.timed?, number as u32)).copied();
                             let time = measured().unwrap_or_default();
-                            if std::env::var_os("CPDBG").is_some() {
+                            if std::env::var_os("CPDBG").is_some_and(|v| !v.is_empty()) {
                                 eprintln!(
                                     "{:#x} #{number} x{executions} {:?} mean {:?} int {:?}",
                                     entry.0,

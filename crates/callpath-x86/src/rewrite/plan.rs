@@ -166,7 +166,7 @@ pub struct Times {
     pub end: LinkAddr,
     /// Where a thread's word is that holds the address of its lane: the distance from its thread pointer.
     pub lane_word: i32,
-    /// The number of the first of the procedure's two words of a lane.
+    /// The number of the first of the procedure's words of a lane.
     pub word: u32,
     /// The procedure's number, which no other of the process has.
     pub number: u32,

@@ -32,7 +32,8 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, operation: Operation, spot
             begin(out, plan, times, spot)
         }
         Operation::EndPath { index, constant } => {
-            if_measured(out, plan, spot, move |apart| apart.end(times, (index, constant)))
+            let node = plan.context_word();
+            if_measured(out, plan, spot, move |apart| apart.end(times, (index, constant), node))
         }
         Operation::LeavePath => if_measured(out, plan, spot, move |apart| apart.turn(times.leave)),
         _ => if_measured(out, plan, spot, move |apart| apart.turn(times.resume)),
@@ -161,8 +162,12 @@ impl Apart<'_> {
         self.pop(BEGAN)
     }
 
-    /// The routine adds the time of the path with this number.
-    fn end(&mut self, times: Times, (index, constant): (Option<Cell>, i32)) -> Result<(), Refusal> {
+    /// The routine adds the time of the path with this number, also in the context whose `node` a word holds.
+    fn end(&mut self, times: Times, (index, constant): (Option<Cell>, i32), node: Option<Cell>) -> Result<(), Refusal> {
+        match node {
+            Some(node) => self.push(node)?,
+            None => self.push_constant(0),
+        }
         self.push_constant(u64::from(times.number) << 32 | u64::from(constant as u32));
         match index {
             Some(index) => self.push(index)?,
@@ -172,7 +177,7 @@ impl Apart<'_> {
         self.push(WEIGHT)?;
         self.push(BEGAN)?;
         self.call(times.end);
-        self.move_rsp(5 * WORD_BYTES as i32);
+        self.move_rsp(6 * WORD_BYTES as i32);
         self.put(BEGAN, |word| encode::set_word(word, 0))
     }
 

@@ -77,11 +77,11 @@ pub(crate) struct Arguments {
     /// passes seldom; docs/paths.md [default: by loop depth]
     #[arg(long, value_name = "DIR", requires = "exact", value_hint = clap::ValueHint::DirPath)]
     guide: Option<PathBuf>,
-    /// What is measured of paths: `wall-time`, what executions of each take, callees left out. Some executions are measured, chosen by
-    /// chance; docs/paths.md
+    /// What is measured of paths and calls: `wall-time`, what they take themselves, callees left out. Some are measured, chosen by chance;
+    /// docs/paths.md
     #[arg(short, long, value_name = "METRIC", value_parser = path_metric)]
     metrics: Option<PathMetric>,
-    /// With -m, measure all executions of paths, and not some: slow
+    /// With -m, measure all of them, and not some: slow
     #[arg(long, requires = "metrics")]
     full: bool,
     /// What is measured of each call of these functions, beside `calls`: `wall-time` and others, as for `callpath probe`
@@ -125,9 +125,17 @@ fn add_probes(arguments: &Arguments, events: &mut Vec<Event>) -> anyhow::Result<
             "--sentinel=always changes return addresses, which probes compare: it cannot be used with --probe"
         );
     }
-    let of_probes = probe_events(&arguments.probe_metrics)?;
+    let of_calls = match arguments.metrics {
+        Some(PathMetric::WallTime) => vec![ProbeMetric::parse("wall-time")?],
+        _ => Vec::new(),
+    };
+    let (of_calls, by) = match arguments.exact.is_empty() {
+        true => (&arguments.probe_metrics, "--probe-metrics"),
+        false => (&of_calls, "-m"),
+    };
+    let of_probes = probe_events(of_calls)?;
     if let Some(both) = of_probes.iter().find(|of_probes| events.iter().any(|event| event.name == of_probes.name)) {
-        anyhow::bail!("`{}` would be measured by samples and by probes: leave out -e or --probe-metrics", both.name);
+        anyhow::bail!("`{}` would be measured by samples and of each call: leave out -e or {by}", both.name);
     }
     events.splice(0..0, of_probes);
     if events.len() > MAX_EVENTS {
@@ -174,8 +182,8 @@ fn path_metric(typed: &str) -> Result<PathMetric, String> {
 /// Which times are measured. An error if no paths are counted.
 fn times_of(arguments: &Arguments) -> anyhow::Result<Option<ExactTimes>> {
     let Some(PathMetric::WallTime) = arguments.metrics else { return Ok(None) };
-    if !arguments.exact.iter().any(|kind| matches!(kind, ExactArgument::Paths)) {
-        anyhow::bail!("-m measures what paths take: count them (--exact=paths, or calls,paths)");
+    if !arguments.exact.iter().any(|kind| matches!(kind, ExactArgument::Paths | ExactArgument::Calls)) {
+        anyhow::bail!("-m measures what paths or calls take: count them (--exact=paths, calls or calls,paths)");
     }
     Ok(Some(if arguments.full { ExactTimes::All } else { ExactTimes::Chosen }))
 }
