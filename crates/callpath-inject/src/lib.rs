@@ -10,6 +10,7 @@ mod areas;
 mod contexts;
 mod entry;
 mod gauges;
+mod hashed;
 mod hit;
 mod join;
 mod left;

@@ -23,7 +23,7 @@ use crate::activations::{Activations, Entered, SAME_STACK_BYTES};
 use crate::gauges::Values;
 use crate::hit::{Saved, found};
 use crate::undisturbed::Undisturbed;
-use crate::{areas, contexts, join, left, measured, times, waiting};
+use crate::{areas, contexts, hashed, join, left, measured, times, waiting};
 use callpath_format::shared::activation::{ContextNode, CopiesWords, PieceHead};
 use callpath_format::shared::known_return::{ActivationTable, KnownReturn};
 
@@ -525,6 +525,8 @@ pub fn addresses() -> Routines {
         jump: at(callpath_jump),
         catch: at(callpath_catch),
         descend: at(callpath_descend),
+        count_path: hashed::routine(),
+        hashed: hashed::HASHED.as_ptr() as u64,
         begin_path,
         leave_path,
         resume_path,

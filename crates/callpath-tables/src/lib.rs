@@ -10,6 +10,7 @@ pub mod copies;
 mod error;
 pub mod graphs;
 pub mod guide;
+mod hashed;
 pub mod module;
 pub mod module_facts;
 pub mod module_memo;

@@ -6,14 +6,15 @@ mod inside;
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Recipe;
 use callpath_format::shared::flows::FlowsHead;
+use callpath_format::shared::hashed::HashedKey;
 use callpath_format::shared::known_return::KnownReturn;
 use callpath_format::shared::times::{OfProcedure, PathKey};
 use callpath_image::cfi::FrameRange;
 use callpath_x86::graph::ProcedureGraph;
 pub use callpath_x86::paths::Category;
 pub use callpath_x86::paths::{EdgeBounds, EdgeCounts};
-use callpath_x86::paths::{Path, PathOperation, Site, Ways, may_return_twice};
-use callpath_x86::rewrite::{Cell, Operation, Place, Plan, Reason, Refusal, UnmarkedCall};
+use callpath_x86::paths::{MAX_PATHS, Path, PathOperation, Site, Ways, may_return_twice};
+use callpath_x86::rewrite::{Cell, Hashed, Operation, PathNumber, Place, Plan, Reason, Refusal, UnmarkedCall};
 
 use rustc_hash::FxHashMap;
 
@@ -21,16 +22,17 @@ use crate::calls_in_copies::CallsInCopies;
 use crate::contexts::ContextsHead;
 pub use crate::contexts::Descending;
 use crate::copies::{Copies, copy_planned};
+use crate::hashed::HashedHead;
 use crate::module::Module;
 use crate::probes::Change;
 use crate::recipes::Moved;
 use crate::times::TimesHead;
 pub use crate::times::Timing;
 use crate::unwinders::asked;
-use inside::{Compared, Planned};
+use inside::{Compared, MostPaths, Planned};
 pub use inside::{CountedInside, Executed, Placing};
 
-/// A procedure's graph is cut where it would have more paths: each has a word in every lane.
+/// Where a procedure has more paths, they are counted in a hash table: else each would have a word in every lane.
 pub const MOST_PATHS: u64 = 1 << 16;
 /// The word of a lane, or of a context, that counts paths which were begun and not ended. In a context the paths' words follow.
 pub const CUT_SHORT: u32 = 0;
@@ -54,8 +56,19 @@ pub struct Counting<'g> {
     pub contexts: Option<Descending>,
     /// How times of paths are measured, if they are.
     pub times: Option<Timing>,
+    /// Where paths are counted that have no words.
+    pub hashed: Option<Hashing>,
     /// How what counts is placed: by what an earlier measurement tells of the module, or by loop depth.
     pub placing: Placing<'g>,
+}
+
+/// What counts paths in a hash table (`callpath_format::shared::hashed`).
+#[derive(Clone, Copy, Debug)]
+pub struct Hashing {
+    /// The routine ([`callpath_format::shared::probe::Routines::count_path`]).
+    pub routine: u64,
+    /// The first number that no procedure has yet.
+    pub first_procedure: u32,
 }
 
 /// What is counted inside of procedures.
@@ -89,6 +102,8 @@ pub struct CountedModule {
     pub next_procedure: u32,
     /// The same of those that measure times.
     pub next_timed: u32,
+    /// The same of those whose paths are counted in a hash table.
+    pub next_hashed: u32,
     /// Procedures whose calls alone are counted, and why.
     pub without_paths: Vec<(LinkAddr, Refusal)>,
     /// By number, from the first one that [`Descending::first_procedure`] says: how many words a context of a procedure has.
@@ -105,6 +120,8 @@ pub struct CountedProcedure {
     pub number: Option<u32>,
     /// The first of its words of a lane, if they are not.
     pub first_word: u32,
+    /// Its number among those whose paths are counted in a hash table, if they are.
+    pub hashed: Option<u32>,
     /// Its number among those that measure the times of their paths, if it does.
     pub timed: Option<u32>,
     ways: Ways,
@@ -210,13 +227,19 @@ pub fn counted(
     if let Some((head, timing)) = &times {
         changes.push(head.change(timing.routines)?);
     }
+    let free = times.as_ref().map_or(free, |(head, _)| head.end());
+    let hashing = counting.hashed.map(|hashing| (HashedHead::new(free), hashing));
+    if let Some((head, hashing)) = &hashing {
+        changes.push(head.change(hashing.routine)?);
+    }
+    let mut next_hashed = counting.hashed.map_or(0, |hashing| hashing.first_procedure);
     let mut next_timed = counting.times.map_or(0, |timing| timing.first_procedure);
     let mut counters: Vec<u32> = Vec::new();
     let mut without_paths: Vec<(LinkAddr, Refusal)> = Vec::new();
     let first_procedure = counting.contexts.map_or(0, |contexts| contexts.first_procedure);
     let mut copies = copy_planned(
         module,
-        times.as_ref().map_or(free, |(head, _)| head.end()),
+        hashing.as_ref().map_or(free, |(head, _)| head.end()),
         |entry| is_counted(entry) || (Some(entry) != told && calls.needs_copy(entry)),
         |flow, graph, refused| {
             if Some(graph.entry) == told {
@@ -262,13 +285,30 @@ pub fn counted(
                         Planned::edges((flow, graph), &ways, counting.placing, may_return_twice)
                     }
                     _ => {
-                        let most = if head.is_some() { FlowsHead::MOST_PATHS } else { MOST_PATHS };
+                        let of_contexts = head.is_some();
+                        let with_words = if of_contexts { FlowsHead::MOST_PATHS } else { MOST_PATHS };
+                        let in_table = if of_contexts { HashedKey::MOST_PATHS_IN_CONTEXT } else { MAX_PATHS };
+                        let has_number = of_contexts || next_hashed < HashedKey::MOST_PROCEDURES;
+                        let hashed = hashing.as_ref().filter(|_| has_number).map(|_| in_table);
+                        let most = MostPaths { with_words, hashed };
                         Planned::paths((flow, graph), &ways, counting.placing, most)
                     }
                 };
                 let words = u32::try_from(words).map_err(|_| too_many)?;
-                let of_lane = Counter::OfLane { lane_word: counting.lane_word, first: next_word.into() };
-                let counter = if head.is_some() { Counter::OfContext } else { of_lane };
+                let counter = Counter {
+                    place: match &head {
+                        Some(_) => CounterPlace::OfContext,
+                        None => CounterPlace::OfLane { lane_word: counting.lane_word, first: next_word.into() },
+                    },
+                    is_hashed: words == 0 && counting.inside == Inside::Paths,
+                };
+                let mut hashed = None;
+                if let Some((head, _)) = hashing.as_ref().filter(|_| counter.is_hashed) {
+                    let (routine, lane_word) = (head.thunk(), counting.lane_word);
+                    plan.count_hashed(Hashed { routine, lane_word, procedure: next_hashed });
+                    hashed = Some(next_hashed);
+                    next_hashed += 1;
+                }
                 let mut timed = None;
                 for (site, operation) in operations {
                     plan.insert(place(site), inserted(operation, counter).ok_or(too_many)?);
@@ -290,6 +330,7 @@ pub fn counted(
                     entry,
                     number,
                     first_word: next_word,
+                    hashed,
                     timed,
                     ways,
                     counts,
@@ -337,7 +378,8 @@ pub fn counted(
     });
     let returns = returns.collect();
     let thunks = head.iter().map(|(head, _)| head.thunk());
-    let thunks = thunks.chain(times.iter().flat_map(|(head, _)| head.thunks())).map(|thunk| (thunk, false));
+    let thunks = thunks.chain(times.iter().flat_map(|(head, _)| head.thunks()));
+    let thunks = thunks.chain(hashing.iter().map(|(head, _)| head.thunk())).map(|thunk| (thunk, false));
     let moved = Moved::of(&copies).with_thunks(thunks);
     let next_procedure = first_procedure + counters.len() as u32;
     Some(CountedModule {
@@ -350,6 +392,7 @@ pub fn counted(
         next_word,
         next_procedure,
         next_timed,
+        next_hashed,
         counters,
         without_paths,
         returns,
@@ -380,22 +423,33 @@ fn place(site: Site) -> Place {
 
 /// Where a procedure's counters are.
 #[derive(Clone, Copy)]
-enum Counter {
+enum CounterPlace {
     /// In a thread's lane, whose address is in a word of the thread: from this one on.
     OfLane { lane_word: i32, first: i64 },
     /// In each context.
     OfContext,
 }
 
+/// What counts.
+#[derive(Clone, Copy)]
+struct Counter {
+    /// Paths that were not ended have a word there, and others if they are not in a hash table.
+    place: CounterPlace,
+    is_hashed: bool,
+}
+
 impl Counter {
     /// What adds 1 to the one that counts a path, by its number: `index`, a cell, plus a constant. `None`: that is too large.
     fn count(self, index: Option<Cell>, constant: i64) -> Option<Operation> {
-        match self {
-            Counter::OfLane { lane_word, first } => {
+        if self.is_hashed {
+            return Some(Operation::CountHashed(PathNumber { index, constant: constant as i32 }));
+        }
+        match self.place {
+            CounterPlace::OfLane { lane_word, first } => {
                 let offset = i32::try_from(first.checked_add(constant)?).ok()?;
                 Some(Operation::Count { table: Cell::OfThread(lane_word), index, offset })
             }
-            Counter::OfContext => {
+            CounterPlace::OfContext => {
                 let offset = i32::try_from(i64::from(FIRST_OF_CONTEXT).checked_add(constant)?).ok()?;
                 Some(Operation::CountInContext { index, offset })
             }
@@ -403,18 +457,23 @@ impl Counter {
     }
 
     fn cut_short(self) -> Operation {
-        match self {
-            Counter::OfLane { lane_word, .. } => {
+        match self.place {
+            CounterPlace::OfLane { lane_word, .. } => {
                 Operation::Count { table: Cell::OfThread(lane_word), index: None, offset: CUT_SHORT as i32 }
             }
-            Counter::OfContext => Operation::CountInContext { index: None, offset: CUT_SHORT as i32 },
+            CounterPlace::OfContext => Operation::CountInContext { index: None, offset: CUT_SHORT as i32 },
         }
+    }
+
+    /// A number as an operand; in a hash table numbers count modulo 2 to the power of 32.
+    fn number(self, constant: i64) -> Option<i32> {
+        if self.is_hashed { Some(constant as i32) } else { i32::try_from(constant).ok() }
     }
 }
 
 /// What measures where a path is counted. `None`: the operation counts none.
 fn path_end(operation: PathOperation) -> Option<Operation> {
-    let end = |index, constant| Some(Operation::EndPath { index, constant });
+    let end = |index, constant| Some(Operation::EndPath(PathNumber { index, constant }));
     match operation {
         PathOperation::Count(constant) => end(Some(Cell::OfActivation(0)), constant as i32),
         PathOperation::CountNumber(number) => end(None, number as i32),
@@ -430,7 +489,7 @@ fn too_many(graph: &ProcedureGraph) -> Refusal {
 fn measure_activation(plan: &mut Plan, graph: &ProcedureGraph, ways: &Ways) {
     let exits = ways.ways.iter().filter(|way| way.to.is_none()).filter_map(|way| way.site);
     for site in exits {
-        plan.insert(place(site), Operation::EndPath { index: None, constant: 0 });
+        plan.insert(place(site), Operation::EndPath(PathNumber { index: None, constant: 0 }));
     }
     for arrival in ways.arrivals.iter().filter(|arrival| arrival.cuts_short) {
         let start = ways.starts.get(arrival.block as usize).copied().unwrap_or(graph.entry);
@@ -456,10 +515,9 @@ fn measure_times(plan: &mut Plan, graph: &ProcedureGraph, begins: Vec<(Site, boo
 /// large.
 fn inserted(operation: PathOperation, counter: Counter) -> Option<Operation> {
     let register = Cell::OfActivation(0);
-    let number = |constant: i64| i32::try_from(constant).ok();
     Some(match operation {
-        PathOperation::Set(constant) => Operation::Set(register, number(constant)?),
-        PathOperation::Add(constant) => Operation::Add(register, number(constant)?),
+        PathOperation::Set(constant) => Operation::Set(register, counter.number(constant)?),
+        PathOperation::Add(constant) => Operation::Add(register, counter.number(constant)?),
         PathOperation::Count(constant) => counter.count(Some(register), constant)?,
         PathOperation::CountNumber(constant) => counter.count(None, constant)?,
         PathOperation::CutShort => counter.cut_short(),

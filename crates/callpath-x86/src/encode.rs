@@ -138,6 +138,11 @@ pub(crate) fn compare_with_zero(word: Word) -> Encoded {
     encoded
 }
 
+/// `push register`
+pub(crate) fn push_register(register: Register) -> [u8; 2] {
+    [0x40 | register >> 3 & 1, 0x50 | register & 7]
+}
+
 /// `push qword [word]`
 pub(crate) fn push(word: Word) -> Encoded {
     with_word(0xff, 6, word)

@@ -24,6 +24,7 @@ pub mod expression;
 pub mod flows;
 pub mod gauge;
 pub mod generated;
+pub mod hashed;
 pub mod known_return;
 pub mod lanes;
 pub mod load_map;

@@ -74,6 +74,10 @@ pub struct Routines {
     pub catch: u64,
     /// Called by a procedure that counts its contexts and does not find the one that it is in ([`super::activation`]).
     pub descend: u64,
+    /// Called where a path ends that is counted in a hash table ([`super::hashed`]).
+    pub count_path: u64,
+    /// Not a routine: a word that holds the address of [`super::hashed::HashedHead`].
+    pub hashed: u64,
     /// Called where a path begins whose time is measured ([`super::times`]).
     pub begin_path: u64,
     /// The same before a call.
@@ -91,7 +95,7 @@ pub struct Routines {
 }
 
 impl Routines {
-    const COUNT: usize = 23;
+    const COUNT: usize = 25;
 
     /// Those of paths, in the order in which a path meets them.
     pub fn of_paths(self) -> [u64; 4] {
@@ -116,6 +120,8 @@ impl Routines {
             self.jump,
             self.catch,
             self.descend,
+            self.count_path,
+            self.hashed,
             self.begin_path,
             self.leave_path,
             self.resume_path,
@@ -129,7 +135,7 @@ impl Routines {
     fn from_words(words: [u64; Routines::COUNT]) -> Routines {
         let [count, enter, leave, measure, begin, end, end_by_jump, rest @ ..] = words;
         let [wait, wait_for_io, go_on, note, forget, ask, jump, catch, descend, rest @ ..] = rest;
-        let [begin_path, leave_path, resume_path, end_path, times, copies, callees] = rest;
+        let [count_path, hashed, begin_path, leave_path, resume_path, end_path, times, copies, callees] = rest;
         Routines {
             count,
             enter,
@@ -147,6 +153,8 @@ impl Routines {
             jump,
             catch,
             descend,
+            count_path,
+            hashed,
             begin_path,
             leave_path,
             resume_path,

@@ -50,16 +50,14 @@ pub struct PathKey {
     pub lane: u32,
     /// Less than [`PathKey::MOST_PROCEDURES`].
     pub procedure: u32,
-    /// Less than [`PathKey::MOST_PATHS`].
+    /// Of procedures with more paths, it is another path's, too.
     pub path: u32,
 }
 
 impl PathKey {
-    const PATH_BITS: u32 = 20;
-    const PROCEDURE_BITS: u32 = 24;
-    /// Of procedures with more paths no times are measured.
-    pub const MOST_PATHS: u32 = 1 << PathKey::PATH_BITS;
-    /// Of later ones none are. With [`PathKey::NO_PROCEDURE`] times are added in contexts alone.
+    const PATH_BITS: u32 = 32;
+    const PROCEDURE_BITS: u32 = 17;
+    /// Times of later ones are not measured. With [`PathKey::NO_PROCEDURE`] times are added in contexts alone.
     pub const MOST_PROCEDURES: u32 = 1 << PathKey::PROCEDURE_BITS;
 
     /// The number of no procedure.
@@ -70,7 +68,7 @@ impl PathKey {
         const SOME: u64 = 1 << 63;
         SOME | (self.lane as u64) << (PathKey::PATH_BITS + PathKey::PROCEDURE_BITS)
             | ((self.procedure % PathKey::MOST_PROCEDURES) as u64) << PathKey::PATH_BITS
-            | (self.path % PathKey::MOST_PATHS) as u64
+            | self.path as u64
     }
 
     /// From a word. `None`: it is 0.
@@ -80,7 +78,7 @@ impl PathKey {
         }
         let lane = (word << 1 >> 1 >> (PathKey::PATH_BITS + PathKey::PROCEDURE_BITS)) as u32;
         let procedure = (word >> PathKey::PATH_BITS) as u32 % PathKey::MOST_PROCEDURES;
-        Some(PathKey { lane, procedure, path: word as u32 % PathKey::MOST_PATHS })
+        Some(PathKey { lane, procedure, path: word as u32 })
     }
 
     /// Its place in the table.
@@ -109,6 +107,8 @@ pub struct PathTimes {
 }
 
 impl PathTimes {
+    /// How many words an entry is, in the order of its fields.
+    pub const WORDS: usize = size_of::<PathTimes>() / size_of::<u64>();
     /// How many bits of a square are added to the first part: few enough for the sum of millions.
     pub const LOW_BITS: u32 = 40;
 
@@ -256,7 +256,7 @@ mod tests {
     fn keys_are_words() {
         for key in [
             PathKey { lane: 0, procedure: 0, path: 0 },
-            PathKey { lane: 16 * 1024 - 1, procedure: PathKey::MOST_PROCEDURES - 1, path: PathKey::MOST_PATHS - 1 },
+            PathKey { lane: 16 * 1024 - 1, procedure: PathKey::MOST_PROCEDURES - 1, path: u32::MAX },
         ] {
             assert_eq!(PathKey::from_word(key.to_word()), Some(key));
         }

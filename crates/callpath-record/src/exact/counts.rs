@@ -1,11 +1,11 @@
 //! What has been counted: read out of the lanes, and decoded.
 
 use std::cell::Cell;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::flows::{ContextCounts, Flows};
+use super::hashed::Hashed;
+use super::pages::read_written;
 use super::times::Times;
 use crate::time_base::TickLength;
 use callpath_format::address::{LinkAddr, RunAddr};
@@ -18,6 +18,7 @@ use callpath_measurement::{
 use callpath_schema::Bounds;
 use callpath_tables::paths::{self, Category, CountedInside, EdgeBounds, Executed};
 use callpath_target::{Pid, SharedMemory};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 const WORD_BYTES: usize = 8;
 
@@ -40,6 +41,8 @@ pub(crate) struct Counted {
     /// The process that the copies were put into: others are its forks.
     pub(super) first: Pid,
     pub(super) modules: Vec<InModule>,
+    /// Counters of paths for which lanes have no words.
+    pub(crate) hashed: Option<Hashed>,
     /// What paths took, if that was measured.
     pub(super) times: Option<Times>,
     /// If a guide says where counters are placed: how often they were executed, of all that has been taken.
@@ -58,7 +61,13 @@ impl Counted {
         (in_contexts, tick): (Option<(&Flows, &ContextCounts)>, TickLength),
     ) -> Result<Option<PathCounts>, MeasurementError> {
         let Some(words) = self.words_of(pid)? else { return Ok(None) };
-        let by_path = self.times.as_ref().map(|times| times.in_lanes(&self.lanes_of(pid).collect(), tick));
+        let lanes: FxHashSet<u32> = self.lanes_of(pid).collect();
+        let by_path = self.times.as_ref().map(|times| times.in_lanes(&lanes, tick)).transpose()?;
+        let hashed = match (&self.hashed, in_contexts) {
+            (None, _) => FxHashMap::default(),
+            (Some(_), Some((_, contexts))) => contexts.hashed_sums(),
+            (Some(hashed), None) => hashed.in_lanes(&lanes)?,
+        };
         let add_executed = |more: Option<Executed>, times: u64| {
             if let Some(more) = more {
                 let mut executed = self.executed.get().unwrap_or_default();
@@ -70,6 +79,7 @@ impl Counted {
         let mut counts = PathCounts { pid: pid.0, cut_short: word(paths::CUT_SHORT.into()), ..PathCounts::default() };
         // Each has counted in a lane that it shares with others.
         counts.lost = self.head().without.swap(0, Relaxed);
+        counts.lost = counts.lost.saturating_add(self.hashed.as_ref().map_or(0, Hashed::take_lost));
         let sums = in_contexts.map(|(_, contexts)| &contexts.sums);
         if let Some((flows, contexts)) = in_contexts {
             counts.lost = counts.lost.saturating_add(flows.take_lost());
@@ -93,8 +103,14 @@ impl Counted {
                 match &procedure.counts {
                     CountedInside::Paths(numbering) => {
                         let mut paths = Vec::new();
-                        for number in 0..numbering.paths() {
-                            let executions = word(number);
+                        let of_table = match procedure.hashed {
+                            Some(number) => hashed.get(&procedure.number.unwrap_or(number)),
+                            None => None,
+                        };
+                        let in_table = of_table.into_iter().flatten().map(|(number, count)| (*number, *count));
+                        let with_words = if procedure.hashed.is_some() { 0 } else { numbering.paths() };
+                        for (number, executions) in (0..with_words).map(|number| (number, word(number))).chain(in_table)
+                        {
                             let found = if executions > 0 { procedure.path(number) } else { None };
                             let Some((path, blocks)) = found else { continue };
                             add_executed(procedure.increments(number), executions);
@@ -192,44 +208,14 @@ impl Counted {
         Ok(sums)
     }
 
-    /// Adds the words of the lane that begins at an offset. Pages that were never written are not read, which would give them memory.
+    /// Adds the words of the lane that begins at an offset.
     fn add_lane(&self, begin: u64, sums: &mut [u64]) -> Result<(), MeasurementError> {
-        const STEP_BYTES: usize = 1 << 16;
-        let path = PathBuf::from(format!("/proc/self/fd/{}", self.lanes.descriptor()));
-        let failed = |source| MeasurementError::Read { path: path.clone(), source };
-        let file = std::fs::File::open(&path).map_err(failed)?;
-        let end = begin + self.lane_len_bytes;
-        let mut bytes = vec![0; STEP_BYTES];
-        let mut at = begin;
-        while let Some(data) = next_data(&file, at).map_err(failed)?.filter(|data| *data < end) {
-            let from = data.max(begin) / WORD_BYTES as u64 * WORD_BYTES as u64;
-            let len = STEP_BYTES.min((end - from) as usize);
-            let Some(page) = bytes.get_mut(..len) else { break };
-            file.read_exact_at(page, from).map_err(failed)?;
-            let (words, _) = page.as_chunks::<WORD_BYTES>();
-            let first = from.saturating_sub(begin) as usize;
-            for (index, word) in words.iter().enumerate() {
-                let offset = (first + index * WORD_BYTES).checked_sub(LaneHead::LEN_BYTES);
-                if let Some(sum) = offset.and_then(|offset| sums.get_mut(offset / WORD_BYTES)) {
-                    *sum = sum.wrapping_add(u64::from_le_bytes(*word));
-                }
-            }
-            at = from + len as u64;
-        }
-        Ok(())
-    }
-}
-
-/// Where the next page is that was written, from an offset on. `None`: there is none.
-fn next_data(file: &std::fs::File, from: u64) -> std::io::Result<Option<u64>> {
-    use std::os::fd::AsRawFd;
-    // SAFETY: moves the position of a descriptor of our own.
-    let at = unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, libc::SEEK_DATA) };
-    let error = std::io::Error::last_os_error();
-    match u64::try_from(at) {
-        Ok(at) => Ok(Some(at)),
-        Err(_) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
-        Err(_) => Err(error),
+        let first = begin + LaneHead::LEN_BYTES as u64;
+        read_written(&self.lanes, first..begin + self.lane_len_bytes, WORD_BYTES as u64, |at, words| {
+            let from = (at - first) as usize / WORD_BYTES;
+            let places = sums.get_mut(from..).unwrap_or_default();
+            places.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
+        })
     }
 }
 

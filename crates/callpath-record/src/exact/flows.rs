@@ -8,11 +8,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::shared::ArenaRef;
 use callpath_format::shared::flows::{FlowRecord, FlowsHead};
+use callpath_format::shared::hashed::HashedKey;
 use callpath_measurement::{CountedContext, MeasurementError, PARTIAL_ROOT, PathTree};
 use callpath_tables::paths::{CUT_SHORT, FIRST_OF_CONTEXT};
 use callpath_target::{SharedMemory, TargetError};
 use rustc_hash::FxHashMap;
 
+use super::hashed::{Executions, Hashed};
 use crate::thread::Thread;
 
 const WORD_BYTES: usize = size_of::<u64>();
@@ -69,8 +71,8 @@ impl Flows {
         self.trouble.take().map(|source| MeasurementError::Read { path, source })
     }
 
-    /// The pieces of a thread, once.
-    fn take_pieces(&mut self, owner: ArenaRef) -> Vec<Vec<u64>> {
+    /// The pieces of a thread, each with its number, once.
+    fn take_pieces(&mut self, owner: ArenaRef) -> Vec<(u64, Vec<u64>)> {
         let taken = self.head().pieces.load(Relaxed).min(MOST_PIECES);
         let fresh = std::mem::take(&mut self.unowned).into_iter().chain(self.seen + 1..=taken);
         for number in fresh {
@@ -86,7 +88,7 @@ impl Flows {
         }
         self.seen = self.seen.max(taken);
         let numbers = self.pieces.remove(&u64::from(owner.0)).unwrap_or_default();
-        numbers.into_iter().map(|number| self.piece(number)).collect()
+        numbers.into_iter().map(|number| (number, self.piece(number))).collect()
     }
 
     /// Paths whose contexts were not known, or had no room, once.
@@ -107,18 +109,29 @@ pub(crate) struct ContextCounts {
     counters: FxHashMap<(u32, u32), Vec<u64>>,
     /// By procedure: the sums of the counters, also of those whose contexts are not known.
     pub(super) sums: FxHashMap<u32, Vec<u64>>,
+    /// By the number of the first counter: the node of the tree, if it is known, and the procedure. Of those whose paths are counted in a hash
+    /// table.
+    flows: FxHashMap<u64, (Option<u32>, u32)>,
+    /// What was counted there, by node and procedure.
+    hashed: FxHashMap<(Option<u32>, u32), Executions>,
 }
 
 impl ContextCounts {
     /// Adds what a thread has counted, which adds nothing any more, and whose tree has been followed to its end.
     pub(crate) fn add(&mut self, flows: &mut Flows, thread: &Thread) {
-        for piece in flows.take_pieces(thread.record) {
+        for (number, piece) in flows.take_pieces(thread.record) {
             let mut rest = piece.get(1..).unwrap_or(&[]);
             while let Some((words, behind)) = rest.split_first_chunk::<{ FlowRecord::WORDS }>()
                 && let Some(record) = FlowRecord::from_words(*words)
                 && let Some((counters, behind)) = behind.split_at_checked(record.counters as usize)
             {
+                let at = number * FlowsHead::PIECE_WORDS as u64 + (piece.len() - rest.len() + FlowRecord::WORDS) as u64;
                 rest = behind;
+                // There is a word for paths that were not ended, and none for others.
+                if counters.len() == FIRST_OF_CONTEXT as usize {
+                    let node = self.node(thread, ArenaRef(record.context));
+                    self.flows.insert(at, (node, record.procedure));
+                }
                 if counters.iter().any(|count| *count > 0) {
                     add_all(self.sums.entry(record.procedure).or_default(), counters);
                     if let Some(node) = self.node(thread, ArenaRef(record.context)) {
@@ -127,6 +140,33 @@ impl ContextCounts {
                 }
             }
         }
+    }
+
+    /// Adds what is in a hash table, when all threads have been added.
+    pub(crate) fn add_hashed(&mut self, hashed: &Hashed) -> Result<(), MeasurementError> {
+        let ContextCounts { flows, hashed: sums, .. } = self;
+        sums.clear();
+        hashed.read(|key, executions| {
+            if let HashedKey::OfContext { flow, path } = key
+                && let Some(of) = flows.get(&flow)
+            {
+                let sum = sums.entry(*of).or_default().entry(path.into()).or_default();
+                *sum = sum.wrapping_add(executions);
+            }
+        })
+    }
+
+    /// The sums of that by procedure, also of contexts that are not known.
+    pub(super) fn hashed_sums(&self) -> FxHashMap<u32, Executions> {
+        let mut sums: FxHashMap<u32, Executions> = FxHashMap::default();
+        for ((_, procedure), paths) in &self.hashed {
+            let sums = sums.entry(*procedure).or_default();
+            for (path, executions) in paths {
+                let sum = sums.entry(*path).or_default();
+                *sum = sum.wrapping_add(*executions);
+            }
+        }
+        sums
     }
 
     /// The node of our tree for one of the thread's.
@@ -151,18 +191,28 @@ impl ContextCounts {
                 *place = counters;
             }
         }
+        let mut hashed: Vec<Option<&Executions>> = vec![None; nodes.len()];
+        for ((node, _), executions) in &self.hashed {
+            if let Some(place) = node.and_then(|node| hashed.get_mut(node as usize)) {
+                *place = Some(executions);
+            }
+        }
         let number = |node: u32| node.checked_sub(PARTIAL_ROOT + 1);
-        let counted = nodes.iter().zip(by_node).skip(PARTIAL_ROOT as usize + 1);
-        let paths = |counters: &[u64]| {
-            let paths = (0u64..).zip(counters.iter().skip(FIRST_OF_CONTEXT as usize));
-            paths.filter(|(_, executions)| **executions > 0).map(|(number, executions)| (number, *executions)).collect()
+        let counted = nodes.iter().zip(by_node.into_iter().zip(hashed)).skip(PARTIAL_ROOT as usize + 1);
+        let paths = |counters: &[u64], hashed: Option<&Executions>| {
+            let paths = (0u64..).zip(counters.iter().skip(FIRST_OF_CONTEXT as usize).copied());
+            let hashed = hashed.into_iter().flatten().map(|(number, executions)| (*number, *executions));
+            let mut all: Vec<(u64, u64)> = paths.chain(hashed).filter(|(_, executions)| *executions > 0).collect();
+            all.sort_unstable();
+            all
         };
-        let context = |(node, counters): (&callpath_measurement::TreeNode, &[u64])| CountedContext {
+        type Of<'c> = (&'c [u64], Option<&'c Executions>);
+        let context = |(node, (counters, hashed)): (&callpath_measurement::TreeNode, Of<'_>)| CountedContext {
             parent: number(node.parent),
             is_partial: node.parent == PARTIAL_ROOT,
             frame: node.key,
             cut_short: counters.get(CUT_SHORT as usize).copied().unwrap_or(0),
-            paths: paths(counters),
+            paths: paths(counters, hashed),
         };
         counted.map(context).collect()
     }

@@ -8,7 +8,9 @@
 
 mod counts;
 mod flows;
+mod hashed;
 mod kinds;
+mod pages;
 mod place;
 mod regions;
 mod returns;

@@ -17,7 +17,7 @@ use callpath_schema::CALLS_ALONE;
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
 use callpath_tables::guide::{Guide, Guided};
 use callpath_tables::module::Module;
-use callpath_tables::paths::{self, CountedModule, Descending, FIRST_WORD, Inside, Timing, counted};
+use callpath_tables::paths::{self, CountedModule, Descending, FIRST_WORD, Hashing, Inside, Timing, counted};
 use callpath_tables::probes::Change;
 use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::{self, KnownCode};
@@ -25,6 +25,7 @@ use callpath_target::{Edits, Maps, NewMemory, Pid, ProcessHandle, SharedMemory, 
 
 use super::counts::{Counted, InModule};
 use super::flows::Flows;
+use super::hashed::Hashed;
 use super::regions::Regions;
 use super::returns;
 use super::times::Times;
@@ -87,7 +88,8 @@ pub(super) fn put_in(
         return Err(refused(analysed.first(), "it has not told where its threads keep their words"));
     }
     let counts_contexts = counts.kinds.has(ExactKind::Calls);
-    let injected = match counts_contexts || counts.times.is_some() {
+    let counts_paths = counts.kinds.has(ExactKind::Paths);
+    let injected = match counts_contexts || counts_paths {
         true => {
             let into = InjectedInto { pid, slot: Some(slot), counts_contexts };
             Some(Injected::into(into, recorder, counts.injected)?)
@@ -104,16 +106,18 @@ pub(super) fn put_in(
         recorder,
         pid,
         lane_word,
-        inside: match (counts.kinds.has(ExactKind::Paths), counts.kinds.has(ExactKind::Edges)) {
+        inside: match (counts_paths, counts.kinds.has(ExactKind::Edges)) {
             (true, _) => Inside::Paths,
             (false, true) => Inside::Edges,
             (false, false) => Inside::Nothing,
         },
         contexts: injected.filter(|_| counts_contexts),
         times: injected.and_then(|injected| Some((injected, counts.times?))),
+        hashed: injected.filter(|_| counts_paths),
         next_word: FIRST_WORD,
         next_procedure: 0,
         next_timed: 0,
+        next_hashed: 0,
         regions,
         heads: Vec::new(),
         returns: Vec::new(),
@@ -190,9 +194,12 @@ struct Placing<'r, 'o> {
     contexts: Option<Injected>,
     /// If times of paths are measured.
     times: Option<(Injected, ExactTimes)>,
+    /// If paths are counted, in a hash table where they are too many.
+    hashed: Option<Injected>,
     next_word: u32,
     next_procedure: u32,
     next_timed: u32,
+    next_hashed: u32,
     regions: Regions,
     /// Where each module's words are that say where copies are, and the region that its copies are in.
     heads: Vec<(RunAddr, Option<usize>)>,
@@ -232,12 +239,16 @@ impl Placing<'_, '_> {
         let times = self
             .times
             .map(|(injected, _)| Timing { routines: injected.routines.of_paths(), first_procedure: self.next_timed });
+        let hashed = self
+            .hashed
+            .map(|injected| Hashing { routine: injected.routines.count_path, first_procedure: self.next_hashed });
         let (first_word, inside) = (self.next_word, self.inside);
-        let counting = paths::Counting { bias, lane_word, first_word, inside, contexts, times, placing: by };
+        let counting = paths::Counting { bias, lane_word, first_word, inside, contexts, times, hashed, placing: by };
         let planned =
             counted(module, RunAddr(place).to_link(bias), (calls, is_chosen), counting).ok_or_else(no_room)?;
         let CountedModule { changes, copies, moved, header, end, procedures, .. } = planned;
-        let CountedModule { next_word, next_procedure, next_timed, counters, without_paths, returns, .. } = planned;
+        let CountedModule { next_word, next_procedure, next_timed, next_hashed, .. } = planned;
+        let CountedModule { counters, without_paths, returns, .. } = planned;
         let mut refused: Vec<(LinkAddr, String)> =
             copies.refused.iter().map(|refused| (refused.entry, refused.refusal.to_string())).collect();
         let with_calls = without_paths.iter().map(|(at, why)| (*at, format!("{CALLS_ALONE}{why}")));
@@ -248,7 +259,8 @@ impl Placing<'_, '_> {
         if copies.made.is_empty() {
             return Ok(());
         }
-        (self.next_word, self.next_procedure, self.next_timed) = (next_word, next_procedure, next_timed);
+        (self.next_word, self.next_procedure) = (next_word, next_procedure);
+        (self.next_timed, self.next_hashed) = (next_timed, next_hashed);
         self.returns.extend(returns);
         self.counters.extend(counters);
         let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(bias));
@@ -284,7 +296,7 @@ impl Placing<'_, '_> {
     /// Gives the first thread, and those that the C library does not start, their lanes.
     fn finish(self) -> Result<(), RecordError> {
         let Placing { recorder, pid, lane_word, contexts, next_word, regions, heads, modules, .. } = self;
-        let Placing { inside, returns, counters, times, .. } = self;
+        let Placing { inside, returns, counters, times, hashed, .. } = self;
         let words = u64::from(next_word) * size_of::<u64>() as u64;
         let lane_len_bytes = (LaneHead::LEN_BYTES as u64 + words).next_multiple_of(PAGE_BYTES);
         // Where address space is limited, most of it is the program's.
@@ -293,7 +305,12 @@ impl Placing<'_, '_> {
         let len_bytes = LanesHead::LEN_BYTES as u64 + lane_len_bytes * count;
         let lanes = SharedMemory::create(c"callpath-lanes", len_bytes as usize)?;
         let created = times.map(|(_, which)| Times::create(which)).transpose()?;
-        let counted = Counted { lanes, lane_len_bytes, first: pid, modules, executed: Cell::new(None), times: created };
+        let is_any_hashed =
+            modules.iter().flat_map(|module| &module.procedures).any(|procedure| procedure.hashed.is_some());
+        let hashed = hashed.filter(|_| is_any_hashed);
+        let table = hashed.map(|_| Hashed::create()).transpose()?;
+        let executed = Cell::new(None);
+        let counted = Counted { lanes, lane_len_bytes, first: pid, modules, executed, times: created, hashed: table };
         let head = counted.head();
         head.lane_len_bytes.store(lane_len_bytes, Relaxed);
         head.lanes.store(count, Relaxed);
@@ -319,6 +336,10 @@ impl Placing<'_, '_> {
         if let (Some((injected, _)), Some(times)) = (times, &counted.times) {
             let table = halted.map_shared(&times.memory, None, true)?;
             halted.write(RunAddr(injected.routines.times), &table.0.to_le_bytes())?;
+        }
+        if let (Some(injected), Some(hashed)) = (hashed, &counted.hashed) {
+            let table = halted.map_shared(&hashed.memory, None, true)?;
+            halted.write(RunAddr(injected.routines.hashed), &table.0.to_le_bytes())?;
         }
         if let Some(injected) = contexts {
             let Routines { copies, callees, .. } = injected.routines;

@@ -3,10 +3,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::shared::times::{PathKey, PathTimes, TimesHead};
-use callpath_measurement::MeasuredTime;
+use callpath_measurement::{MeasuredTime, MeasurementError};
 use callpath_target::{SharedMemory, TargetError};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::pages::read_written;
 use crate::time_base::TickLength;
 
 /// Which executions of paths are measured.
@@ -41,40 +42,33 @@ impl Times {
         unsafe { &*self.memory.base().cast::<TimesHead>() }
     }
 
-    fn table(&self) -> &[PathTimes] {
-        let table = self.memory.base().wrapping_add(TimesHead::LEN_BYTES).cast::<PathTimes>();
-        // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts(table, TimesHead::COUNT) }
-    }
-
     /// Executions that were measured and had no room, once.
     pub(super) fn take_lost(&self) -> u64 {
         self.head().lost.swap(0, Relaxed)
     }
 
     /// What was measured in these lanes.
-    pub(super) fn in_lanes(&self, lanes: &FxHashSet<u32>, tick: TickLength) -> ByPath {
+    pub(super) fn in_lanes(&self, lanes: &FxHashSet<u32>, tick: TickLength) -> Result<ByPath, MeasurementError> {
         let mut by_path = ByPath::default();
-        for times in self.table() {
-            let key = PathKey::from_word(times.key.load(Relaxed)).filter(|key| lanes.contains(&key.lane));
-            let Some(PathKey { procedure, path, .. }) = key else { continue };
-            let sum = by_path.entry((procedure, path)).or_default();
-            *sum = sum.plus(measured(times, tick));
-        }
-        by_path
+        let table = TimesHead::LEN_BYTES as u64..TimesHead::len_bytes() as u64;
+        read_written(&self.memory, table, size_of::<PathTimes>() as u64, |_, words| {
+            for entry in words.as_chunks::<{ PathTimes::WORDS }>().0 {
+                let key = PathKey::from_word(entry[0]).filter(|key| lanes.contains(&key.lane));
+                let Some(PathKey { procedure, path, .. }) = key else { continue };
+                let sum = by_path.entry((procedure, path)).or_default();
+                *sum = sum.plus(measured(entry, tick));
+            }
+        })?;
+        Ok(by_path)
     }
 }
 
-fn measured(times: &PathTimes, tick: TickLength) -> MeasuredTime {
-    let [lows, highs] = times.squares.each_ref().map(|sum| u128::from(sum.load(Relaxed)));
-    let squares = (highs << PathTimes::LOW_BITS) + lows;
+fn measured(entry: &[u64; PathTimes::WORDS], tick: TickLength) -> MeasuredTime {
+    let [_, measured, weight, ticks, pairs, pair_ticks, lows, highs] = *entry;
+    let squares = (u128::from(highs) << PathTimes::LOW_BITS) + u128::from(lows);
     let square_ns = squares as f64 * tick.ns_per_tick * tick.ns_per_tick;
-    MeasuredTime {
-        measured: times.measured.load(Relaxed),
-        weight: times.weight.load(Relaxed),
-        time_ns: tick.ns(times.ticks.load(Relaxed)),
-        spread: [times.pairs.load(Relaxed).into(), tick.ns(times.pair_ticks.load(Relaxed)).into(), square_ns as u128],
-    }
+    let spread = [pairs.into(), tick.ns(pair_ticks).into(), square_ns as u128];
+    MeasuredTime { measured, weight, time_ns: tick.ns(ticks), spread }
 }
 
 #[cfg(test)]
@@ -88,9 +82,12 @@ mod tests {
         for (lane, procedure, path, weight, ticks) in
             [(1, 2, 3, 1, 100), (1, 2, 3, 4, 300), (5, 2, 3, 2, 50), (6, 2, 3, 1, 7), (1, 9, 0, 1, 8)]
         {
-            PathTimes::of(times.table(), PathKey { lane, procedure, path }).unwrap().add(weight, ticks);
+            let table = times.memory.base().wrapping_add(TimesHead::LEN_BYTES).cast::<PathTimes>();
+            // SAFETY: as long as the memory; atomics.
+            let table = unsafe { std::slice::from_raw_parts(table, TimesHead::COUNT) };
+            PathTimes::of(table, PathKey { lane, procedure, path }).unwrap().add(weight, ticks);
         }
-        let found = times.in_lanes(&FxHashSet::from_iter([1, 5]), tick);
+        let found = times.in_lanes(&FxHashSet::from_iter([1, 5]), tick).unwrap();
         let expected = MeasuredTime { measured: 3, weight: 7, time_ns: 700, spread: [14, 1_850, 271_250] };
         assert_eq!(found.get(&(2, 3)), Some(&expected));
         assert_eq!((found.len(), found.get(&(9, 0)).map(|time| time.time_ns)), (2, Some(4)));

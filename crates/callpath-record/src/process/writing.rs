@@ -83,6 +83,9 @@ impl Process {
             });
             live.for_each(|thread| self.flows.add(flows, thread));
         }
+        if let (Some(hashed), Some(_)) = (&counted.hashed, &shared.flows) {
+            self.flows.add_hashed(hashed)?;
+        }
         let in_contexts = shared.flows.as_ref().map(|flows| (flows, &self.flows));
         let by = (in_contexts, shared.began.time_base().tick);
         let counts = counted.take(self.handle.pid(), |at| self.code.frame_at(at), by)?;

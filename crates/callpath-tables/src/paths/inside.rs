@@ -7,7 +7,7 @@ use crate::guide::ModuleGuide;
 
 /// What the words of a procedure count.
 pub enum CountedInside {
-    /// Each path has a word, by its number.
+    /// Each path has a word, by its number, or a place in a hash table.
     Paths(Numbering),
     /// Some edges have one each.
     Edges {
@@ -50,8 +50,18 @@ pub(super) enum Compared {
     Edges { by_depth: EdgePlan },
 }
 
+/// How many paths a procedure has at most: graphs of others are cut.
+#[derive(Clone, Copy)]
+pub(super) struct MostPaths {
+    /// Where each has a word.
+    pub(super) with_words: u64,
+    /// Where there are more: in a hash table, if there may be one.
+    pub(super) hashed: Option<u64>,
+}
+
 /// What is inserted, and what it counts.
 pub(super) struct Planned {
+    /// 0, if paths have places in a hash table.
     pub(super) words: u64,
     pub(super) counts: CountedInside,
     pub(super) compared: Option<Compared>,
@@ -85,15 +95,20 @@ impl Planned {
         }
     }
 
-    /// Of the paths through a procedure, which has `most` at most. Their numbers do not depend on where increments are.
+    /// Of the paths through a procedure. Their numbers do not depend on where increments are.
     pub(super) fn paths(
         of: (&ModuleFlow<'_>, &ProcedureGraph),
         ways: &Ways,
         placing: Placing<'_>,
-        most: u64,
+        most: MostPaths,
     ) -> Planned {
         let guess = weights(of.1, ways);
-        let numbering = Numbering::with_limit(ways, &guess, most);
+        let with_words = Numbering::with_limit(ways, &guess, most.with_words);
+        let hashed = most.hashed.filter(|_| with_words.cuts() > 0);
+        let (numbering, is_hashed) = match hashed {
+            Some(hashed) => (Numbering::with_limit(ways, &guess, hashed), true),
+            None => (with_words, false),
+        };
         let by_depth = numbering.place_in_tree(ways, &guess, &guess);
         let guided = match placing {
             Placing::Guided(Some(guide)) => guide.weights(of, (ways, &guess), |way| numbering.is_cut(way)),
@@ -102,7 +117,7 @@ impl Planned {
         let guided = guided.map(|weights| numbering.place_in_tree(ways, &weights, &guess));
         let operations = guided.as_ref().unwrap_or(&by_depth).operations(&numbering, ways);
         Planned {
-            words: numbering.paths(),
+            words: if is_hashed { 0 } else { numbering.paths() },
             counts: CountedInside::Paths(numbering),
             compared: matches!(placing, Placing::Guided(_)).then_some(Compared::Paths { guided, by_depth }),
             operations,

@@ -9,6 +9,7 @@ use callpath_format::shared::activation::{ContextNode, CopiesWords};
 
 use super::assembler::{Assembler, Target};
 use super::frame::Height;
+use super::hashed;
 use super::homes;
 use super::plan::{Cell, Operation, Plan, Rax};
 use super::refusal::{Reason, Refusal};
@@ -73,7 +74,8 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, operations: &[Operation], 
                 homes::look_up(out, register, scratch.register, homes);
                 scratch.give_back(out, spot)?;
             }
-            Operation::BeginPath { .. } | Operation::EndPath { .. } | Operation::LeavePath | Operation::ResumePath => {
+            Operation::CountHashed(path) => hashed::write(out, plan, path, spot)?,
+            Operation::BeginPath { .. } | Operation::EndPath(_) | Operation::LeavePath | Operation::ResumePath => {
                 times::write(out, plan, *operation, spot)?;
             }
             Operation::OverwriteDead => overwrite(out, spot.live),

@@ -44,6 +44,15 @@ impl Cell {
     }
 }
 
+/// A path's number: the sum of both parts, modulo 2 to the power of 32.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PathNumber {
+    /// Holds a number; `None`: 0.
+    pub index: Option<Cell>,
+    /// The rest.
+    pub constant: i32,
+}
+
 /// What inserted code does.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operation {
@@ -87,13 +96,10 @@ pub enum Operation {
         /// See there.
         is_fresh: bool,
     },
-    /// A path has been counted, and its time is added if it was measured. Its number is what `index` holds plus `constant`.
-    EndPath {
-        /// Holds a number; `None`: 0.
-        index: Option<Cell>,
-        /// The rest of the number.
-        constant: i32,
-    },
+    /// Counts a path in a hash table ([`Plan::count_hashed`]).
+    CountHashed(PathNumber),
+    /// A path has been counted, and its time is added if it was measured.
+    EndPath(PathNumber),
     /// Before a call: what is called is not measured.
     LeavePath,
     /// Behind a call.
@@ -128,7 +134,8 @@ impl Operation {
             Operation::Add(cell, _) | Operation::Set(cell, _) => [Some(cell), None],
             Operation::Count { table, index, .. } => [Some(table), index],
             Operation::CountInContext { index, .. } => [Some(Cell::OfActivation(NODE_AT)), index],
-            Operation::EndPath { index, .. } => [Some(BEGAN), index],
+            Operation::EndPath(path) => [Some(BEGAN), path.index],
+            Operation::CountHashed(path) => [path.index, None],
             Operation::BeginPath { .. } | Operation::LeavePath | Operation::ResumePath => [Some(BEGAN), None],
             _ => [None, None],
         };
@@ -150,6 +157,18 @@ pub struct Contexts {
     pub words: LinkAddr,
     /// An activation may keep another node than the one that is found ([`callpath_format::shared::activation::ContextNode::kept`]).
     pub has_back_edges: bool,
+}
+
+/// Where paths are counted for which there are no words (`callpath_format::shared::hashed`). The routine may lie outside of the module but
+/// within 2 GB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hashed {
+    /// The routine that counts.
+    pub routine: LinkAddr,
+    /// Where a thread's word is that holds the address of its lane: the distance from its thread pointer.
+    pub lane_word: i32,
+    /// The procedure's number, which no other with such paths has.
+    pub procedure: u32,
 }
 
 /// What times of a procedure's paths are measured by (`callpath_format::shared::times`). The routines may lie outside of the module but
@@ -208,6 +227,7 @@ pub struct Plan {
     /// Calls in the copy are not marked: activations have no word that a mark could lead to.
     are_unmarked: bool,
     times: Option<Times>,
+    hashed: Option<Hashed>,
 }
 
 impl Plan {
@@ -222,6 +242,15 @@ impl Plan {
     pub fn count_contexts(&mut self, contexts: Contexts, keeps_node: bool) {
         self.contexts = Some(contexts);
         self.keeps_node = keeps_node;
+    }
+
+    /// Says where [`Operation::CountHashed`] counts.
+    pub fn count_hashed(&mut self, hashed: Hashed) {
+        self.hashed = Some(hashed);
+    }
+
+    pub(super) fn hashed(&self) -> Option<Hashed> {
+        self.hashed
     }
 
     /// Measures the times of paths, as operations say ([`Operation::BeginPath`]). Activations need words for it ([`Plan::give_words`]): if there are none,

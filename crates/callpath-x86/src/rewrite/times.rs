@@ -8,15 +8,14 @@
 //! ```
 
 use super::assembler::{Assembler, Target};
-use super::inserted::{RAX, RED_ZONE_BYTES, SCRATCH, Scratch, Spot};
-use super::plan::{BEGAN, Cell, Operation, Plan, Rax, Times, WEIGHT};
+use super::inserted::{RAX, SCRATCH, Scratch, Spot};
+use super::plan::{BEGAN, Cell, Operation, PathNumber, Plan, Rax, Times, WEIGHT};
+use super::pushing::{Flags, Pushing, WORD_BYTES};
 use super::refusal::{Reason, Refusal};
-use crate::encode::{self, Encoded, Register, Word};
+use crate::encode::{self, Register};
 use crate::encoding;
 use callpath_format::address::LinkAddr;
 
-const RSP: Register = 4;
-const WORD_BYTES: u32 = 8;
 /// Conditions as processors number them.
 const IS_BELOW: u8 = 2;
 const IS_OTHER: u8 = 5;
@@ -31,12 +30,12 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, operation: Operation, spot
             }
             begin(out, plan, times, spot)
         }
-        Operation::EndPath { index, constant } => {
+        Operation::EndPath(path) => {
             let node = plan.context_word();
-            if_measured(out, plan, spot, move |apart| apart.end(times, (index, constant), node))
+            if_measured(out, plan, spot, move |code| end(code, times, path, node))
         }
-        Operation::LeavePath => if_measured(out, plan, spot, move |apart| apart.turn(times.leave)),
-        _ => if_measured(out, plan, spot, move |apart| apart.turn(times.resume)),
+        Operation::LeavePath => if_measured(out, plan, spot, move |code| turn(code, times.leave)),
+        _ => if_measured(out, plan, spot, move |code| turn(code, times.resume)),
     }
 }
 
@@ -52,7 +51,7 @@ fn begin(out: &mut Assembler, plan: &Plan, times: Times, spot: Spot) -> Result<(
     spot.put(out, Cell::OfThread(times.lane_word), |word| encode::load(base.register, word))?;
     flags.keep(out);
     out.bytes(&encode::count_down_in_table(base.register, displacement));
-    branch_apart(out, IS_BELOW, (spot, rax_waits), move |apart| apart.begin(times));
+    branch_apart(out, IS_BELOW, (spot, rax_waits), move |code| begin_path(code, times));
     flags.put_back(out);
     base.give_back(out, spot)?;
     flags.give_back(out, spot)
@@ -63,7 +62,7 @@ fn if_measured(
     out: &mut Assembler,
     plan: &Plan,
     spot: Spot,
-    write: impl FnOnce(&mut Apart<'_>) -> Result<(), Refusal> + 'static,
+    write: impl FnOnce(&mut Pushing<'_>) -> Result<(), Refusal> + 'static,
 ) -> Result<(), Refusal> {
     let flags = Flags::take(out, plan, spot)?;
     flags.keep(out);
@@ -73,46 +72,12 @@ fn if_measured(
     flags.give_back(out, spot)
 }
 
-/// Flags of arithmetic that are read later, which what is inserted changes.
-struct Flags {
-    /// rax, which they wait in. `None`: they are not read.
-    waits_in: Option<Scratch>,
-}
-
-impl Flags {
-    fn take(out: &mut Assembler, plan: &Plan, spot: Spot) -> Result<Flags, Refusal> {
-        let is_kept = spot.live.has_flags();
-        Ok(Flags { waits_in: is_kept.then(|| Scratch::take(out, plan, spot, &[RAX])).transpose()? })
-    }
-
-    /// Whether the value of rax is not there.
-    fn has_rax_wait(&self) -> bool {
-        self.waits_in.as_ref().is_some_and(|rax| rax.waits.is_some())
-    }
-
-    fn keep(&self, out: &mut Assembler) {
-        if self.waits_in.is_some() {
-            out.bytes(&encode::FLAGS_TO_AX);
-        }
-    }
-
-    fn put_back(&self, out: &mut Assembler) {
-        if self.waits_in.is_some() {
-            out.bytes(&encode::FLAGS_FROM_AX);
-        }
-    }
-
-    fn give_back(self, out: &mut Assembler, spot: Spot) -> Result<(), Refusal> {
-        self.waits_in.map_or(Ok(()), |rax| rax.give_back(out, spot))
-    }
-}
-
 /// Writes a branch to code that is written apart, and comes back behind the branch.
 fn branch_apart(
     out: &mut Assembler,
     condition: u8,
     (spot, rax_waits): (Spot, bool),
-    write: impl FnOnce(&mut Apart<'_>) -> Result<(), Refusal> + 'static,
+    write: impl FnOnce(&mut Pushing<'_>) -> Result<(), Refusal> + 'static,
 ) {
     let back = out.label();
     let label = out.apart(
@@ -121,11 +86,7 @@ fn branch_apart(
             if rax_waits {
                 out.set_rax(Rax::InCell);
             }
-            let zone_bytes = if spot.is_boundary { 0 } else { u32::from(RED_ZONE_BYTES) };
-            let mut apart = Apart { out, spot, lowered: 0 };
-            apart.move_rsp(-(zone_bytes as i32));
-            write(&mut apart)?;
-            apart.move_rsp(zone_bytes as i32);
+            Pushing::beyond_red_zone(out, spot, write)?;
             out.jump(Target::Label(back));
             if rax_waits {
                 out.set_rax(Rax::InPlace);
@@ -137,93 +98,31 @@ fn branch_apart(
     out.set_label(back);
 }
 
-/// Code apart: values of the frame are found from wherever rsp is.
-struct Apart<'o> {
-    out: &'o mut Assembler,
-    spot: Spot,
-    /// By how many bytes rsp is lower than the program has it.
-    lowered: u32,
+/// The routine says when the path began, and what it weighs.
+fn begin_path(code: &mut Pushing<'_>, times: Times) -> Result<(), Refusal> {
+    code.push_constant(u64::from(times.number) << 32 | u64::from(times.word));
+    code.push(Cell::OfThread(times.lane_word))?;
+    code.call(times.begin);
+    code.pop(BEGAN)?;
+    code.pop(WEIGHT)
 }
 
-impl Apart<'_> {
-    /// The routine says when the path began, and what it weighs.
-    fn begin(&mut self, times: Times) -> Result<(), Refusal> {
-        self.push_constant(u64::from(times.number) << 32 | u64::from(times.word));
-        self.push(Cell::OfThread(times.lane_word))?;
-        self.call(times.begin);
-        self.pop(BEGAN)?;
-        self.pop(WEIGHT)
-    }
+/// What was kept becomes what the routine makes of it.
+fn turn(code: &mut Pushing<'_>, routine: LinkAddr) -> Result<(), Refusal> {
+    code.push(BEGAN)?;
+    code.call(routine);
+    code.pop(BEGAN)
+}
 
-    /// What was kept becomes what the routine makes of it.
-    fn turn(&mut self, routine: LinkAddr) -> Result<(), Refusal> {
-        self.push(BEGAN)?;
-        self.call(routine);
-        self.pop(BEGAN)
-    }
-
-    /// The routine adds the time of the path with this number, also in the context whose `node` a word holds.
-    fn end(&mut self, times: Times, (index, constant): (Option<Cell>, i32), node: Option<Cell>) -> Result<(), Refusal> {
-        match node {
-            Some(node) => self.push(node)?,
-            None => self.push_constant(0),
-        }
-        self.push_constant(u64::from(times.number) << 32 | u64::from(constant as u32));
-        match index {
-            Some(index) => self.push(index)?,
-            None => self.push_constant(0),
-        }
-        self.push(Cell::OfThread(times.lane_word))?;
-        self.push(WEIGHT)?;
-        self.push(BEGAN)?;
-        self.call(times.end);
-        self.move_rsp(6 * WORD_BYTES as i32);
-        self.put(BEGAN, |word| encode::set_word(word, 0))
-    }
-
-    /// Leaves the flags.
-    fn move_rsp(&mut self, bytes: i32) {
-        if bytes != 0 {
-            self.out.bytes(&encode::add_without_flags(RSP, bytes));
-            self.set_lowered(self.lowered.saturating_add_signed(-bytes));
-        }
-    }
-
-    fn set_lowered(&mut self, bytes: u32) {
-        self.lowered = bytes;
-        self.out.set_lowered(bytes);
-    }
-
-    fn push_constant(&mut self, value: u64) {
-        self.out.push_word(value);
-        self.set_lowered(self.lowered + WORD_BYTES);
-    }
-
-    fn push(&mut self, cell: Cell) -> Result<(), Refusal> {
-        self.put(cell, encode::push)?;
-        self.set_lowered(self.lowered + WORD_BYTES);
-        Ok(())
-    }
-
-    fn pop(&mut self, cell: Cell) -> Result<(), Refusal> {
-        let before = self.lowered;
-        // Its address is counted from what rsp is afterwards.
-        self.lowered = before.saturating_sub(WORD_BYTES);
-        self.put(cell, encode::pop_to)?;
-        self.set_lowered(self.lowered);
-        Ok(())
-    }
-
-    fn put(&mut self, cell: Cell, instruction: impl FnOnce(Word) -> Encoded) -> Result<(), Refusal> {
-        let lowered = self.lowered as i32;
-        let instruction = |word| match word {
-            Word::OfFrame(RSP, distance) => instruction(Word::OfFrame(RSP, distance + lowered)),
-            word => instruction(word),
-        };
-        self.spot.put(self.out, cell, instruction)
-    }
-
-    fn call(&mut self, routine: LinkAddr) {
-        self.out.opcode_to(&encode::CALL, Target::Fixed(routine.0));
-    }
+/// The routine adds the time of a path, also in the context whose `node` a word holds.
+fn end(code: &mut Pushing<'_>, times: Times, path: PathNumber, node: Option<Cell>) -> Result<(), Refusal> {
+    code.push_or_0(node)?;
+    code.push_constant(u64::from(times.number) << 32 | u64::from(path.constant as u32));
+    code.push_or_0(path.index)?;
+    code.push(Cell::OfThread(times.lane_word))?;
+    code.push(WEIGHT)?;
+    code.push(BEGAN)?;
+    code.call(times.end);
+    code.move_rsp(6 * WORD_BYTES as i32);
+    code.put(BEGAN, |word| encode::set_word(word, 0))
 }

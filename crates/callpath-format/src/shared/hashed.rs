@@ -1,0 +1,128 @@
+//! Counters of paths for which arrays would be too long: memory that a process and its forks share with the recorder, a hash table (Ball and
+//! Larus 1996, section 3.5). What was counted is there however the program ends.
+//!
+//! ```text
+//! 0                       HashedHead
+//! HashedHead::LEN_BYTES   HashedPath, HashedHead::COUNT times: searched from a key's place on
+//! ```
+
+use core::sync::atomic::AtomicU64;
+
+/// What the memory begins with.
+#[repr(C)]
+pub struct HashedHead {
+    /// Paths that found no entry, or whose context is not known, and were not counted.
+    pub lost: AtomicU64,
+}
+
+impl HashedHead {
+    /// Where the table begins, bytes.
+    pub const LEN_BYTES: usize = 4096;
+    /// The binary logarithm of how many entries there are.
+    pub const COUNT_SHIFT: u32 = 22;
+    /// How many entries there are.
+    pub const COUNT: usize = 1 << HashedHead::COUNT_SHIFT;
+    /// So many entries from a key's place on are looked at.
+    pub const PROBES: usize = 1 << 12;
+    /// What a key is multiplied by; the uppermost bits of the product are its place (Knuth 1998, section 6.4).
+    pub const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+    /// How many bytes it takes.
+    pub const fn len_bytes() -> usize {
+        HashedHead::LEN_BYTES + HashedHead::COUNT * size_of::<HashedPath>()
+    }
+}
+
+/// A counter.
+#[repr(C)]
+pub struct HashedPath {
+    /// [`HashedKey`]; 0: nothing is here.
+    pub key: AtomicU64,
+    /// How often the path was executed.
+    pub executions: AtomicU64,
+}
+
+/// What a counter counts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum HashedKey {
+    /// A path in a thread.
+    OfLane {
+        /// The thread's lane, less than [`super::lanes::LanesHead::MOST`].
+        lane: u32,
+        /// The procedure's number among those with such counters.
+        procedure: u16,
+        /// The path's.
+        path: u32,
+    },
+    /// A path in a context.
+    OfContext {
+        /// The number of the first of the context's other counters ([`super::activation::ContextNode::flow`]), less than 2 to the power of 33.
+        flow: u64,
+        /// The path's, less than [`HashedKey::MOST_PATHS_IN_CONTEXT`].
+        path: u32,
+    },
+}
+
+impl HashedKey {
+    /// How many procedures may have such counters of lanes.
+    pub const MOST_PROCEDURES: u32 = 1 << 16;
+    /// The most paths of a procedure whose paths are counted in contexts.
+    pub const MOST_PATHS_IN_CONTEXT: u64 = 1 << HashedKey::PATH_BITS_IN_CONTEXT;
+    /// How many bits of a context's key are the path's number.
+    pub const PATH_BITS_IN_CONTEXT: u32 = 30;
+    /// The bit that is set in the key of a context.
+    pub const CONTEXT_BIT: u32 = 63;
+    /// The bit that is set in that of a lane.
+    pub const LANE_BIT: u32 = 62;
+    /// Where a lane's number begins, bits.
+    pub const LANE_AT: u32 = 48;
+    /// Where a procedure's does.
+    pub const PROCEDURE_AT: u32 = 32;
+
+    /// As a word, which is not 0.
+    pub const fn to_word(self) -> u64 {
+        match self {
+            HashedKey::OfLane { lane, procedure, path } => {
+                1 << HashedKey::LANE_BIT
+                    | (lane as u64) << HashedKey::LANE_AT
+                    | (procedure as u64) << HashedKey::PROCEDURE_AT
+                    | path as u64
+            }
+            HashedKey::OfContext { flow, path } => {
+                1 << HashedKey::CONTEXT_BIT | flow << HashedKey::PATH_BITS_IN_CONTEXT | path as u64
+            }
+        }
+    }
+
+    /// From a word. `None`: it is none.
+    pub const fn from_word(word: u64) -> Option<HashedKey> {
+        if word >> HashedKey::CONTEXT_BIT != 0 {
+            let flow = word << 1 >> 1 >> HashedKey::PATH_BITS_IN_CONTEXT;
+            return Some(HashedKey::OfContext { flow, path: (word % HashedKey::MOST_PATHS_IN_CONTEXT) as u32 });
+        }
+        if word >> HashedKey::LANE_BIT == 0 {
+            return None;
+        }
+        let lane = (word << 2 >> 2 >> HashedKey::LANE_AT) as u32;
+        Some(HashedKey::OfLane { lane, procedure: (word >> HashedKey::PROCEDURE_AT) as u16, path: word as u32 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_words() {
+        for key in [
+            HashedKey::OfLane { lane: 0, procedure: 0, path: 0 },
+            HashedKey::OfLane { lane: (16 << 10) - 1, procedure: u16::MAX, path: u32::MAX },
+            HashedKey::OfContext { flow: 1, path: 0 },
+            HashedKey::OfContext { flow: (1 << 33) - 1, path: (1 << 30) - 1 },
+        ] {
+            assert_eq!(HashedKey::from_word(key.to_word()), Some(key));
+        }
+        assert_eq!(HashedKey::from_word(0), None);
+        assert_eq!(HashedKey::from_word(u64::MAX >> 2), None);
+    }
+}
