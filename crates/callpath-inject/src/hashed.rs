@@ -2,10 +2,11 @@
 //! an array. It keeps all registers but the arithmetic flags.
 //!
 //! The stack at `callpath_count_path`, from its return address on: the lane's address; a part of the path's number; the other part, and in the upper
-//! half the procedure's number; the address of the context's node, 0 where contexts are not counted.
+//! half the procedure's number; the address of the context's node, 0 where contexts are not counted; the number of the first word of the procedure's
+//! cache, 0 if that is not to lead to the counter.
 
 use callpath_format::shared::activation::ContextNode;
-use callpath_format::shared::hashed::{HashedHead, HashedKey, HashedPath};
+use callpath_format::shared::hashed::{HashedCache, HashedHead, HashedKey, HashedPath};
 use callpath_format::shared::lanes::LaneHead;
 use core::arch::global_asm;
 use core::mem::offset_of;
@@ -32,22 +33,29 @@ global_asm!(
     // rax: the key.
     "mov eax, dword ptr [rsp + 56]",
     "add eax, dword ptr [rsp + 64]",
-    "mov rcx, qword ptr [rsp + 72]",
+    // r8: its place in a cache.
+    "push r8",
+    "mov rcx, qword ptr [rsp + 80]",
     "test rcx, rcx",
     "jz 2f",
     "mov rcx, qword ptr [rcx + {flow}]",
     "test rcx, rcx",
-    "jz 6f",
+    "jz 1f",
     "shl rcx, {path_bits}",
     "or rax, rcx",
     "bts rax, {context_bit}",
+    "imul r8, rax, {cache_spread}",
+    "shr r8, 64 - {cache_shift}",
     "jmp 3f",
     "2:",
-    "mov rcx, qword ptr [rsp + 48]",
+    "add eax, 1",
+    "imul r8d, eax, {cache_spread}",
+    "shr r8d, 32 - {cache_shift}",
+    "mov rcx, qword ptr [rsp + 56]",
     "mov rcx, qword ptr [rcx - {lane_head} + {lane_number}]",
     "shl rcx, {lane_at}",
     "or rax, rcx",
-    "mov ecx, dword ptr [rsp + 68]",
+    "mov ecx, dword ptr [rsp + 76]",
     "shl rcx, {procedure_at}",
     "or rax, rcx",
     "bts rax, {lane_bit}",
@@ -81,11 +89,21 @@ global_asm!(
     "and edx, {mask}",
     "sub edi, 1",
     "jnz 4b",
-    "6:",
+    "1:",
     "lock add qword ptr [rsi + {lost}], 1",
-    "jmp 7f",
+    "jmp 6f",
     "5:",
     "add qword ptr [rcx + {executions}], 1",
+    "mov rax, qword ptr [rsp + 88]",
+    "test rax, rax",
+    "jz 6f",
+    "add r8, rax",
+    "mov rax, qword ptr [rsp + 56]",
+    "sub rcx, rax",
+    "sub rcx, {nowhere}",
+    "mov qword ptr [rax + r8 * 8], rcx",
+    "6:",
+    "pop r8",
     "7:",
     "pop rdi",
     "pop rsi",
@@ -111,6 +129,9 @@ global_asm!(
     mask = const HashedHead::COUNT - 1,
     lost = const offset_of!(HashedHead, lost),
     executions = const offset_of!(HashedPath, executions),
+    cache_spread = const HashedCache::SPREAD,
+    cache_shift = const HashedCache::COUNT_SHIFT,
+    nowhere = const HashedCache::NOWHERE * size_of::<u64>(),
 );
 
 unsafe extern "C" {

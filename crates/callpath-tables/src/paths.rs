@@ -6,14 +6,14 @@ mod inside;
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Recipe;
 use callpath_format::shared::flows::FlowsHead;
-use callpath_format::shared::hashed::HashedKey;
+use callpath_format::shared::hashed::{HashedCache, HashedKey};
 use callpath_format::shared::known_return::KnownReturn;
 use callpath_format::shared::times::{OfProcedure, PathKey};
 use callpath_image::cfi::FrameRange;
 use callpath_x86::graph::ProcedureGraph;
 pub use callpath_x86::paths::Category;
 pub use callpath_x86::paths::{EdgeBounds, EdgeCounts};
-use callpath_x86::paths::{MAX_PATHS, Path, PathOperation, Site, Ways, may_return_twice};
+use callpath_x86::paths::{Path, PathOperation, Site, Ways, may_return_twice};
 use callpath_x86::rewrite::{Cell, Hashed, Operation, PathNumber, Place, Plan, Reason, Refusal, UnmarkedCall};
 
 use rustc_hash::FxHashMap;
@@ -287,7 +287,8 @@ pub fn counted(
                     _ => {
                         let of_contexts = head.is_some();
                         let with_words = if of_contexts { FlowsHead::MOST_PATHS } else { MOST_PATHS };
-                        let in_table = if of_contexts { HashedKey::MOST_PATHS_IN_CONTEXT } else { MAX_PATHS };
+                        let in_table =
+                            if of_contexts { HashedKey::MOST_PATHS_IN_CONTEXT } else { HashedKey::MOST_PATHS };
                         let has_number = of_contexts || next_hashed < HashedKey::MOST_PROCEDURES;
                         let hashed = hashing.as_ref().filter(|_| has_number).map(|_| in_table);
                         let most = MostPaths { with_words, hashed };
@@ -300,14 +301,15 @@ pub fn counted(
                         Some(_) => CounterPlace::OfContext,
                         None => CounterPlace::OfLane { lane_word: counting.lane_word, first: next_word.into() },
                     },
-                    is_hashed: words == 0 && counting.inside == Inside::Paths,
+                    is_hashed: words == 0 && hashing.is_some() && counting.inside == Inside::Paths,
                 };
                 let mut hashed = None;
                 if let Some((head, _)) = hashing.as_ref().filter(|_| counter.is_hashed) {
                     let (routine, lane_word) = (head.thunk(), counting.lane_word);
-                    plan.count_hashed(Hashed { routine, lane_word, procedure: next_hashed });
+                    plan.count_hashed(Hashed { routine, lane_word, procedure: next_hashed, cache: next_word });
                     hashed = Some(next_hashed);
                     next_hashed += 1;
+                    next_word = next_word.checked_add(HashedCache::COUNT).ok_or(too_many)?;
                 }
                 let mut timed = None;
                 for (site, operation) in operations {

@@ -138,6 +138,69 @@ pub(crate) fn compare_with_zero(word: Word) -> Encoded {
     encoded
 }
 
+/// `mov register, [word]`, the lowest 32 bits
+pub(crate) fn load_32(register: Register, word: Word) -> Encoded {
+    let mut encoded = load(register, word);
+    // Without REX.W.
+    let rex_at = usize::from(matches!(word, Word::OfThread(_)));
+    if let Some(rex) = encoded.bytes.get_mut(rex_at) {
+        *rex &= !(REX_W & 0x0f);
+    }
+    encoded
+}
+
+/// `mov to, constant`, 32 bits that clear the others
+pub(crate) fn set_32(to: Register, constant: i32) -> Vec<u8> {
+    let mut bytes = vec![0x40 | to >> 3 & 1, 0xb8 | to & 7];
+    bytes.extend(constant.to_le_bytes());
+    bytes
+}
+
+/// `lea to, [from + constant]`, 32 bits that clear the others
+pub(crate) fn add_32(to: Register, from: Register, constant: i32) -> Vec<u8> {
+    let mut bytes = vec![0x40 | (to >> 3 & 1) << 2 | from >> 3 & 1, 0x8d, MODRM_DISPLACED | (to & 7) << 3 | from & 7];
+    if from & 7 == RSP {
+        bytes.push(SIB_RSP);
+    }
+    bytes.extend(constant.to_le_bytes());
+    bytes
+}
+
+/// `imul to, from, constant`: of 64 bits, or of 32
+pub(crate) fn multiply(to: Register, from: Register, constant: i32, is_wide: bool) -> Vec<u8> {
+    let width = if is_wide { REX_W } else { 0x40 };
+    let mut bytes = vec![width | (to >> 3 & 1) << 2 | from >> 3 & 1, 0x69, 0xc0 | (to & 7) << 3 | from & 7];
+    bytes.extend(constant.to_le_bytes());
+    bytes
+}
+
+/// `bts register, bit`
+pub(crate) fn set_bit(register: Register, bit: u8) -> [u8; 5] {
+    [REX_W | register >> 3 & 1, 0x0f, 0xba, 0xe8 | register & 7, bit]
+}
+
+/// `add register, [word]`
+pub(crate) fn add_word(register: Register, word: Word) -> Encoded {
+    with_word(0x03, register, word)
+}
+
+/// `cmp [base + displacement], register`: of 64 bits, or of 32
+pub(crate) fn compare_in(base: Register, displacement: i32, register: Register, is_wide: bool) -> Vec<u8> {
+    let (rex, [modrm, sib]) = in_table(base, None);
+    let rex = if is_wide { rex } else { rex & !(REX_W & 0x0f) };
+    let mut bytes = vec![rex | (register >> 3 & 1) << 2, 0x39, modrm | (register & 7) << 3, sib];
+    bytes.extend(displacement.to_le_bytes());
+    bytes
+}
+
+/// `mov to, [base + displacement]`
+pub(crate) fn load_beside(to: Register, base: Register, displacement: i32) -> Vec<u8> {
+    let (rex, [modrm, sib]) = in_table(base, None);
+    let mut bytes = vec![rex | (to >> 3 & 1) << 2, 0x8b, modrm | (to & 7) << 3, sib];
+    bytes.extend(displacement.to_le_bytes());
+    bytes
+}
+
 /// `push register`
 pub(crate) fn push_register(register: Register) -> [u8; 2] {
     [0x40 | register >> 3 & 1, 0x50 | register & 7]
@@ -405,6 +468,25 @@ mod tests {
             (test(6).to_vec(), "test rsi, rsi"),
             (pop(11).to_vec(), "pop r11"),
             (pop(1).to_vec(), "pop rcx"),
+            (count_down_in_table(9, 0x40), "sub qword ptr [r9+0x40], 1"),
+            (compare_with_zero(Word::OfFrame(4, 0x18)).bytes, "cmp qword ptr [rsp+0x18], 0"),
+            (push(Word::OfFrame(5, -8)).bytes, "push qword ptr [rbp-8]"),
+            (push(thread).bytes, "push qword ptr fs:[0xffffffffffffffc0]"),
+            (pop_to(Word::OfFrame(4, 0x18)).bytes, "pop qword ptr [rsp+0x18]"),
+            (push_register(11).to_vec(), "push r11"),
+            (push_register(2).to_vec(), "push rdx"),
+            (load_32(9, Word::OfFrame(4, 0x18)).bytes, "mov r9d, [rsp+0x18]"),
+            (load_32(1, thread).bytes, "mov ecx, fs:[0xffffffffffffffc0]"),
+            (set_32(8, 5), "mov r8d, 5"),
+            (add_32(9, 1, 0x100), "lea r9d, [rcx+0x100]"),
+            (add_32(2, 8, -5), "lea edx, [r8-5]"),
+            (multiply(9, 1, 0x1234_5678, false), "imul r9d, ecx, 0x12345678"),
+            (multiply(2, 11, -2, true), "imul rdx, r11, 0xfffffffffffffffe"),
+            (set_bit(9, 63).to_vec(), "bts r9, 0x3f"),
+            (add_word(11, thread).bytes, "add r11, fs:[0xffffffffffffffc0]"),
+            (compare_in(9, 16, 1, false), "cmp [r9+0x10], ecx"),
+            (compare_in(2, 16, 8, true), "cmp [rdx+0x10], r8"),
+            (load_beside(8, 11, 0x1000), "mov r8, [r11+0x1000]"),
             (change_flags(0x7fff_0001), "cmp rsp, 0x7fff0001"),
             (add_without_flags(4, -128), "lea rsp, [rsp-0x80]"),
             ([&CALL[..], &[1, 0, 0, 0]].concat(), "call 0x1006"),

@@ -5,6 +5,10 @@
 //! 0                       HashedHead
 //! HashedHead::LEN_BYTES   HashedPath, HashedHead::COUNT times: searched from a key's place on
 //! ```
+//!
+//! Where a procedure's path was found before, its copy counts by itself: each such procedure has a cache in every lane ([`super::lanes`]) of
+//! [`HashedCache::COUNT`] words. A word leads to an entry, as the distance from the lane's word [`HashedCache::NOWHERE`], whose zeroes are no key. Whatever
+//! other threads or handlers do meanwhile, an entry's key stays what it is.
 
 use core::sync::atomic::AtomicU64;
 
@@ -33,6 +37,20 @@ impl HashedHead {
     }
 }
 
+/// Where copies look first.
+pub struct HashedCache;
+
+impl HashedCache {
+    /// The binary logarithm of how many words it has.
+    pub const COUNT_SHIFT: u32 = 12;
+    /// How many words it has.
+    pub const COUNT: u32 = 1 << HashedCache::COUNT_SHIFT;
+    /// The first of two words of a lane that stay zeroes, as an entry of no key.
+    pub const NOWHERE: usize = 2;
+    /// What the lowest half of a lane's key is multiplied by, or a context's key; the uppermost bits of the product are its place.
+    pub const SPREAD: i32 = 0x9e37_79b1u32 as i32;
+}
+
 /// A counter.
 #[repr(C)]
 pub struct HashedPath {
@@ -51,7 +69,7 @@ pub enum HashedKey {
         lane: u32,
         /// The procedure's number among those with such counters.
         procedure: u16,
-        /// The path's.
+        /// The path's, less than [`HashedKey::MOST_PATHS`].
         path: u32,
     },
     /// A path in a context.
@@ -64,6 +82,8 @@ pub enum HashedKey {
 }
 
 impl HashedKey {
+    /// The most paths of a procedure.
+    pub const MOST_PATHS: u64 = (1 << 32) - 1;
     /// How many procedures may have such counters of lanes.
     pub const MOST_PROCEDURES: u32 = 1 << 16;
     /// The most paths of a procedure whose paths are counted in contexts.
@@ -86,7 +106,7 @@ impl HashedKey {
                 1 << HashedKey::LANE_BIT
                     | (lane as u64) << HashedKey::LANE_AT
                     | (procedure as u64) << HashedKey::PROCEDURE_AT
-                    | path as u64
+                    | path.wrapping_add(1) as u64
             }
             HashedKey::OfContext { flow, path } => {
                 1 << HashedKey::CONTEXT_BIT | flow << HashedKey::PATH_BITS_IN_CONTEXT | path as u64
@@ -104,7 +124,11 @@ impl HashedKey {
             return None;
         }
         let lane = (word << 2 >> 2 >> HashedKey::LANE_AT) as u32;
-        Some(HashedKey::OfLane { lane, procedure: (word >> HashedKey::PROCEDURE_AT) as u16, path: word as u32 })
+        Some(HashedKey::OfLane {
+            lane,
+            procedure: (word >> HashedKey::PROCEDURE_AT) as u16,
+            path: (word as u32).wrapping_sub(1),
+        })
     }
 }
 
@@ -116,7 +140,7 @@ mod tests {
     fn keys_are_words() {
         for key in [
             HashedKey::OfLane { lane: 0, procedure: 0, path: 0 },
-            HashedKey::OfLane { lane: (16 << 10) - 1, procedure: u16::MAX, path: u32::MAX },
+            HashedKey::OfLane { lane: (16 << 10) - 1, procedure: u16::MAX, path: u32::MAX - 1 },
             HashedKey::OfContext { flow: 1, path: 0 },
             HashedKey::OfContext { flow: (1 << 33) - 1, path: (1 << 30) - 1 },
         ] {

@@ -1,12 +1,29 @@
-//! How a copy counts a path for which there is no word (`callpath_format::shared::hashed`).
+//! How a copy counts a path for which there is no word (`callpath_format::shared::hashed`): the lane's cache leads to the counter, or else the routine
+//! finds it, and has the cache lead there.
+
+use callpath_format::shared::activation::ContextNode;
+use callpath_format::shared::hashed::{HashedCache, HashedKey};
+use std::mem::offset_of;
 
 use super::assembler::Assembler;
-use super::inserted::Spot;
-use super::plan::{Cell, PathNumber, Plan};
-use super::pushing::{Flags, Pushing, WORD_BYTES};
+use super::inserted::{SCRATCH, Spot};
+use super::plan::{Cell, Hashed, PathNumber, Plan};
+use super::pushing::{Flags, IS_OTHER, Pushing, WORD_BYTES, branch_apart};
 use super::refusal::{Reason, Refusal};
+use crate::encode::{self, Register};
 
-/// Writes a call of the routine that counts.
+/// A path that is counted.
+#[derive(Clone, Copy)]
+struct Counted {
+    hashed: Hashed,
+    path: PathNumber,
+    /// The word that holds the context's node.
+    node: Option<Cell>,
+    /// The first part of the number, if it is a register.
+    register: Option<Register>,
+}
+
+/// Writes what counts.
 pub(super) fn write(out: &mut Assembler, plan: &Plan, path: PathNumber, spot: Spot) -> Result<(), Refusal> {
     let refused = Refusal { at: spot.at, reason: Reason::FrameUnknown };
     let hashed = plan.hashed().ok_or(refused)?;
@@ -15,9 +32,24 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, path: PathNumber, spot: Sp
         return Err(refused);
     }
     let register = plan.register().filter(|_| path.index == Some(Cell::OfActivation(0)));
+    let counted = Counted { hashed, path, node, register };
+    let is_free = |register: &Register| spot.live.general() >> register & 1 == 0 && Some(*register) != plan.register();
+    let mut free = SCRATCH.into_iter().filter(is_free);
+    if let (Some(key), Some(place), false) = (free.next(), free.next(), spot.live.has_flags()) {
+        return counted.by_cache(out, [key, place], spot);
+    }
     let flags = Flags::take(out, plan, spot)?;
     flags.keep(out);
-    Pushing::beyond_red_zone(out, spot, |code| {
+    Pushing::beyond_red_zone(out, spot, |code| counted.by_routine(code, 0))?;
+    flags.put_back(out);
+    flags.give_back(out, spot)
+}
+
+impl Counted {
+    /// Calls the routine. `cache`: the first word of the cache that is to lead to the counter; 0: none is.
+    fn by_routine(self, code: &mut Pushing<'_>, cache: u32) -> Result<(), Refusal> {
+        let Counted { hashed, path, node, register } = self;
+        code.push_constant(cache.into());
         code.push_or_0(node)?;
         code.push_constant(u64::from(hashed.procedure) << 32 | u64::from(path.constant as u32));
         match register {
@@ -26,9 +58,55 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, path: PathNumber, spot: Sp
         }
         code.push(Cell::OfThread(hashed.lane_word))?;
         code.call(hashed.routine);
-        code.move_rsp(4 * WORD_BYTES as i32);
+        code.move_rsp(5 * WORD_BYTES as i32);
         Ok(())
-    })?;
-    flags.put_back(out);
-    flags.give_back(out, spot)
+    }
+
+    /// Counts where the cache leads, if that is the path's counter.
+    fn by_cache(self, out: &mut Assembler, [key, place]: [Register; 2], spot: Spot) -> Result<(), Refusal> {
+        const NOWHERE: i32 = HashedCache::NOWHERE as i32 * WORD_BYTES as i32;
+        const AT_FLOW: i8 = offset_of!(ContextNode, flow) as i8;
+        let Counted { hashed, node, .. } = self;
+        let lane = Cell::OfThread(hashed.lane_word);
+        let too_far = Refusal { at: spot.at, reason: Reason::TooFar };
+        let cache = i32::try_from(u64::from(hashed.cache) * u64::from(WORD_BYTES)).map_err(|_| too_far)?;
+        let is_wide = node.is_some();
+        if let Some(node) = node {
+            spot.put(out, node, |word| encode::load(key, word))?;
+            out.bytes(&encode::load_from(key, key, AT_FLOW));
+            out.bytes(&encode::shift_left(key, HashedKey::PATH_BITS_IN_CONTEXT as u8));
+            self.number(out, place, 0, spot)?;
+            out.bytes(&encode::or(key, place));
+            out.bytes(&encode::set_bit(key, HashedKey::CONTEXT_BIT as u8));
+        } else {
+            self.number(out, key, 1, spot)?;
+        }
+        let bits = if is_wide { u64::BITS } else { u32::BITS };
+        out.bytes(&encode::multiply(place, key, HashedCache::SPREAD, is_wide));
+        out.bytes(&encode::shift_right(place, (bits - HashedCache::COUNT_SHIFT) as u8));
+        out.bytes(&encode::times_8(place));
+        spot.put(out, lane, |word| encode::add_word(place, word))?;
+        out.bytes(&encode::load_beside(place, place, cache));
+        spot.put(out, lane, |word| encode::add_word(place, word))?;
+        out.bytes(&encode::compare_in(place, NOWHERE, key, is_wide));
+        let counted = out.label();
+        branch_apart(out, IS_OTHER, (spot, false, counted), move |code| self.by_routine(code, hashed.cache));
+        out.bytes(&encode::count_in_table(place, None, NOWHERE + WORD_BYTES as i32));
+        out.set_label(counted);
+        Ok(())
+    }
+
+    /// The path's number, plus a constant, modulo 2 to the power of 32.
+    fn number(self, out: &mut Assembler, to: Register, more: i32, spot: Spot) -> Result<(), Refusal> {
+        let constant = self.path.constant.wrapping_add(more);
+        match (self.path.index, self.register) {
+            (None, _) => out.bytes(&encode::set_32(to, constant)),
+            (Some(_), Some(register)) => out.bytes(&encode::add_32(to, register, constant)),
+            (Some(index), None) => {
+                spot.put(out, index, |word| encode::load_32(to, word))?;
+                out.bytes(&encode::add_32(to, to, constant));
+            }
+        }
+        Ok(())
+    }
 }

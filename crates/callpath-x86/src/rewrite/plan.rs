@@ -169,6 +169,8 @@ pub struct Hashed {
     pub lane_word: i32,
     /// The procedure's number, which no other with such paths has.
     pub procedure: u32,
+    /// The number of the first word of a lane that its cache is.
+    pub cache: u32,
 }
 
 /// What times of a procedure's paths are measured by (`callpath_format::shared::times`). The routines may lie outside of the module but

@@ -4,11 +4,14 @@ use callpath_format::address::LinkAddr;
 
 use super::assembler::{Assembler, Target};
 use super::inserted::{RAX, RED_ZONE_BYTES, Scratch, Spot};
-use super::plan::{Cell, Plan};
+use super::plan::{Cell, Plan, Rax};
 use super::refusal::Refusal;
 use crate::encode::{self, Encoded, Register, Word};
+use crate::encoding;
 
 const RSP: Register = 4;
+/// A condition as processors number them.
+pub(super) const IS_OTHER: u8 = 5;
 pub(super) const WORD_BYTES: u32 = 8;
 
 /// Flags of arithmetic that are read later, which what is inserted changes.
@@ -43,6 +46,30 @@ impl Flags {
     pub(super) fn give_back(self, out: &mut Assembler, spot: Spot) -> Result<(), Refusal> {
         self.waits_in.map_or(Ok(()), |rax| rax.give_back(out, spot))
     }
+}
+
+/// Writes a branch to code that is written apart, and goes on at the label `back`. `rax_waits`: the value of rax is in its cell.
+pub(super) fn branch_apart(
+    out: &mut Assembler,
+    condition: u8,
+    (spot, rax_waits, back): (Spot, bool, usize),
+    write: impl FnOnce(&mut Pushing<'_>) -> Result<(), Refusal> + 'static,
+) {
+    let label = out.apart(
+        spot.at,
+        Box::new(move |out| {
+            if rax_waits {
+                out.set_rax(Rax::InCell);
+            }
+            Pushing::beyond_red_zone(out, spot, write)?;
+            out.jump(Target::Label(back));
+            if rax_waits {
+                out.set_rax(Rax::InPlace);
+            }
+            Ok(())
+        }),
+    );
+    out.opcode_to(&encoding::branch(condition), Target::Label(label));
 }
 
 /// Code that pushes: values of the frame are found from wherever rsp is.

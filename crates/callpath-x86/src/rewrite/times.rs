@@ -7,18 +7,16 @@
 //! it ends:         is a path measured?                apart: the routine adds its time; keep that none is measured
 //! ```
 
-use super::assembler::{Assembler, Target};
+use super::assembler::Assembler;
 use super::inserted::{RAX, SCRATCH, Scratch, Spot};
-use super::plan::{BEGAN, Cell, Operation, PathNumber, Plan, Rax, Times, WEIGHT};
-use super::pushing::{Flags, Pushing, WORD_BYTES};
+use super::plan::{BEGAN, Cell, Operation, PathNumber, Plan, Times, WEIGHT};
+use super::pushing::{Flags, IS_OTHER, Pushing, WORD_BYTES, branch_apart};
 use super::refusal::{Reason, Refusal};
 use crate::encode::{self, Register};
-use crate::encoding;
 use callpath_format::address::LinkAddr;
 
-/// Conditions as processors number them.
+/// A condition as processors number them.
 const IS_BELOW: u8 = 2;
-const IS_OTHER: u8 = 5;
 
 /// Writes an operation on times.
 pub(super) fn write(out: &mut Assembler, plan: &Plan, operation: Operation, spot: Spot) -> Result<(), Refusal> {
@@ -51,7 +49,9 @@ fn begin(out: &mut Assembler, plan: &Plan, times: Times, spot: Spot) -> Result<(
     spot.put(out, Cell::OfThread(times.lane_word), |word| encode::load(base.register, word))?;
     flags.keep(out);
     out.bytes(&encode::count_down_in_table(base.register, displacement));
-    branch_apart(out, IS_BELOW, (spot, rax_waits), move |code| begin_path(code, times));
+    let back = out.label();
+    branch_apart(out, IS_BELOW, (spot, rax_waits, back), move |code| begin_path(code, times));
+    out.set_label(back);
     flags.put_back(out);
     base.give_back(out, spot)?;
     flags.give_back(out, spot)
@@ -67,35 +67,11 @@ fn if_measured(
     let flags = Flags::take(out, plan, spot)?;
     flags.keep(out);
     spot.put(out, BEGAN, encode::compare_with_zero)?;
-    branch_apart(out, IS_OTHER, (spot, flags.has_rax_wait()), write);
+    let back = out.label();
+    branch_apart(out, IS_OTHER, (spot, flags.has_rax_wait(), back), write);
+    out.set_label(back);
     flags.put_back(out);
     flags.give_back(out, spot)
-}
-
-/// Writes a branch to code that is written apart, and comes back behind the branch.
-fn branch_apart(
-    out: &mut Assembler,
-    condition: u8,
-    (spot, rax_waits): (Spot, bool),
-    write: impl FnOnce(&mut Pushing<'_>) -> Result<(), Refusal> + 'static,
-) {
-    let back = out.label();
-    let label = out.apart(
-        spot.at,
-        Box::new(move |out| {
-            if rax_waits {
-                out.set_rax(Rax::InCell);
-            }
-            Pushing::beyond_red_zone(out, spot, write)?;
-            out.jump(Target::Label(back));
-            if rax_waits {
-                out.set_rax(Rax::InPlace);
-            }
-            Ok(())
-        }),
-    );
-    out.opcode_to(&encoding::branch(condition), Target::Label(label));
-    out.set_label(back);
 }
 
 /// The routine says when the path began, and what it weighs.
