@@ -16,7 +16,7 @@ mod samples;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use callpath_db::exact::{ExactCounts, ExactProcedure, ExactQuality, RefusedFunction};
+use callpath_db::exact::{ExactCounts, ExactProcedure, ExactQuality, ExactTiming, RefusedFunction};
 use callpath_format::address::LinkAddr;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::{MeasuredPaths, Measurement, plain};
@@ -45,6 +45,7 @@ pub fn exact_counts(counted: Counted<'_>, options: &AttributeOptions, progress: 
     }
     counts.notes.extend(all.notes.iter().cloned());
     counts.quality = quality_of(&all);
+    counts.timing = all.times_lost.map(|lost| ExactTiming { lost });
     let cache = TableCache::open(options.cache.clone());
     let mut calling = vec![BTreeSet::new(); all.modules.len()];
     for (module, address) in all.callers.iter().flat_map(|callers| callers.addresses()) {

@@ -18,6 +18,7 @@ mod names_file;
 mod numbered;
 mod pack_file;
 mod path_file;
+mod path_times;
 mod plain;
 mod process_file;
 mod ranks;

@@ -14,6 +14,7 @@ use crate::bytes::{KIND_PATHS, Reader, Writer, finished, started};
 use crate::context_paths::{self, CountedContext};
 use crate::directory::{Measurement, TEMPORARY, read_file, write_file};
 use crate::error::MeasurementError;
+use crate::path_times;
 use crate::ranks::{rank_directories, rank_directory_name};
 
 const PATHS: &str = "paths-";
@@ -37,6 +38,8 @@ pub struct PathCounts {
     pub edges: Vec<CountedEdges>,
     /// The contexts that paths were counted in, if they were: callers before callees.
     pub contexts: Vec<CountedContext>,
+    /// Whether times of paths were measured ([`CountedPath::time`]), and how many found no room. `None`: they were not.
+    pub times_lost: Option<u64>,
 }
 
 /// A procedure whose edges were counted.
@@ -117,6 +120,15 @@ impl RefusedProcedure {
     }
 }
 
+impl CountedProcedure {
+    /// Its paths by number.
+    pub(crate) fn in_order(&self) -> Vec<&CountedPath> {
+        let mut paths: Vec<&CountedPath> = self.paths.iter().collect();
+        paths.sort_by_key(|path| path.number);
+        paths
+    }
+}
+
 impl PathCounts {
     /// Whether paths or edges were counted, and not calls alone.
     pub fn has_paths(&self) -> bool {
@@ -139,7 +151,7 @@ impl PathCounts {
         let mut procedures: Vec<&CountedProcedure> = self.procedures.iter().collect();
         procedures.sort_by_key(|procedure| (procedure.module, procedure.entry.0));
         let mut last = 0;
-        for procedure in procedures {
+        for procedure in &procedures {
             w.number(u64::from(procedure.module.0));
             put_distance(&mut w, &mut last, procedure.entry);
             write_paths(&mut w, procedure);
@@ -150,12 +162,17 @@ impl PathCounts {
             put_distance(&mut w, &mut last, *entry);
             w.string(reason);
         }
-        // Where paths alone are counted there is nothing of edges, nor of contexts.
-        if !self.edges.is_empty() || !self.contexts.is_empty() {
+        // Where paths alone are counted there is nothing of edges, contexts and times.
+        let (has_contexts, is_timed) = (!self.contexts.is_empty(), self.times_lost.is_some());
+        if !self.edges.is_empty() || has_contexts || is_timed {
             write_edges(&mut w, &self.edges, &mut last);
         }
-        if !self.contexts.is_empty() {
+        if has_contexts || is_timed {
             context_paths::write(&mut w, &self.contexts);
+        }
+        if let Some(lost) = self.times_lost {
+            w.number(lost);
+            path_times::write(&mut w, &procedures);
         }
         finished(w)
     }
@@ -189,6 +206,10 @@ impl PathCounts {
         if !r.is_at_end() {
             counts.contexts = context_paths::read(&mut r)?;
         }
+        if !r.is_at_end() {
+            counts.times_lost = Some(r.number()?);
+            path_times::read(&mut r, &mut counts.procedures)?;
+        }
         r.finish()?;
         Ok(counts)
     }
@@ -203,10 +224,8 @@ fn write_paths(w: &mut Writer, procedure: &CountedProcedure) {
     w.number(procedure.possible);
     w.number(u64::from(procedure.cuts));
     w.number(procedure.paths.len() as u64);
-    let mut paths: Vec<&CountedPath> = procedure.paths.iter().collect();
-    paths.sort_by_key(|path| path.number);
     let mut next = 0u64;
-    for CountedPath { number, category, blocks, executions, .. } in paths {
+    for CountedPath { number, category, blocks, executions, .. } in procedure.in_order() {
         w.number(number.wrapping_sub(next));
         next = number.wrapping_add(1);
         w.number(*category as u64);
@@ -422,7 +441,12 @@ pub(crate) mod tests {
 
     fn path(number: u64, category: PathCategory, blocks: &[u64]) -> CountedPath {
         let blocks = blocks.iter().copied().map(LinkAddr).collect();
-        CountedPath { number, category, blocks, executions: 1 << (number % 64), time: MeasuredTime::default() }
+        let time = match number {
+            0 => MeasuredTime { measured: 1, weight: 1, time_ns: 12, spread: [0; 3] },
+            77 => MeasuredTime { measured: 3, weight: 1027, time_ns: u64::MAX, spread: [1 << 20, 7, u128::MAX] },
+            _ => MeasuredTime::default(),
+        };
+        CountedPath { number, category, blocks, executions: 1 << (number % 64), time }
     }
 
     /// Counts of process 4711, everything in them.
@@ -487,6 +511,7 @@ pub(crate) mod tests {
                 },
             ],
             contexts: contexts(),
+            times_lost: Some(3),
         }
     }
 
@@ -522,6 +547,13 @@ pub(crate) mod tests {
         assert_eq!(PathCounts::from_bytes(&PathCounts::default().to_bytes(), name).unwrap(), PathCounts::default());
         let in_contexts = PathCounts { edges: vec![], ..counts() };
         assert_eq!(PathCounts::from_bytes(&in_contexts.to_bytes(), name).unwrap(), in_contexts);
+        let timed = PathCounts { edges: vec![], contexts: vec![], ..counts() };
+        assert_eq!(PathCounts::from_bytes(&timed.to_bytes(), name).unwrap(), timed);
+        let mut untimed = PathCounts { times_lost: None, ..counts() };
+        for path in untimed.procedures.iter_mut().flat_map(|procedure| &mut procedure.paths) {
+            path.time = MeasuredTime::default();
+        }
+        assert_eq!(PathCounts::from_bytes(&untimed.to_bytes(), name).unwrap(), untimed);
     }
 
     #[test]
@@ -555,6 +587,7 @@ pub(crate) mod tests {
         is(error(|counts| counts.refused[0].entry.0 = 1 << 63), "address");
         is(error(|counts| counts.edges[1].entry.0 = 0x401_200 | 1 << 48), "address");
         is(error(|counts| counts.edges[1] = counts.edges[0].clone()), "order of procedures");
+        is(error(|counts| counts.procedures[1].paths[2].time.weight = 2), "weight of times");
         is(error(|counts| counts.contexts[2].paths[0].0 = u64::MAX), "number of a path");
         is(error(|counts| counts.contexts[2].paths[1].0 = 0), "number of a path");
         let mut whole = counts().to_bytes();

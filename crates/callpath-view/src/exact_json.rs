@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use callpath_db::exact::{
     ExactBlock, ExactCall, ExactCallers, ExactCost, ExactCounts, ExactPath, ExactPlace, ExactProcedure, ExactQuality,
-    ExactRanking, ExactSampling, InContext,
+    ExactRanking, ExactSampling, ExactTiming, InContext, Unmeasured,
 };
 use callpath_db::{Profile, RunInfo};
 use serde_json::{Map, Value, json};
@@ -87,6 +87,9 @@ impl ExactJson<'_> {
         if let Some(sampling) = &counts.sampling {
             write!(out, ",\n\"sampled\":{}", without_actions(&sampled(counts, sampling).to_string()))?;
         }
+        if let Some(timing) = &counts.timing {
+            write!(out, ",\n\"timed\":{}", without_actions(&timed(counts, timing).to_string()))?;
+        }
         let of_procedure =
             |at: &usize| Some((counts.procedures.get(*at)?, children(self, counts.procedures.get(*at)?)));
         let procedures: Vec<(&ExactProcedure, Vec<Child>)> = self.procedures.iter().filter_map(of_procedure).collect();
@@ -151,6 +154,9 @@ impl ExactJson<'_> {
             }
             if self.counts.sampling.is_some() {
                 child.insert("sampled_estimate".into(), path.sampled.into());
+            }
+            if self.counts.timing.is_some() {
+                child.insert("wall_time".into(), time(path));
             }
             if let Some(callers) = &self.counts.callers {
                 child.insert("contexts".into(), path.contexts.iter().map(|its| context(callers, its)).collect());
@@ -217,6 +223,21 @@ fn sampled(counts: &ExactCounts, sampling: &ExactSampling) -> Value {
     let ExactSampling { metric, total, samples } = sampling;
     let elsewhere = counts.sampled_elsewhere();
     json!({ "name": metric.name, "unit": metric.unit, "total": total, "elsewhere": elsewhere, "samples": samples })
+}
+
+/// What was measured in all.
+fn timed(counts: &ExactCounts, timing: &ExactTiming) -> Value {
+    let Unmeasured { paths, executions } = counts.unmeasured();
+    let (name, estimate) = (ExactTiming::METRIC, counts.cost().timed_ns);
+    let unmeasured = json!({ "paths": paths, "executions": executions });
+    json!({ "name": name, "unit": "ns", "estimate": estimate, "unmeasured": unmeasured, "lost": timing.lost })
+}
+
+/// What was measured of a path.
+fn time(path: &ExactPath) -> Value {
+    let Some((mean, total)) = path.time.mean_ns().zip(path.time.total_ns(path.executions)) else { return Value::Null };
+    let interval = path.time.interval_ns(path.executions);
+    json!({ "measured": path.time.measured, "mean": mean, "estimate": total.round() as u64, "interval": interval })
 }
 
 pub(crate) fn hex(address: u64) -> Value {

@@ -6,7 +6,7 @@ use callpath_db::exact::{
     ExactBlock, ExactCall, ExactEdge, ExactFlow, ExactLoop, ExactPath, ExactPlace, ExactProcedure,
 };
 use callpath_format::address::LinkAddr;
-use callpath_schema::{Bounds, MeasuredTime};
+use callpath_schema::Bounds;
 use callpath_x86::graph::{Block, ProcedureGraph, Terminator};
 use callpath_x86::listing::listing;
 use rustc_hash::FxHashMap;
@@ -45,7 +45,7 @@ impl ProcedureCode<'_> {
             // Their names are in other modules, too.
             contexts: Vec::new(),
             sampled: 0,
-            time: MeasuredTime::default(),
+            time: merged.time,
         };
         let flow = counted.flow.as_ref().map(|flow| {
             let edge = |(key, executions): (&EdgeKey, &Bounds)| ExactEdge {

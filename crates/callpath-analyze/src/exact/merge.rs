@@ -7,7 +7,7 @@ use callpath_format::address::LinkAddr;
 use callpath_format::frame::FrameKey;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::{CountedEdge, CountedEdges, CountedPath, ModuleRecord, PathCounts, ProcessFile};
-use callpath_schema::{Bounds, PathCategory};
+use callpath_schema::{Bounds, MeasuredTime, PathCategory};
 use rustc_hash::FxHashMap;
 
 use super::Counted;
@@ -22,6 +22,8 @@ pub(super) struct Merged {
     pub(super) callers: Option<CallerFrames>,
     pub(super) cut_short: u64,
     pub(super) lost: u64,
+    /// Times that found no room, if times were measured.
+    pub(super) times_lost: Option<u64>,
     /// What could not be added, a sentence each.
     pub(super) notes: Vec<String>,
 }
@@ -50,6 +52,7 @@ pub(super) struct MergedProcedure {
 #[derive(Default)]
 pub(super) struct MergedPath {
     pub(super) executions: u64,
+    pub(super) time: MeasuredTime,
     /// In each context that is known: by what called the procedure.
     pub(super) contexts: FxHashMap<CalledBy, u64>,
 }
@@ -151,6 +154,9 @@ impl Merged {
     fn add(&mut self, process: &ProcessFile, counts: &PathCounts, index: &mut FxHashMap<ModuleKey, usize>) {
         self.cut_short = self.cut_short.saturating_add(counts.cut_short);
         self.lost = self.lost.saturating_add(counts.lost);
+        if let Some(lost) = counts.times_lost {
+            self.times_lost = Some(self.times_lost.unwrap_or(0).saturating_add(lost));
+        }
         let mut place = |modules: &mut Vec<MergedModule>, number: u16| {
             let record = process.modules.get(usize::from(number))?;
             let at = *index.entry(key_of(record)).or_insert_with(|| {
@@ -175,8 +181,9 @@ impl Merged {
             sum.possible = sum.possible.max(counted.possible);
             sum.cuts = sum.cuts.max(counted.cuts);
             for path in counted.paths.iter().filter(|path| path.executions > 0) {
-                let executions = &mut sum.paths.entry(PathKey::of(path)).or_default().executions;
-                *executions = executions.saturating_add(path.executions);
+                let sum = sum.paths.entry(PathKey::of(path)).or_default();
+                sum.executions = sum.executions.saturating_add(path.executions);
+                sum.time = sum.time.plus(path.time);
             }
         }
         for counted in &counts.edges {

@@ -12,6 +12,7 @@ mod sampled;
 mod summary;
 #[cfg(test)]
 mod testing;
+mod timing;
 
 use std::ops::Range;
 
@@ -23,6 +24,7 @@ pub use contexts::{
 pub use edges::ExactEdge;
 pub use sampled::{ExactSampling, FewPaths};
 pub use summary::{ExactClass, ExactGroup, ExactRanking, ExactSummary};
+pub use timing::{ExactTiming, Unmeasured};
 
 pub use crate::quality::{ExactQuality, RefusedFunction};
 use crate::{AskedName, RunInfo, Way};
@@ -36,6 +38,8 @@ pub struct ExactCounts {
     pub procedures: Vec<ExactProcedure>,
     /// The callers in the contexts that paths were counted in, if they were.
     pub callers: Option<ExactCallers>,
+    /// If what paths take was measured.
+    pub timing: Option<ExactTiming>,
     /// What samples were taken of beside, if any were.
     pub sampling: Option<ExactSampling>,
     /// How it was counted.
@@ -165,6 +169,8 @@ pub struct ExactCost {
     pub instructions: u64,
     /// What samples say, in the unit of [`ExactSampling::metric`]; of paths an estimate.
     pub sampled: u64,
+    /// What measured executions say of all, nanoseconds: an estimate. 0 if none was measured.
+    pub timed_ns: u64,
 }
 
 impl std::ops::Add for ExactCost {
@@ -175,6 +181,7 @@ impl std::ops::Add for ExactCost {
             executions: self.executions.saturating_add(other.executions),
             instructions: self.instructions.saturating_add(other.instructions),
             sampled: self.sampled.saturating_add(other.sampled),
+            timed_ns: self.timed_ns.saturating_add(other.timed_ns),
         }
     }
 }
@@ -187,6 +194,7 @@ impl std::ops::Sub for ExactCost {
             executions: self.executions.saturating_sub(other.executions),
             instructions: self.instructions.saturating_sub(other.instructions),
             sampled: self.sampled.saturating_sub(other.sampled),
+            timed_ns: self.timed_ns.saturating_sub(other.timed_ns),
         }
     }
 }
@@ -210,6 +218,7 @@ impl ExactProcedure {
             executions: path.executions,
             instructions: path.executions.saturating_mul(each),
             sampled: path.sampled,
+            timed_ns: path.time.total_ns(path.executions).map_or(0, |total| total.round() as u64),
         }
     }
 
@@ -252,6 +261,7 @@ impl ExactProcedure {
             executions: executions.least,
             instructions: executions.least.saturating_mul(block.instructions),
             sampled: block.sampled,
+            timed_ns: 0,
         };
         self.block_executions().into_iter().zip(&self.blocks).map(cost).collect()
     }

@@ -16,6 +16,8 @@ pub enum ExactRanking {
     Instructions,
     /// By what samples say.
     Sampled,
+    /// By what they take, as far as that was measured.
+    Timed,
 }
 
 impl ExactRanking {
@@ -24,6 +26,7 @@ impl ExactRanking {
         match self {
             ExactRanking::Instructions => cost.instructions,
             ExactRanking::Sampled => cost.sampled,
+            ExactRanking::Timed => cost.timed_ns,
         }
     }
 
@@ -32,6 +35,7 @@ impl ExactRanking {
         match self {
             ExactRanking::Instructions => counts.cost().instructions,
             ExactRanking::Sampled => counts.sampling.as_ref().map_or(0, |sampling| sampling.total),
+            ExactRanking::Timed => counts.cost().timed_ns,
         }
     }
 }
@@ -39,10 +43,10 @@ impl ExactRanking {
 /// A class of paths or procedures.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ExactClass {
-    /// It is hot, and executes at least as many instructions each time as the average path; by samples, costs at least as much for each
+    /// It is hot, and executes at least as many instructions each time as the average path; by samples or time, costs at least as much for each
     /// instruction as all paths do together.
     Dense,
-    /// It is hot because it is executed often; by samples, because it executes many instructions.
+    /// It is hot because it is executed often; by samples or time, because it executes many instructions.
     Sparse,
     /// It is not hot.
     Cold,
@@ -161,6 +165,7 @@ impl ExactSummary {
         match self.ranking {
             ExactRanking::Instructions => (cost.instructions, cost.executions),
             ExactRanking::Sampled => (cost.sampled, cost.instructions),
+            ExactRanking::Timed => (cost.timed_ns, cost.instructions),
         }
     }
 

@@ -80,6 +80,7 @@ impl Counted {
         // Each has counted in a lane that it shares with others.
         counts.lost = self.head().without.swap(0, Relaxed);
         counts.lost = counts.lost.saturating_add(self.hashed.as_ref().map_or(0, Hashed::take_lost));
+        counts.times_lost = self.times.as_ref().map(Times::take_lost);
         let sums = in_contexts.map(|(_, contexts)| &contexts.sums);
         if let Some((flows, contexts)) = in_contexts {
             counts.lost = counts.lost.saturating_add(flows.take_lost());
@@ -117,15 +118,6 @@ impl Counted {
                             let category = category(path.category);
                             let measured = || by_path.as_ref()?.get(&(procedure.timed?, number as u32)).copied();
                             let time = measured().unwrap_or_default();
-                            if std::env::var_os("CPDBG").is_some_and(|v| !v.is_empty()) {
-                                eprintln!(
-                                    "{:#x} #{number} x{executions} {:?} mean {:?} int {:?}",
-                                    entry.0,
-                                    time,
-                                    time.mean_ns(),
-                                    time.interval_ns(executions)
-                                );
-                            }
                             paths.push(CountedPath { number, category, blocks, executions, time });
                         }
                         let (possible, cuts) = (numbering.paths(), numbering.cuts());

@@ -6,11 +6,12 @@ use std::io::{self, Write};
 use callpath_db::Bounds;
 use callpath_db::exact::{
     ExactCallers, ExactCost, ExactCounts, ExactFlow, ExactPath, ExactProcedure, ExactQuality, ExactRanking,
-    ExactSampling, RefusedFunction,
+    ExactSampling, ExactTiming, RefusedFunction,
 };
 
 use super::chain::{Repeat, repeats};
 use super::exact_hot::{few_paths, sampled, summary};
+use super::exact_timed::{each, timed};
 use super::head::lines_of;
 use super::paint::{Ink, Paint};
 use super::printable::{columns, cut_end, printable};
@@ -29,6 +30,8 @@ const LEAST_TRAIL: usize = 24;
 const BEHIND_NUMBERS: usize = 43;
 /// Columns that what was sampled has at least, and at most.
 const SAMPLED_COLUMNS: std::ops::RangeInclusive<usize> = 9..=14;
+/// Columns that what was measured has.
+const TIMED_COLUMNS: usize = 9;
 /// A share, with what stands before and behind it.
 const SHARE_COLUMNS: usize = 10;
 
@@ -113,6 +116,11 @@ impl<'a> ExactText<'a> {
         self.counts.sampling.as_ref().filter(|sampling| sampling.samples > 0)
     }
 
+    /// What is known of measuring, if what paths take was measured.
+    pub(super) fn timing(self) -> Option<&'a ExactTiming> {
+        self.counts.timing.as_ref()
+    }
+
     /// Columns of the numbers that were sampled.
     fn sampled_columns(sampling: &ExactSampling) -> usize {
         columns(&sampling.metric.name).clamp(*SAMPLED_COLUMNS.start(), *SAMPLED_COLUMNS.end())
@@ -120,7 +128,9 @@ impl<'a> ExactText<'a> {
 
     /// The columns before the path.
     fn behind_numbers(self) -> usize {
-        BEHIND_NUMBERS + self.sampling().map_or(0, |sampling| Self::sampled_columns(sampling) + SHARE_COLUMNS)
+        let timed = self.timing().map_or(0, |_| TIMED_COLUMNS + SHARE_COLUMNS);
+        let sampled = self.sampling().map_or(0, |sampling| Self::sampled_columns(sampling) + SHARE_COLUMNS);
+        BEHIND_NUMBERS + timed + sampled
     }
 
     /// What stands above [`ExactText::numbers`].
@@ -129,7 +139,10 @@ impl<'a> ExactText<'a> {
             let width = Self::sampled_columns(sampling);
             format!("{:>width$}  {:>6}  ", cut_end(&printable(&sampling.metric.name), width), "share")
         });
-        format!("{sampled}{:>12}  {:>6}  {:>10}  {:>6}  ", "instructions", "share", "executions", "share")
+        let timed = self
+            .timing()
+            .map_or(String::new(), |_| format!("{:>TIMED_COLUMNS$}  {:>6}  ", ExactTiming::METRIC, "share"));
+        format!("{timed}{sampled}{:>12}  {:>6}  {:>10}  {:>6}  ", "instructions", "share", "executions", "share")
     }
 
     fn share(self, part: u64, whole: u64) -> String {
@@ -144,11 +157,19 @@ impl<'a> ExactText<'a> {
         })
     }
 
-    /// `1.21 s  92.1%  12,345  45.2%  1,234  31.0%  `: what was sampled, if anything was, instructions, and executions, with their shares: of all
+    /// `1.21 s  92.1%  `: what was measured with its share, if anything was.
+    fn timed_numbers(self, timed_ns: u64, total_ns: u64) -> String {
+        self.timing().map_or(String::new(), |_| {
+            format!("{:>TIMED_COLUMNS$}  {}  ", value(timed_ns, "ns"), self.share(timed_ns, total_ns))
+        })
+    }
+
+    /// `1.21 s  92.1%  12,345  45.2%  1,234  31.0%  `: what was measured and what was sampled, if anything was, instructions, and executions, with their shares: of all
     /// that was sampled, of the total.
     pub(super) fn numbers(self, cost: ExactCost, total: ExactCost) -> String {
         format!(
-            "{}{:>12}  {}  {:>10}  {:>6}  ",
+            "{}{}{:>12}  {}  {:>10}  {:>6}  ",
+            self.timed_numbers(cost.timed_ns, total.timed_ns),
             self.sampled_numbers(cost.sampled),
             value(cost.instructions, "count"),
             self.share(cost.instructions, total.instructions),
@@ -250,6 +271,7 @@ pub fn paths(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
         "Paths by {}: {} of {} paths of {} were executed",
         match (text.ranking, text.sampling()) {
             (ExactRanking::Sampled, Some(sampling)) => &sampling.metric.name,
+            (ExactRanking::Timed, _) => ExactTiming::METRIC,
             _ => "instructions",
         },
         thousands(executed),
@@ -281,7 +303,11 @@ pub fn paths(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
     let undivided = text.shown().map(ExactProcedure::sampled_undivided).fold(0, u64::saturating_add);
     if undivided > 0 && text.sampling().is_some() {
         let words = text.ink(Ink::Dim, "on no path");
-        writeln!(out, "{}{}{words}", text.sampled_numbers(undivided), " ".repeat(BEHIND_NUMBERS))?;
+        let before = if text.timing().is_some() { " ".repeat(TIMED_COLUMNS + SHARE_COLUMNS) } else { String::new() };
+        writeln!(out, "{before}{}{}{words}", text.sampled_numbers(undivided), " ".repeat(BEHIND_NUMBERS))?;
+    }
+    if text.timing().is_some() {
+        timed(text, out)?;
     }
     if let Some(sampling) = text.sampling() {
         sampled(text, sampling, out)?;
@@ -309,6 +335,9 @@ fn row(
         words += &format!(", calls {}", callees.join(", "));
     }
     text.wrapped(&printable(&words), BEHIND_NUMBERS + 2, out)?;
+    if let Some(each) = text.timing().and_then(|_| each(path)) {
+        text.wrapped(&each, BEHIND_NUMBERS + 2, out)?;
+    }
     text.counts.callers.as_ref().map_or(Ok(()), |callers| contexts(text, (callers, path), out))
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use callpath_db::exact::{
-    ExactClass, ExactCost, ExactGroup, ExactProcedure, ExactRanking, ExactSampling, ExactSummary,
+    ExactClass, ExactCost, ExactGroup, ExactProcedure, ExactRanking, ExactSampling, ExactSummary, ExactTiming,
 };
 
 use super::exact::ExactText;
@@ -84,6 +84,12 @@ pub(super) fn summary(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()
             ratio(summary.average()),
             if sampling.metric.unit == "ns" { "ns" } else { &sampling.metric.name },
         ),
+        (ExactRanking::Timed, _) => format!(
+            "Hot: {hot} of all {} or more. Dense: at least {} ns for each instruction, as much as all paths together; sparse: hot because of \
+             many instructions",
+            ExactTiming::METRIC,
+            ratio(summary.average()),
+        ),
         _ => format!(
             "Hot: {hot} of all instructions or more. Dense: at least {:.1} instructions each time, as many as the average path; sparse: \
              hot because executed often",
@@ -120,7 +126,8 @@ impl Table<'_> {
         let extra = if is_of_procedures { "  paths each" } else { "" };
         let name = self.text.sampling().map(|sampling| sampling.metric.name.as_str());
         let sampled = self.sampled(name.map(|name| cut_end(&printable(name), SAMPLED_COLUMNS)));
-        let line = format!("{:<12}{of:>12}{extra}{sampled}  {:>12}  {:>10}", "", "instructions", "executions");
+        let timed = self.timed(|| ExactTiming::METRIC.to_owned());
+        let line = format!("{:<12}{of:>12}{extra}{timed}{sampled}  {:>12}  {:>10}", "", "instructions", "executions");
         writeln!(out, "\n{}", self.text.ink(Ink::Bold, &line))?;
         for (class, group) in [ExactClass::Dense, ExactClass::Sparse, ExactClass::Cold].into_iter().zip(groups) {
             let label = match class {
@@ -134,8 +141,9 @@ impl Table<'_> {
             };
             writeln!(
                 out,
-                "{label:<12}{:>12}{each}{}  {:>12}  {:>10}",
+                "{label:<12}{:>12}{each}{}{}  {:>12}  {:>10}",
                 thousands(group.members),
+                self.timed(|| percent(group.cost.timed_ns, self.total.timed_ns)),
                 self.share(group.cost.sampled),
                 percent(group.cost.instructions, self.total.instructions),
                 percent(group.cost.executions, self.total.executions)
@@ -143,9 +151,14 @@ impl Table<'_> {
         }
         for (label, sampled) in besides.iter().filter(|(_, sampled)| *sampled > 0 && name.is_some()) {
             let each = if is_of_procedures { " ".repeat(extra.len()) } else { String::new() };
-            writeln!(out, "{label:<12}{:>12}{each}{}", "", self.share(*sampled))?;
+            writeln!(out, "{label:<12}{:>12}{each}{}{}", "", self.timed(String::new), self.share(*sampled))?;
         }
         Ok(())
+    }
+
+    /// A cell of what was measured, if anything was.
+    fn timed(self, cell: impl FnOnce() -> String) -> String {
+        self.text.timing().map_or(String::new(), |_| format!("  {:>SAMPLED_COLUMNS$}", cell()))
     }
 
     fn share(self, sampled: u64) -> String {

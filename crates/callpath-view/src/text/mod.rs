@@ -9,6 +9,7 @@ mod chain;
 mod diff;
 mod exact;
 mod exact_hot;
+mod exact_timed;
 mod groups;
 mod head;
 mod histograms;

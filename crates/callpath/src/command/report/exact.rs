@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use callpath_analyze::exact::{Counted, exact_counts, exact_quality, sampled_metrics};
 use callpath_db::database::is_database;
-use callpath_db::exact::{ExactCounts, ExactRanking};
+use callpath_db::exact::{ExactCounts, ExactRanking, ExactTiming};
 use callpath_db::{Metric, Profile, nearest};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::ModuleIndex;
@@ -46,7 +46,7 @@ pub(super) struct ExactAsked<'a> {
     /// In percent, as `hot`.
     pub(super) threshold: Option<f64>,
     pub(super) hot: Option<f64>,
-    /// [`INSTRUCTIONS`], or a metric that was sampled.
+    /// [`INSTRUCTIONS`], what was measured, or a metric that was sampled.
     pub(super) order_by: Option<&'a str>,
     pub(super) json: bool,
     pub(super) width: Option<usize>,
@@ -123,6 +123,7 @@ fn ranking(asked: &ExactAsked<'_>, counts: &ExactCounts) -> anyhow::Result<Exact
     match asked.order_by {
         _ if asked.view == ExactView::Blocks => Ok(ExactRanking::Instructions),
         Some(INSTRUCTIONS) => Ok(ExactRanking::Instructions),
+        Some(ExactTiming::METRIC) if counts.timing.is_some() => Ok(ExactRanking::Timed),
         Some(metric) => {
             anyhow::ensure!(
                 samples > 0,
@@ -130,17 +131,30 @@ fn ranking(asked: &ExactAsked<'_>, counts: &ExactCounts) -> anyhow::Result<Exact
             );
             Ok(ExactRanking::Sampled)
         }
+        None if counts.timing.is_some() && !asked.json => Ok(ExactRanking::Timed),
         None if samples < LEAST_SAMPLES || asked.json => Ok(ExactRanking::Instructions),
         None => Ok(ExactRanking::Sampled),
     }
 }
 
+/// What paths are to be in order of.
+#[derive(Clone, Copy)]
+struct Ordered<'a> {
+    by: Option<&'a str>,
+    /// What they take was measured.
+    is_timed: bool,
+}
+
 /// What of the samples is divided among paths: what they are to be in order of, else the first metric.
-fn divided<'m>(measurement: &'m Measurement, order_by: Option<&str>) -> anyhow::Result<Option<&'m Metric>> {
+fn divided<'m>(measurement: &'m Measurement, asked: Ordered<'_>) -> anyhow::Result<Option<&'m Metric>> {
     let mut metrics = sampled_metrics(measurement);
-    let Some(name) = order_by.filter(|name| *name != INSTRUCTIONS) else { return Ok(metrics.next()) };
+    let is_counted = |name: &&str| *name == INSTRUCTIONS || asked.is_timed && *name == ExactTiming::METRIC;
+    let Some(name) = asked.by.filter(|name| !is_counted(name)) else { return Ok(metrics.next()) };
     let found = metrics.find(|metric| metric.name == name);
-    let names = || [INSTRUCTIONS].into_iter().chain(sampled_metrics(measurement).map(|metric| metric.name.as_str()));
+    let timed = asked.is_timed.then_some(ExactTiming::METRIC);
+    let names = || {
+        [INSTRUCTIONS].into_iter().chain(timed).chain(sampled_metrics(measurement).map(|metric| metric.name.as_str()))
+    };
     anyhow::ensure!(
         found.is_some(),
         "failed to order paths by {name}: there are {}",
@@ -169,7 +183,8 @@ fn load(asked: &ExactAsked<'_>, shown: &str) -> anyhow::Result<ExactCounts> {
         anyhow::bail!("failed to {}", plain(paths.unreadable.swap_remove(0)));
     }
     let mut progress = Progress::new("reading modules");
-    let sampled = divided(&measurement, asked.order_by)?;
+    let is_timed = paths.processes.iter().any(|(_, counts)| counts.times_lost.is_some());
+    let sampled = divided(&measurement, Ordered { by: asked.order_by, is_timed })?;
     let counted = Counted { measurement: &measurement, paths: &paths, sampled };
     let counts = exact_counts(counted, &analysis_options(), &mut |done, of| progress.step(done, of));
     anyhow::ensure!(

@@ -1,0 +1,94 @@
+//! What was measured of paths as text: beside each, what one execution takes; below all, what the numbers are.
+
+use std::io::{self, Write};
+
+use callpath_db::exact::{ExactPath, ExactTiming, Unmeasured};
+
+use super::exact::ExactText;
+use super::quantity::{count, percent, thousands, value};
+
+/// `takes 14.2 ns each (95%: 13.9 to 14.5), by 1,234 of them`. `None`: nothing was measured of it.
+pub(super) fn each(path: &ExactPath) -> Option<String> {
+    let mean = path.time.mean_ns()?;
+    let executions = path.executions as f64;
+    let within = match path.time.interval_ns(path.executions) {
+        Some(interval) if interval > 0.0 => {
+            let [least, most] = [mean - interval / executions, mean + interval / executions].map(|ns| ns.max(0.0));
+            format!(" (95%: {} to {})", nanoseconds(least), nanoseconds(most))
+        }
+        Some(_) => String::new(),
+        None => " (one alone)".to_owned(),
+    };
+    let of = match path.time.measured {
+        all if all >= path.executions => "all of them".to_owned(),
+        some => format!("{} of them", thousands(some)),
+    };
+    Some(format!("takes {}{within}, by {of}", nanoseconds(mean)))
+}
+
+/// A time that may be less than a nanosecond.
+fn nanoseconds(ns: f64) -> String {
+    if ns < 1_000.0 { format!("{ns:.1} ns") } else { value(ns.round() as u64, "ns") }
+}
+
+/// How much was measured, and what the numbers are.
+pub(super) fn timed(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let total = text.counts.cost();
+    let paths = || text.counts.procedures.iter().flat_map(|procedure| &procedure.paths);
+    let measured = paths().fold(0u64, |sum, path| sum.saturating_add(path.time.measured));
+    let mut said = format!(
+        "{}: {} on paths, by {} that were measured, chosen by chance. It is what a path takes by itself, from where all before is done until all of it is: \
+         what a processor does at the same time before and behind is not taken off, so that sums may be more than the time that passed. What \
+         callees take is theirs.",
+        ExactTiming::METRIC,
+        value(total.timed_ns, "ns"),
+        count(measured, "execution", "executions"),
+    );
+    let Unmeasured { paths, executions } = text.counts.unmeasured();
+    if paths > 0 {
+        said += &format!(
+            " Nothing was measured of {} with {} of the executions: they have no time here.",
+            count(paths, "path", "paths"),
+            percent(executions, total.executions)
+        );
+    }
+    if let Some(ExactTiming { lost: lost @ 1.. }) = text.timing() {
+        said += &format!(" {} found no room.", count(*lost, "time", "times"));
+    }
+    writeln!(out)?;
+    text.wrapped(&said, 0, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use callpath_db::{MeasuredTime, PathCategory};
+
+    use super::*;
+
+    #[test]
+    fn times_in_words() {
+        let path = |executions, time| ExactPath {
+            number: 1,
+            category: PathCategory::EntryExit,
+            blocks: vec![0],
+            executions,
+            contexts: Vec::new(),
+            sampled: 0,
+            time,
+        };
+        let of = |executions, measured, weight, time_ns, spread| {
+            each(&path(executions, MeasuredTime { measured, weight, time_ns, spread }))
+        };
+        assert_eq!(of(7, 0, 0, 0, [0; 3]), None);
+        assert_eq!(of(2, 2, 2, 5, [0; 3]).unwrap(), "takes 2.5 ns, by all of them");
+        assert_eq!(
+            of(900, 1, 65, 130, [65 * 64, 65 * 64 * 2, 65 * 64 * 4]).unwrap(),
+            "takes 2.0 ns (one alone), by 1 of them"
+        );
+        // Of 10 and 30 ns, each with a weight of 65: the deviation is 10 ns, of two together 10 / sqrt(2).
+        let pairs = 65 * 64;
+        let said = of(1_000, 2, 130, 65 * 40, [2 * pairs, pairs * 40, pairs * 1_000]).unwrap();
+        assert_eq!(said, "takes 20.0 ns (95%: 6.2 ns to 33.8 ns), by 2 of them");
+        assert_eq!(of(1, 1, 1, 1_500_000, [0; 3]).unwrap(), "takes 1.50 ms, by all of them");
+    }
+}
