@@ -32,7 +32,7 @@ mod tree;
 pub use asked_name::{AskedName, Way};
 pub use callpath_schema::{
     Bounds, CALLS_ALONE, ContextId, Expression, Formula, MeasuredTime, Metric, MetricId, MetricKind, MetricSource,
-    MetricType, PathCategory, ProbeAccount, RefusedProbe, Value,
+    MetricType, PathCategory, ProbeAccount, RefusedProbe, TimesAccount, Value,
 };
 pub use code::{CodeCosts, CodeFile, CodeIdentity};
 pub use columns::ColumnError;

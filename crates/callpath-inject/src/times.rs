@@ -255,7 +255,10 @@ extern "C" fn begun(begun: &mut Begun) {
     let at = |number: usize| unsafe { &*lane.wrapping_add(number) };
     let own = |of: OfProcedure| at(word.wrapping_add(of as usize));
     let chance = at(TimesHead::CHANCE_WORD);
-    let most_shift = head().map_or(0, |head| head.most_shift.load(Relaxed));
+    let most_shift = head().map_or(0, |head| {
+        head.clock_ticks.store(OVERHEAD.load(Relaxed), Relaxed);
+        head.most_shift.load(Relaxed)
+    });
     let now = Chosen::from_word(own(OfProcedure::Chosen).load(Relaxed));
     let next = now.next(most_shift);
     let mut state = chance.load(Relaxed);

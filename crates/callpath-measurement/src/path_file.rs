@@ -8,7 +8,7 @@ use std::path::Path;
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::ModuleIndex;
 
-use callpath_schema::{Bounds, CALLS_ALONE, MeasuredTime, PathCategory};
+use callpath_schema::{Bounds, CALLS_ALONE, MeasuredTime, PathCategory, TimesAccount};
 
 use crate::bytes::{KIND_PATHS, Reader, Writer, finished, started};
 use crate::context_paths::{self, CountedContext};
@@ -38,8 +38,8 @@ pub struct PathCounts {
     pub edges: Vec<CountedEdges>,
     /// The contexts that paths were counted in, if they were: callers before callees.
     pub contexts: Vec<CountedContext>,
-    /// Whether times of paths were measured ([`CountedPath::time`]), and how many found no room. `None`: they were not.
-    pub times_lost: Option<u64>,
+    /// If times of paths were measured ([`CountedPath::time`]).
+    pub times: Option<TimesAccount>,
 }
 
 /// A procedure whose edges were counted.
@@ -163,15 +163,16 @@ impl PathCounts {
             w.string(reason);
         }
         // Where paths alone are counted there is nothing of edges, contexts and times.
-        let (has_contexts, is_timed) = (!self.contexts.is_empty(), self.times_lost.is_some());
+        let (has_contexts, is_timed) = (!self.contexts.is_empty(), self.times.is_some());
         if !self.edges.is_empty() || has_contexts || is_timed {
             write_edges(&mut w, &self.edges, &mut last);
         }
         if has_contexts || is_timed {
             context_paths::write(&mut w, &self.contexts);
         }
-        if let Some(lost) = self.times_lost {
+        if let Some(TimesAccount { lost, clock_ns }) = self.times {
             w.number(lost);
+            w.number(clock_ns);
             path_times::write(&mut w, &procedures);
         }
         finished(w)
@@ -207,7 +208,7 @@ impl PathCounts {
             counts.contexts = context_paths::read(&mut r)?;
         }
         if !r.is_at_end() {
-            counts.times_lost = Some(r.number()?);
+            counts.times = Some(TimesAccount { lost: r.number()?, clock_ns: r.number()? });
             path_times::read(&mut r, &mut counts.procedures)?;
         }
         r.finish()?;
@@ -511,7 +512,7 @@ pub(crate) mod tests {
                 },
             ],
             contexts: contexts(),
-            times_lost: Some(3),
+            times: Some(TimesAccount { lost: 3, clock_ns: 19 }),
         }
     }
 
@@ -549,7 +550,7 @@ pub(crate) mod tests {
         assert_eq!(PathCounts::from_bytes(&in_contexts.to_bytes(), name).unwrap(), in_contexts);
         let timed = PathCounts { edges: vec![], contexts: vec![], ..counts() };
         assert_eq!(PathCounts::from_bytes(&timed.to_bytes(), name).unwrap(), timed);
-        let mut untimed = PathCounts { times_lost: None, ..counts() };
+        let mut untimed = PathCounts { times: None, ..counts() };
         for path in untimed.procedures.iter_mut().flat_map(|procedure| &mut procedure.paths) {
             path.time = MeasuredTime::default();
         }

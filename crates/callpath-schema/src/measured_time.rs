@@ -15,6 +15,31 @@ pub struct MeasuredTime {
     pub spread: [u128; 3],
 }
 
+/// How times were measured.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct TimesAccount {
+    /// Executions that were measured and whose times found no room.
+    pub lost: u64,
+    /// What was taken off each stretch of time, from one reading of the clock to the next: what reading it takes, nanoseconds.
+    pub clock_ns: u64,
+}
+
+impl TimesAccount {
+    /// Of several processes.
+    #[must_use]
+    pub fn plus(self, other: TimesAccount) -> TimesAccount {
+        TimesAccount { lost: self.lost.saturating_add(other.lost), clock_ns: self.clock_ns.max(other.clock_ns) }
+    }
+
+    /// How far an execution's time may be wrong, because what is taken off is not the same everywhere: processors fetch and predict code one way
+    /// here and another way there. Nanoseconds. `stretches`: how many it is the sum of.
+    pub fn clock_error_ns(self, stretches: u64) -> f64 {
+        /// As measured: programs with known times came out up to so much of it longer or shorter.
+        const PART: f64 = 0.25;
+        self.clock_ns as f64 * PART * stretches as f64
+    }
+}
+
 impl MeasuredTime {
     /// Both together.
     #[must_use]

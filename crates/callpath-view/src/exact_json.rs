@@ -155,8 +155,8 @@ impl ExactJson<'_> {
             if self.counts.sampling.is_some() {
                 child.insert("sampled_estimate".into(), path.sampled.into());
             }
-            if self.counts.timing.is_some() {
-                child.insert("wall_time".into(), time(path));
+            if let Some(timing) = &self.counts.timing {
+                child.insert("wall_time".into(), time(timing, (procedure, path)));
             }
             if let Some(callers) = &self.counts.callers {
                 child.insert("contexts".into(), path.contexts.iter().map(|its| context(callers, its)).collect());
@@ -230,13 +230,13 @@ fn timed(counts: &ExactCounts, timing: &ExactTiming) -> Value {
     let Unmeasured { paths, executions } = counts.unmeasured();
     let (name, estimate) = (ExactTiming::METRIC, counts.cost().timed_ns);
     let unmeasured = json!({ "paths": paths, "executions": executions });
-    json!({ "name": name, "unit": "ns", "estimate": estimate, "unmeasured": unmeasured, "lost": timing.lost })
+    json!({ "name": name, "unit": "ns", "estimate": estimate, "unmeasured": unmeasured, "lost": timing.0.lost, "clock": timing.0.clock_ns })
 }
 
 /// What was measured of a path.
-fn time(path: &ExactPath) -> Value {
+fn time(timing: &ExactTiming, (procedure, path): (&ExactProcedure, &ExactPath)) -> Value {
     let Some((mean, total)) = path.time.mean_ns().zip(path.time.total_ns(path.executions)) else { return Value::Null };
-    let interval = path.time.interval_ns(path.executions);
+    let interval = timing.interval_ns(procedure, path);
     json!({ "measured": path.time.measured, "mean": mean, "estimate": total.round() as u64, "interval": interval })
 }
 

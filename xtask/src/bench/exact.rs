@@ -12,7 +12,7 @@ use crate::suite::prepared::Prepared;
 use crate::{build, suite};
 
 /// `cargo xtask bench-exact [--kinds KIND,...] [--programs NAME,...] [--runs N]`. A kind that is two is written `calls+paths`; with `+guide`
-/// behind, counters are placed by a sampled run before.
+/// behind, counters are placed by a sampled run before; with `+m` what paths or calls take is measured, too, with `+m+full` all of them.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     arguments.only(&["kinds", "programs", "runs", "callpath"])?;
     let runs = arguments.number("runs", 5)?;
@@ -20,7 +20,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let place = suite::work_directory()?;
     for kind in arguments.text("kinds").unwrap_or("paths,calls").split(',') {
         let kind = Kind::new(kind);
-        let guided = if kind.is_guided { " --guide" } else { "" };
+        let guided = if kind.is_guided { " --guide" } else { kind.times_as_typed() };
         println!(
             "\n`record --exact={}{guided}`: CPU time of the program over bare (median of {runs} pairs, least to most)\n",
             kind.exact
@@ -51,12 +51,39 @@ struct Kind {
     exact: String,
     /// By a sampled run before.
     is_guided: bool,
+    /// What it takes is measured, too: of some executions, or of all.
+    times: Option<Times>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Times {
+    OfSome,
+    OfAll,
 }
 
 impl Kind {
     fn new(typed: &str) -> Kind {
-        let unguided = typed.strip_suffix("+guide");
-        Kind { exact: unguided.unwrap_or(typed).replace('+', ","), is_guided: unguided.is_some() }
+        let (of_all, of_some, unguided) =
+            (typed.strip_suffix("+m+full"), typed.strip_suffix("+m"), typed.strip_suffix("+guide"));
+        let kinds = of_all.or(of_some).or(unguided).unwrap_or(typed);
+        let times = of_all.map(|_| Times::OfAll).or(of_some.map(|_| Times::OfSome));
+        Kind { exact: kinds.replace('+', ","), is_guided: unguided.is_some(), times }
+    }
+
+    fn options(&self) -> &'static [&'static str] {
+        match self.times {
+            None => &[],
+            Some(Times::OfSome) => &["-m", "wall-time"],
+            Some(Times::OfAll) => &["-m", "wall-time", "--full"],
+        }
+    }
+
+    fn times_as_typed(&self) -> &'static str {
+        match self.times {
+            None => "",
+            Some(Times::OfSome) => " -m wall-time",
+            Some(Times::OfAll) => " -m wall-time --full",
+        }
     }
 }
 
@@ -77,6 +104,7 @@ fn measured(
     let guide = ["--guide".as_ref(), sampled.as_os_str()];
     let (mut ratios, mut over_unguided) = (Vec::new(), Vec::new());
     let mut last = Value::Null;
+    let mut last_bare = f64::NAN;
     suite::run_once(&prepared, prepared.bare(&inputs))?;
     if kind.is_guided {
         suite::remove_output(&sampled)?;
@@ -90,7 +118,10 @@ fn measured(
     };
     for _ in 0..runs {
         let bare = suite::run_once(&prepared, prepared.bare(&inputs))?.cpu.as_secs_f64();
-        let unguided = counted(&[exact.as_ref()])? / 1e9;
+        let options: Vec<&OsStr> =
+            std::iter::once(exact.as_ref()).chain(kind.options().iter().map(OsStr::new)).collect();
+        let unguided = counted(&options)? / 1e9;
+        last_bare = bare;
         if kind.is_guided {
             let guided = counted(&[exact.as_ref(), guide[0], guide[1]])? / 1e9;
             ratios.push(guided / bare);
@@ -107,6 +138,19 @@ fn measured(
     };
     let exact = report(callpath, &output, &["--view", view])?;
     let quality = &exact["quality"]["exact"];
+    // Of the last pair: what was measured of all is as many times the program's time.
+    let perturbed = match (kind.times, kind.exact.as_str()) {
+        (None, _) => String::new(),
+        (Some(_), "calls") => {
+            let contexts = report(callpath, &output, &["--view", "context", "--columns", "wall-time"])?;
+            let all = contexts["nodes"][0]["inclusive"][0].as_f64().unwrap_or(f64::NAN);
+            format!("; measured over bare {:.2}", all / 1e9 / last_bare)
+        }
+        (Some(_), _) => {
+            let all = exact["timed"]["estimate"].as_f64().unwrap_or(f64::NAN);
+            format!("; measured over bare {:.2}", all / 1e9 / last_bare)
+        }
+    };
     let refused = quality["refused"].as_array().map_or(0, Vec::len);
     let (counted, places) = match kind.exact.as_str() {
         "calls" => {
@@ -135,6 +179,7 @@ fn measured(
         let increments = notes.filter_map(|note| note.strip_prefix("--guide: ")).next().unwrap_or_default();
         over = format!("{over}; over unguided {}; {increments}", spread(&mut over_unguided));
     }
+    over += &perturbed;
     let row = format!("{over} | {} | {refused} | {counted} | {places} | {recorder:.1}", quality["procedures"]);
     Ok((median(&mut ratios), row))
 }

@@ -7,7 +7,7 @@ use callpath_format::address::LinkAddr;
 use callpath_format::frame::FrameKey;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::{CountedEdge, CountedEdges, CountedPath, ModuleRecord, PathCounts, ProcessFile};
-use callpath_schema::{Bounds, MeasuredTime, PathCategory};
+use callpath_schema::{Bounds, MeasuredTime, PathCategory, TimesAccount};
 use rustc_hash::FxHashMap;
 
 use super::Counted;
@@ -22,8 +22,8 @@ pub(super) struct Merged {
     pub(super) callers: Option<CallerFrames>,
     pub(super) cut_short: u64,
     pub(super) lost: u64,
-    /// Times that found no room, if times were measured.
-    pub(super) times_lost: Option<u64>,
+    /// If times were measured.
+    pub(super) times: Option<TimesAccount>,
     /// What could not be added, a sentence each.
     pub(super) notes: Vec<String>,
 }
@@ -154,8 +154,8 @@ impl Merged {
     fn add(&mut self, process: &ProcessFile, counts: &PathCounts, index: &mut FxHashMap<ModuleKey, usize>) {
         self.cut_short = self.cut_short.saturating_add(counts.cut_short);
         self.lost = self.lost.saturating_add(counts.lost);
-        if let Some(lost) = counts.times_lost {
-            self.times_lost = Some(self.times_lost.unwrap_or(0).saturating_add(lost));
+        if let Some(times) = counts.times {
+            self.times = Some(self.times.unwrap_or_default().plus(times));
         }
         let mut place = |modules: &mut Vec<MergedModule>, number: u16| {
             let record = process.modules.get(usize::from(number))?;

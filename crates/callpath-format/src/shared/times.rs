@@ -23,6 +23,8 @@ pub struct TimesHead {
     pub most_shift: AtomicU64,
     /// Executions that were measured and found no entry.
     pub lost: AtomicU64,
+    /// What is taken off each time between two readings of the clock, ticks: what reading it takes. 0: nothing was measured yet.
+    pub clock_ticks: AtomicU64,
 }
 
 impl TimesHead {

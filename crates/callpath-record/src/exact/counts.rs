@@ -80,7 +80,7 @@ impl Counted {
         // Each has counted in a lane that it shares with others.
         counts.lost = self.head().without.swap(0, Relaxed);
         counts.lost = counts.lost.saturating_add(self.hashed.as_ref().map_or(0, Hashed::take_lost));
-        counts.times_lost = self.times.as_ref().map(Times::take_lost);
+        counts.times = self.times.as_ref().map(|times| times.account(tick));
         let sums = in_contexts.map(|(_, contexts)| &contexts.sums);
         if let Some((flows, contexts)) = in_contexts {
             counts.lost = counts.lost.saturating_add(flows.take_lost());

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::shared::times::{PathKey, PathTimes, TimesHead};
-use callpath_measurement::{MeasuredTime, MeasurementError};
+use callpath_measurement::{MeasuredTime, MeasurementError, TimesAccount};
 use callpath_target::{SharedMemory, TargetError};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -42,9 +42,10 @@ impl Times {
         unsafe { &*self.memory.base().cast::<TimesHead>() }
     }
 
-    /// Executions that were measured and had no room, once.
-    pub(super) fn take_lost(&self) -> u64 {
-        self.head().lost.swap(0, Relaxed)
+    /// What is known of the measuring; of what had no room, once.
+    pub(super) fn account(&self, tick: TickLength) -> TimesAccount {
+        let head = self.head();
+        TimesAccount { lost: head.lost.swap(0, Relaxed), clock_ns: tick.ns(head.clock_ticks.load(Relaxed)) }
     }
 
     /// What was measured in these lanes.
@@ -91,6 +92,6 @@ mod tests {
         let expected = MeasuredTime { measured: 3, weight: 7, time_ns: 700, spread: [14, 1_850, 271_250] };
         assert_eq!(found.get(&(2, 3)), Some(&expected));
         assert_eq!((found.len(), found.get(&(9, 0)).map(|time| time.time_ns)), (2, Some(4)));
-        assert_eq!(times.take_lost(), 0);
+        assert_eq!(times.account(tick), TimesAccount::default());
     }
 }

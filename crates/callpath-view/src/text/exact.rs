@@ -335,7 +335,7 @@ fn row(
         words += &format!(", calls {}", callees.join(", "));
     }
     text.wrapped(&printable(&words), BEHIND_NUMBERS + 2, out)?;
-    if let Some(each) = text.timing().and_then(|_| each(path)) {
+    if let Some(each) = text.timing().and_then(|timing| each(timing, procedure, path)) {
         text.wrapped(&each, BEHIND_NUMBERS + 2, out)?;
     }
     text.counts.callers.as_ref().map_or(Ok(()), |callers| contexts(text, (callers, path), out))

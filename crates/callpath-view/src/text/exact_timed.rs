@@ -2,21 +2,20 @@
 
 use std::io::{self, Write};
 
-use callpath_db::exact::{ExactPath, ExactTiming, Unmeasured};
+use callpath_db::exact::{ExactPath, ExactProcedure, ExactTiming, Unmeasured};
 
 use super::exact::ExactText;
 use super::quantity::{count, percent, thousands, value};
 
 /// `takes 14.2 ns each (95%: 13.9 to 14.5), by 1,234 of them`. `None`: nothing was measured of it.
-pub(super) fn each(path: &ExactPath) -> Option<String> {
+pub(super) fn each(timing: &ExactTiming, procedure: &ExactProcedure, path: &ExactPath) -> Option<String> {
     let mean = path.time.mean_ns()?;
     let executions = path.executions as f64;
-    let within = match path.time.interval_ns(path.executions) {
-        Some(interval) if interval > 0.0 => {
+    let within = match timing.interval_ns(procedure, path) {
+        Some(interval) => {
             let [least, most] = [mean - interval / executions, mean + interval / executions].map(|ns| ns.max(0.0));
             format!(" (95%: {} to {})", nanoseconds(least), nanoseconds(most))
         }
-        Some(_) => String::new(),
         None => " (one alone)".to_owned(),
     };
     let of = match path.time.measured {
@@ -52,8 +51,8 @@ pub(super) fn timed(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> 
             percent(executions, total.executions)
         );
     }
-    if let Some(ExactTiming { lost: lost @ 1.. }) = text.timing() {
-        said += &format!(" {} found no room.", count(*lost, "time", "times"));
+    if let Some(lost @ 1..) = text.timing().map(|timing| timing.0.lost) {
+        said += &format!(" {} found no room.", count(lost, "time", "times"));
     }
     writeln!(out)?;
     text.wrapped(&said, 0, out)
@@ -61,7 +60,7 @@ pub(super) fn timed(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> 
 
 #[cfg(test)]
 mod tests {
-    use callpath_db::{MeasuredTime, PathCategory};
+    use callpath_db::{MeasuredTime, PathCategory, TimesAccount};
 
     use super::*;
 
@@ -77,10 +76,15 @@ mod tests {
             time,
         };
         let of = |executions, measured, weight, time_ns, spread| {
-            each(&path(executions, MeasuredTime { measured, weight, time_ns, spread }))
+            let timing = ExactTiming(TimesAccount { lost: 0, clock_ns: 20 });
+            each(
+                &timing,
+                &ExactProcedure::default(),
+                &path(executions, MeasuredTime { measured, weight, time_ns, spread }),
+            )
         };
         assert_eq!(of(7, 0, 0, 0, [0; 3]), None);
-        assert_eq!(of(2, 2, 2, 5, [0; 3]).unwrap(), "takes 2.5 ns, by all of them");
+        assert_eq!(of(2, 2, 2, 5, [0; 3]).unwrap(), "takes 2.5 ns (95%: 0.0 ns to 7.5 ns), by all of them");
         assert_eq!(
             of(900, 1, 65, 130, [65 * 64, 65 * 64 * 2, 65 * 64 * 4]).unwrap(),
             "takes 2.0 ns (one alone), by 1 of them"
@@ -88,7 +92,7 @@ mod tests {
         // Of 10 and 30 ns, each with a weight of 65: the deviation is 10 ns, of two together 10 / sqrt(2).
         let pairs = 65 * 64;
         let said = of(1_000, 2, 130, 65 * 40, [2 * pairs, pairs * 40, pairs * 1_000]).unwrap();
-        assert_eq!(said, "takes 20.0 ns (95%: 6.2 ns to 33.8 ns), by 2 of them");
-        assert_eq!(of(1, 1, 1, 1_500_000, [0; 3]).unwrap(), "takes 1.50 ms, by all of them");
+        assert_eq!(said, "takes 20.0 ns (95%: 1.2 ns to 38.8 ns), by 2 of them");
+        assert_eq!(of(1, 1, 1, 1_500_000, [0; 3]).unwrap(), "takes 1.50 ms (95%: 1.49 ms to 1.50 ms), by all of them");
     }
 }

@@ -183,7 +183,7 @@ fn load(asked: &ExactAsked<'_>, shown: &str) -> anyhow::Result<ExactCounts> {
         anyhow::bail!("failed to {}", plain(paths.unreadable.swap_remove(0)));
     }
     let mut progress = Progress::new("reading modules");
-    let is_timed = paths.processes.iter().any(|(_, counts)| counts.times_lost.is_some());
+    let is_timed = paths.processes.iter().any(|(_, counts)| counts.times.is_some());
     let sampled = divided(&measurement, Ordered { by: asked.order_by, is_timed })?;
     let counted = Counted { measurement: &measurement, paths: &paths, sampled };
     let counts = exact_counts(counted, &analysis_options(), &mut |done, of| progress.step(done, of));
