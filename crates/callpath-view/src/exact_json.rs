@@ -236,7 +236,7 @@ fn timed(counts: &ExactCounts, timing: &ExactTiming) -> Value {
 /// What was measured of a path.
 fn time(timing: &ExactTiming, (procedure, path): (&ExactProcedure, &ExactPath)) -> Value {
     let Some((mean, total)) = path.time.mean_ns().zip(path.time.total_ns(path.executions)) else { return Value::Null };
-    let interval = timing.interval_ns(procedure, path);
+    let interval = procedure.interval_ns(path, *timing);
     json!({ "measured": path.time.measured, "mean": mean, "estimate": total.round() as u64, "interval": interval })
 }
 

@@ -230,6 +230,14 @@ impl ExactProcedure {
         self.paths.iter().map(|path| self.cost_of(path)).sum()
     }
 
+    /// How far what all executions of a path took may be from [`MeasuredTime::total_ns`] either way, in 95 of 100 runs, nanoseconds: by chance,
+    /// and by the clock. `None`: that is not known.
+    pub fn interval_ns(&self, path: &ExactPath, timing: ExactTiming) -> Option<f64> {
+        let calls = self.blocks_of(path).map(|block| block.calls.len() as u64).sum::<u64>();
+        let by_clock = timing.0.clock_error_ns(1 + calls) * path.executions as f64;
+        Some(path.time.interval_ns(path.executions)? + by_clock)
+    }
+
     /// How often it was entered at its first instruction; of paths, by those that were ended.
     pub fn entries(&self) -> u64 {
         if let Some(flow) = &self.flow {
@@ -277,6 +285,15 @@ impl ExactCounts {
     /// Whether edges were counted, and no paths.
     pub fn is_of_edges(&self) -> bool {
         self.procedures.iter().any(|procedure| procedure.flow.is_some())
+    }
+
+    /// What was executed and not measured.
+    pub fn unmeasured(&self) -> Unmeasured {
+        let paths = self.procedures.iter().flat_map(|procedure| &procedure.paths);
+        paths.filter(|path| path.time.measured == 0).fold(Unmeasured::default(), |sum, path| Unmeasured {
+            paths: sum.paths + 1,
+            executions: sum.executions.saturating_add(path.executions),
+        })
     }
 
     /// What all cost.

@@ -235,7 +235,7 @@ static SKIPS: [[u32; DIGITS]; SHIFTS] = {
         let mut digit = 0;
         while digit < DIGITS {
             all[shift][digit] = ((power << 32) / ((1 << 63) + power)) as u32;
-            power = power * power >> 63;
+            power = (power * power) >> 63;
             digit += 1;
         }
         shift += 1;

@@ -11,7 +11,7 @@ use super::quantity::{count, percent, thousands, value};
 pub(super) fn each(timing: &ExactTiming, procedure: &ExactProcedure, path: &ExactPath) -> Option<String> {
     let mean = path.time.mean_ns()?;
     let executions = path.executions as f64;
-    let within = match timing.interval_ns(procedure, path) {
+    let within = match procedure.interval_ns(path, *timing) {
         Some(interval) => {
             let [least, most] = [mean - interval / executions, mean + interval / executions].map(|ns| ns.max(0.0));
             format!(" (95%: {} to {})", nanoseconds(least), nanoseconds(most))

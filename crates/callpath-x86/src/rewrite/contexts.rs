@@ -18,8 +18,8 @@ use std::mem::offset_of;
 
 use super::assembler::{Assembler, Target};
 use super::frame::Height;
-use super::inserted::{SCRATCH, Spot};
 use super::plan::{Cell, Contexts, Plan};
+use super::spot::{SCRATCH, Spot};
 use crate::encode::{self, Register, Word};
 use crate::encoding;
 

@@ -6,10 +6,10 @@ use callpath_format::shared::hashed::{HashedCache, HashedKey};
 use std::mem::offset_of;
 
 use super::assembler::Assembler;
-use super::inserted::{SCRATCH, Spot};
 use super::plan::{Cell, Hashed, PathNumber, Plan};
 use super::pushing::{Flags, IS_OTHER, Pushing, WORD_BYTES, branch_apart};
 use super::refusal::{Reason, Refusal};
+use super::spot::{SCRATCH, Spot};
 use crate::encode::{self, Register};
 
 /// A path that is counted.
@@ -75,11 +75,11 @@ impl Counted {
             spot.put(out, node, |word| encode::load(key, word))?;
             out.bytes(&encode::load_from(key, key, AT_FLOW));
             out.bytes(&encode::shift_left(key, HashedKey::PATH_BITS_IN_CONTEXT as u8));
-            self.number(out, place, 0, spot)?;
+            self.number(out, (place, 0), spot)?;
             out.bytes(&encode::or(key, place));
             out.bytes(&encode::set_bit(key, HashedKey::CONTEXT_BIT as u8));
         } else {
-            self.number(out, key, 1, spot)?;
+            self.number(out, (key, 1), spot)?;
         }
         let bits = if is_wide { u64::BITS } else { u32::BITS };
         out.bytes(&encode::multiply(place, key, HashedCache::SPREAD, is_wide));
@@ -97,7 +97,7 @@ impl Counted {
     }
 
     /// The path's number, plus a constant, modulo 2 to the power of 32.
-    fn number(self, out: &mut Assembler, to: Register, more: i32, spot: Spot) -> Result<(), Refusal> {
+    fn number(self, out: &mut Assembler, (to, more): (Register, i32), spot: Spot) -> Result<(), Refusal> {
         let constant = self.path.constant.wrapping_add(more);
         match (self.path.index, self.register) {
             (None, _) => out.bytes(&encode::set_32(to, constant)),

@@ -39,6 +39,7 @@ mod plan;
 mod pushing;
 mod read_code;
 mod refusal;
+mod spot;
 mod thunk;
 mod times;
 
@@ -292,7 +293,7 @@ impl<'m, 'a> Rewriter<'m, 'a> {
             let live = liveness.in_block(self.flow, procedure, block);
             used = live.into_iter().fold(used, |used, (_, live)| used | live.general());
         }
-        inserted::SCRATCH.into_iter().rev().find(|&register| used >> register & 1 == 0)
+        spot::SCRATCH.into_iter().rev().find(|&register| used >> register & 1 == 0)
     }
 
     fn copy_by(

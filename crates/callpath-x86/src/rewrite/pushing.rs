@@ -3,13 +3,12 @@
 use callpath_format::address::LinkAddr;
 
 use super::assembler::{Assembler, Target};
-use super::inserted::{RAX, RED_ZONE_BYTES, Scratch, Spot};
 use super::plan::{Cell, Plan, Rax};
 use super::refusal::Refusal;
+use super::spot::{RAX, RED_ZONE_BYTES, RSP, Scratch, Spot};
 use crate::encode::{self, Encoded, Register, Word};
 use crate::encoding;
 
-const RSP: Register = 4;
 /// A condition as processors number them.
 pub(super) const IS_OTHER: u8 = 5;
 pub(super) const WORD_BYTES: u32 = 8;

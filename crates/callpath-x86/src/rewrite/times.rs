@@ -8,10 +8,10 @@
 //! ```
 
 use super::assembler::Assembler;
-use super::inserted::{RAX, SCRATCH, Scratch, Spot};
 use super::plan::{BEGAN, Cell, Operation, PathNumber, Plan, Times, WEIGHT};
 use super::pushing::{Flags, IS_OTHER, Pushing, WORD_BYTES, branch_apart};
 use super::refusal::{Reason, Refusal};
+use super::spot::{RAX, SCRATCH, Scratch, Spot};
 use crate::encode::{self, Register};
 use callpath_format::address::LinkAddr;
 

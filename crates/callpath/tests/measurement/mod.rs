@@ -75,6 +75,7 @@ pub(crate) fn with_paths() -> tempfile::TempDir {
         lost: 0,
         edges: vec![],
         contexts: vec![],
+        times: None,
     };
     counts.write(directory.path(), 0).unwrap();
     directory
