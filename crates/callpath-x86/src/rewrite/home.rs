@@ -51,6 +51,8 @@ pub(super) struct Layout {
     arrivals: BTreeSet<u64>,
     /// By how many bytes the copy's frame is larger.
     enlarged_by: u32,
+    /// A register of the copy holds a word of the activation.
+    has_register: bool,
     at_home: u32,
 }
 
@@ -77,6 +79,7 @@ impl Layout {
             must_leave,
             arrivals: arrivals.all,
             enlarged_by: plan.enlarged_by(),
+            has_register: plan.register().is_some(),
             ..Layout::default()
         };
         let mut from_copy = BTreeSet::new();
@@ -122,8 +125,8 @@ impl Layout {
             let likely = entrances.likely_within(range.start, range.end).iter();
             wanted.extend(likely.filter(|&&at| body.step_at(at).is_some()));
         }
-        if self.enlarged_by > 0 {
-            // Who comes from elsewhere has a frame of the old size.
+        if self.enlarged_by > 0 || self.has_register {
+            // Who comes from elsewhere has a frame of the old size, or anything in the register.
             let own: BTreeSet<u64> = body.through_home().map(|to| to.0).collect();
             // Nobody comes home behind calls that the copy makes, which do not return either.
             let blocks = &body.graph.blocks;

@@ -401,3 +401,21 @@ fn edges_of_what_is_cut_short_are_bounded() {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
+
+/// Control comes there past the entry, where the path's register is set.
+#[test]
+fn procedures_that_others_enter_in_the_middle() {
+    let directory = tempfile::tempdir().expect("room");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../nasty/middle.c");
+    done(Command::new("gcc").args(["-O1", "-g", "-o", "middle", source]).current_dir(directory.path()));
+    let bare = done(Command::new("./middle").current_dir(directory.path()));
+    for kind in ["paths", "edges", "calls", "calls,paths"] {
+        let words = ["record", "-q", "--exact", kind, "-F", "0", "-o", kind, "--", "./middle"];
+        assert_eq!(done(Command::new(callpath()).args(words).current_dir(directory.path())), bare, "{kind}");
+    }
+    let said = run_report(&directory.path().join("paths"), &["--view", "paths", "--json"]);
+    let json: Value = serde_json::from_str(&said.stdout).expect("JSON");
+    let refused = json["quality"]["exact"]["refused"].as_array().expect("a list");
+    let why = refused.iter().find(|refused| refused["function"] == "sums").expect("it is not counted");
+    assert!(why["reason"].as_str().is_some_and(|reason| reason.contains("entered in the middle")), "{why}");
+}
