@@ -10,8 +10,8 @@ use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_image::elf::Image;
 use callpath_measurement::{
-    CountedContext, CountedPath, CountedProcedure, FULL_ROOT, MeasuredTime, Measurement, ModuleRecord, PathCategory,
-    PathCounts, PathTree, ProcessFile, SessionFile, ThreadProfile, encode_process, encode_session, process_file_name,
+    CountedContext, CountedPath, CountedProcedure, FULL_ROOT, Measurement, ModuleRecord, PathCategory, PathCounts,
+    PathTime, PathTree, ProcessFile, SessionFile, ThreadProfile, encode_process, encode_session, process_file_name,
     write_file,
 };
 use callpath_schema::{Metric, MetricId};
@@ -82,7 +82,7 @@ fn path_counts([main, work]: [&Code; 2], third: FrameKey) -> PathCounts {
         category,
         blocks: vec![LinkAddr(entry)],
         executions: 2,
-        time: MeasuredTime::default(),
+        time: PathTime::default(),
     };
     let procedure = |entry, paths| CountedProcedure { module, entry: LinkAddr(entry), possible: 3, cuts: 0, paths };
     let two = vec![path(0, PathCategory::EntryExit, work.entry), path(2, PathCategory::HeadExit, work.entry)];

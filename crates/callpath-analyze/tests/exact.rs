@@ -12,8 +12,8 @@ use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_image::elf::Image;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::{
-    CountedContext, CountedPath, CountedProcedure, FULL_ROOT, MeasuredTime, Measurement, ModuleRecord, PARTIAL_ROOT,
-    PathCategory, PathCounts, PathTree, ProcessFile, RefusedProcedure, SessionFile, ThreadProfile, encode_process,
+    CountedContext, CountedPath, CountedProcedure, FULL_ROOT, Measurement, ModuleRecord, PARTIAL_ROOT, PathCategory,
+    PathCounts, PathTime, PathTree, ProcessFile, RefusedProcedure, SessionFile, ThreadProfile, encode_process,
     encode_session, process_file_name, write_file,
 };
 use callpath_schema::{Metric, MetricId};
@@ -77,7 +77,7 @@ fn all_paths(program: &Path, name: &str) -> CountedProcedure {
                 category,
                 blocks: path.addresses(&ways),
                 executions: number + 1,
-                time: MeasuredTime::default(),
+                time: PathTime::default(),
             }
         };
         CountedProcedure {

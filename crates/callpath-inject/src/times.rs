@@ -15,7 +15,7 @@ use crate::gauges::Values;
 use callpath_format::shared::activation::ContextNode;
 use callpath_format::shared::gauge::Gauge;
 use callpath_format::shared::lanes::LaneHead;
-use callpath_format::shared::times::{Chosen, OfProcedure, PathKey, PathTimes, TimesHead};
+use callpath_format::shared::times::{Chosen, OfProcedure, PathKey, TimesHead, TimesOfPath};
 use core::arch::global_asm;
 use core::arch::x86_64::_rdtsc;
 use core::sync::atomic::AtomicU64;
@@ -308,10 +308,10 @@ extern "C" fn ended(ended: &Ended) {
         procedure,
         path: (ended.index as u32).wrapping_add(ended.procedure as u32),
     };
-    let table = core::ptr::from_ref(head).cast::<u8>().wrapping_add(TimesHead::LEN_BYTES).cast::<PathTimes>();
+    let table = core::ptr::from_ref(head).cast::<u8>().wrapping_add(TimesHead::LEN_BYTES).cast::<TimesOfPath>();
     // SAFETY: it is as long.
     let table = unsafe { core::slice::from_raw_parts(table, TimesHead::COUNT) };
-    match PathTimes::of(table, key) {
+    match TimesOfPath::of(table, key) {
         Some(times) => times.add(ended.weight, ticks),
         None => drop(head.lost.fetch_add(1, Relaxed)),
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::ModuleIndex;
 
-use callpath_schema::{Bounds, CALLS_ALONE, MeasuredTime, PathCategory, TimesAccount};
+use callpath_schema::{Bounds, CALLS_ALONE, PathCategory, PathTime, TimesAccount};
 
 use crate::bytes::{KIND_PATHS, Reader, Writer, finished, started};
 use crate::context_paths::{self, CountedContext};
@@ -99,7 +99,7 @@ pub struct CountedPath {
     /// How often it was executed.
     pub executions: u64,
     /// What executions of it took, if that was measured.
-    pub time: MeasuredTime,
+    pub time: PathTime,
 }
 
 /// A procedure whose paths were not counted.
@@ -258,7 +258,7 @@ fn read_paths(r: &mut Reader<'_>, entry: LinkAddr, possible: u64) -> Result<Vec<
         for _ in 0..len {
             blocks.push(take_distance(r, &mut last)?);
         }
-        paths.push(CountedPath { number, category, blocks, executions, time: MeasuredTime::default() });
+        paths.push(CountedPath { number, category, blocks, executions, time: PathTime::default() });
     }
     Ok(paths)
 }
@@ -433,7 +433,7 @@ fn is_paths_file(path: &Path) -> bool {
 pub(crate) mod tests {
     use super::*;
     use callpath_format::frame::FrameKey;
-    use callpath_schema::{Metric, MetricId};
+    use callpath_schema::{MeasuredTime, Metric, MetricId};
 
     use crate::bytes::HEADER_BYTES;
     use crate::{
@@ -442,10 +442,12 @@ pub(crate) mod tests {
 
     fn path(number: u64, category: PathCategory, blocks: &[u64]) -> CountedPath {
         let blocks = blocks.iter().copied().map(LinkAddr).collect();
+        let usual = MeasuredTime { measured: 1, weight: 1, time_ns: 12, spread: [0; 3] };
+        let long = MeasuredTime { measured: 3, weight: 1027, time_ns: u64::MAX, spread: [1 << 20, 7, u128::MAX] };
         let time = match number {
-            0 => MeasuredTime { measured: 1, weight: 1, time_ns: 12, spread: [0; 3] },
-            77 => MeasuredTime { measured: 3, weight: 1027, time_ns: u64::MAX, spread: [1 << 20, 7, u128::MAX] },
-            _ => MeasuredTime::default(),
+            0 => PathTime { usual, ..PathTime::default() },
+            77 => PathTime { usual, long },
+            _ => PathTime::default(),
         };
         CountedPath { number, category, blocks, executions: 1 << (number % 64), time }
     }
@@ -552,7 +554,7 @@ pub(crate) mod tests {
         assert_eq!(PathCounts::from_bytes(&timed.to_bytes(), name).unwrap(), timed);
         let mut untimed = PathCounts { times: None, ..counts() };
         for path in untimed.procedures.iter_mut().flat_map(|procedure| &mut procedure.paths) {
-            path.time = MeasuredTime::default();
+            path.time = PathTime::default();
         }
         assert_eq!(PathCounts::from_bytes(&untimed.to_bytes(), name).unwrap(), untimed);
     }
@@ -588,7 +590,7 @@ pub(crate) mod tests {
         is(error(|counts| counts.refused[0].entry.0 = 1 << 63), "address");
         is(error(|counts| counts.edges[1].entry.0 = 0x401_200 | 1 << 48), "address");
         is(error(|counts| counts.edges[1] = counts.edges[0].clone()), "order of procedures");
-        is(error(|counts| counts.procedures[1].paths[2].time.weight = 2), "weight of times");
+        is(error(|counts| counts.procedures[1].paths[2].time.long.weight = 2), "weight of times");
         is(error(|counts| counts.contexts[2].paths[0].0 = u64::MAX), "number of a path");
         is(error(|counts| counts.contexts[2].paths[1].0 = 0), "number of a path");
         let mut whole = counts().to_bytes();

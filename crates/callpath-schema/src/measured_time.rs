@@ -15,6 +15,36 @@ pub struct MeasuredTime {
     pub spread: [u128; 3],
 }
 
+/// Times of a path: of executions of usual length, and of those that took longer than some ten microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PathTime {
+    /// Of usual length.
+    pub usual: MeasuredTime,
+    /// Longer ones.
+    pub long: MeasuredTime,
+}
+
+impl PathTime {
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: PathTime) -> PathTime {
+        PathTime { usual: self.usual.plus(other.usual), long: self.long.plus(other.long) }
+    }
+
+    /// What executions took that were not interrupted. A path is a few instructions. If it takes so long often, it is its own time (it fills memory by one
+    /// instruction, say); if seldom, an interrupt or another thread came in between.
+    pub fn uninterrupted(self) -> MeasuredTime {
+        if self.interruptions() > 0 { self.usual } else { self.usual.plus(self.long) }
+    }
+
+    /// How many executions were interrupted.
+    pub fn interruptions(self) -> u64 {
+        /// One of so many is seldom.
+        const SELDOM: u64 = 32;
+        if self.long.measured <= self.usual.measured / SELDOM { self.long.measured } else { 0 }
+    }
+}
+
 /// How times were measured.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct TimesAccount {

@@ -237,7 +237,7 @@ fn timed(counts: &ExactCounts, timing: &ExactTiming) -> Value {
 fn time(timing: &ExactTiming, (procedure, path): (&ExactProcedure, &ExactPath)) -> Value {
     let Some((mean, total)) = path.time.mean_ns().zip(path.time.total_ns(path.executions)) else { return Value::Null };
     let interval = procedure.interval_ns(path, *timing);
-    json!({ "measured": path.time.measured, "mean": mean, "estimate": total.round() as u64, "interval": interval })
+    json!({ "measured": path.time.measured, "interrupted": path.interruptions, "mean": mean, "estimate": total.round() as u64, "interval": interval })
 }
 
 pub(crate) fn hex(address: u64) -> Value {

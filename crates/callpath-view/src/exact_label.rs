@@ -144,6 +144,7 @@ pub(crate) mod tests {
             contexts: Vec::new(),
             sampled: 0,
             time: callpath_db::MeasuredTime::default(),
+            interruptions: 0,
         };
         let looping = ExactProcedure {
             flow: None,

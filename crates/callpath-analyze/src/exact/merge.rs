@@ -7,7 +7,7 @@ use callpath_format::address::LinkAddr;
 use callpath_format::frame::FrameKey;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::{CountedEdge, CountedEdges, CountedPath, ModuleRecord, PathCounts, ProcessFile};
-use callpath_schema::{Bounds, MeasuredTime, PathCategory, TimesAccount};
+use callpath_schema::{Bounds, PathCategory, PathTime, TimesAccount};
 use rustc_hash::FxHashMap;
 
 use super::Counted;
@@ -52,7 +52,7 @@ pub(super) struct MergedProcedure {
 #[derive(Default)]
 pub(super) struct MergedPath {
     pub(super) executions: u64,
-    pub(super) time: MeasuredTime,
+    pub(super) time: PathTime,
     /// In each context that is known: by what called the procedure.
     pub(super) contexts: FxHashMap<CalledBy, u64>,
 }

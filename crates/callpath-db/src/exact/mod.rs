@@ -156,8 +156,10 @@ pub struct ExactPath {
     pub contexts: Vec<InContext>,
     /// Its part of what samples say of its blocks: [`ExactProcedure::divide_samples`].
     pub sampled: u64,
-    /// What executions of it took, if that was measured.
+    /// What executions of it took that were measured and not interrupted.
     pub time: MeasuredTime,
+    /// How many were measured and interrupted.
+    pub interruptions: u64,
 }
 
 /// How much was executed.

@@ -256,6 +256,7 @@ mod tests {
             contexts: Vec::new(),
             sampled: 0,
             time: MeasuredTime::default(),
+            interruptions: 0,
         };
         let procedure = ExactProcedure {
             blocks: vec![block(0, &[10]), block(10, &[20, 30, 10]), block(20, &[10]), block(30, &[])],

@@ -14,6 +14,7 @@ pub(super) fn numbered(paths: &[(&[u32], u64)]) -> Vec<ExactPath> {
         contexts: Vec::new(),
         sampled: 0,
         time: MeasuredTime::default(),
+        interruptions: 0,
     };
     (0..).zip(paths).map(path).collect()
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! 0                      TimesHead
-//! TimesHead::LEN_BYTES   PathTimes, as many as `TimesHead::count` says: a hash table that is searched from a key's place on
+//! TimesHead::LEN_BYTES   TimesOfPath, as many as `TimesHead::count` says: a hash table that is searched from a key's place on
 //! ```
 //!
 //! Which executions are measured is chosen by chance. Each procedure has words in every lane ([`super::lanes`], [`OfProcedure`]): how many of its
@@ -41,7 +41,7 @@ impl TimesHead {
 
     /// How many bytes it takes.
     pub const fn len_bytes() -> usize {
-        TimesHead::LEN_BYTES + TimesHead::COUNT * size_of::<PathTimes>()
+        TimesHead::LEN_BYTES + TimesHead::COUNT * size_of::<TimesOfPath>()
     }
 }
 
@@ -92,8 +92,6 @@ impl PathKey {
 /// What measured executions of a path took. An execution of `t` ticks with the weight `w` stands for `w` executions.
 #[repr(C)]
 pub struct PathTimes {
-    /// [`PathKey`]; 0: nothing is here.
-    pub key: AtomicU64,
     /// How many were measured.
     pub measured: AtomicU64,
     /// The sum of w.
@@ -108,8 +106,48 @@ pub struct PathTimes {
     pub squares: [AtomicU64; 2],
 }
 
-impl PathTimes {
+/// What is kept of a path: of executions of up to [`TimesOfPath::LONG_TICKS`], and of longer ones. A path is a few instructions: if it seldom takes so
+/// long, the thread was interrupted.
+#[repr(C)]
+pub struct TimesOfPath {
+    /// [`PathKey`]; 0: nothing is here.
+    pub key: AtomicU64,
+    /// Those of usual length.
+    pub short: PathTimes,
+    /// The others.
+    pub long: PathTimes,
+}
+
+impl TimesOfPath {
+    /// Some ten microseconds.
+    pub const LONG_TICKS: u64 = 1 << 15;
     /// How many words an entry is, in the order of its fields.
+    pub const WORDS: usize = 1 + 2 * PathTimes::WORDS;
+
+    /// Adds an execution.
+    pub fn add(&self, weight: u64, ticks: u64) {
+        let times = if ticks > TimesOfPath::LONG_TICKS { &self.long } else { &self.short };
+        times.add(weight, ticks);
+    }
+
+    /// The entry of a key, which is the key's from now on if it was nobody's. `None`: there is no room.
+    pub fn of(table: &[TimesOfPath], key: PathKey) -> Option<&TimesOfPath> {
+        let (word, mask) = (key.to_word(), table.len().checked_sub(1)?);
+        let from = PathKey::place(word);
+        let mut places = (0..TimesHead::PROBES).map(|next| from.wrapping_add(next) & mask);
+        places.find_map(|place| {
+            let entry = table.get(place)?;
+            let found = match entry.key.load(Acquire) {
+                0 => entry.key.compare_exchange(0, word, AcqRel, Acquire).unwrap_or_else(|other| other),
+                found => found,
+            };
+            (found == 0 || found == word).then_some(entry)
+        })
+    }
+}
+
+impl PathTimes {
+    /// How many words it is, in the order of its fields.
     pub const WORDS: usize = size_of::<PathTimes>() / size_of::<u64>();
     /// How many bits of a square are added to the first part: few enough for the sum of millions.
     pub const LOW_BITS: u32 = 40;
@@ -129,21 +167,6 @@ impl PathTimes {
             sum.fetch_add(more, Relaxed);
         }
         highs.fetch_add((square >> PathTimes::LOW_BITS) as u64, Relaxed);
-    }
-
-    /// The entry of a key, which is the key's from now on if it was nobody's. `None`: there is no room.
-    pub fn of(table: &[PathTimes], key: PathKey) -> Option<&PathTimes> {
-        let (word, mask) = (key.to_word(), table.len().checked_sub(1)?);
-        let from = PathKey::place(word);
-        let mut places = (0..TimesHead::PROBES).map(|next| from.wrapping_add(next) & mask);
-        places.find_map(|place| {
-            let entry = table.get(place)?;
-            let found = match entry.key.load(Acquire) {
-                0 => entry.key.compare_exchange(0, word, AcqRel, Acquire).unwrap_or_else(|other| other),
-                found => found,
-            };
-            (found == 0 || found == word).then_some(entry)
-        })
     }
 }
 
@@ -249,7 +272,7 @@ mod tests {
     extern crate std;
     use std::vec::Vec;
 
-    fn table(count: usize) -> Vec<PathTimes> {
+    fn table(count: usize) -> Vec<TimesOfPath> {
         // SAFETY: atomics, for which zeroes are a value.
         (0..count).map(|_| unsafe { core::mem::zeroed() }).collect()
     }
@@ -275,19 +298,21 @@ mod tests {
         let table = table(512);
         let key = |path| PathKey { lane: 3, procedure: 9, path };
         for path in 0..200 {
-            PathTimes::of(&table, key(path)).unwrap().add(2, 10 * u64::from(path));
+            TimesOfPath::of(&table, key(path)).unwrap().add(2, 10 * u64::from(path));
         }
-        let again = PathTimes::of(&table, key(5)).unwrap();
-        again.add(1, 7);
+        let entry = TimesOfPath::of(&table, key(5)).unwrap();
+        entry.add(1, 7);
+        let again = &entry.short;
         let sums = [&again.measured, &again.weight, &again.ticks, &again.pairs, &again.pair_ticks];
         assert_eq!(sums.map(|sum| sum.load(Relaxed)), [2, 3, 107, 2, 100]);
         assert_eq!(again.squares[0].load(Relaxed), 5_000);
-        again.add(1024, u64::MAX);
+        entry.add(1024, u64::MAX);
+        assert_eq!([&again.measured, &entry.long.measured].map(|sum| sum.load(Relaxed)), [2, 1]);
         // 2^20 - 2^10, times 2^80.
-        assert_eq!(again.squares[1].load(Relaxed), (1 << 60) - (1 << 50));
-        let full: usize = (0..2000).filter(|path| PathTimes::of(&table, key(*path)).is_none()).count();
+        assert_eq!(entry.long.squares[1].load(Relaxed), (1 << 60) - (1 << 50));
+        let full: usize = (0..2000).filter(|path| TimesOfPath::of(&table, key(*path)).is_none()).count();
         assert!(full > 1400, "{full}");
-        assert!(PathTimes::of(&[], key(1)).is_none());
+        assert!(TimesOfPath::of(&[], key(1)).is_none());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use callpath_format::shared::times::{PathKey, PathTimes, TimesHead};
-use callpath_measurement::{MeasuredTime, MeasurementError, TimesAccount};
+use callpath_format::shared::times::{PathKey, PathTimes, TimesHead, TimesOfPath};
+use callpath_measurement::{MeasuredTime, MeasurementError, PathTime, TimesAccount};
 use callpath_target::{SharedMemory, TargetError};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -25,7 +25,7 @@ pub(super) struct Times {
 }
 
 /// By the procedure's number and the path's: what was measured in some lanes, ticks as nanoseconds.
-pub(super) type ByPath = FxHashMap<(u32, u32), MeasuredTime>;
+pub(super) type ByPath = FxHashMap<(u32, u32), PathTime>;
 
 impl Times {
     pub(super) fn create(which: ExactTimes) -> Result<Times, TargetError> {
@@ -52,20 +52,22 @@ impl Times {
     pub(super) fn in_lanes(&self, lanes: &FxHashSet<u32>, tick: TickLength) -> Result<ByPath, MeasurementError> {
         let mut by_path = ByPath::default();
         let table = TimesHead::LEN_BYTES as u64..TimesHead::len_bytes() as u64;
-        read_written(&self.memory, table, size_of::<PathTimes>() as u64, |_, words| {
-            for entry in words.as_chunks::<{ PathTimes::WORDS }>().0 {
-                let key = PathKey::from_word(entry[0]).filter(|key| lanes.contains(&key.lane));
+        read_written(&self.memory, table, size_of::<TimesOfPath>() as u64, |_, words| {
+            for [key, times @ ..] in words.as_chunks::<{ TimesOfPath::WORDS }>().0 {
+                let key = PathKey::from_word(*key).filter(|key| lanes.contains(&key.lane));
                 let Some(PathKey { procedure, path, .. }) = key else { continue };
                 let sum = by_path.entry((procedure, path)).or_default();
-                *sum = sum.plus(measured(entry, tick));
+                if let [short, long] = times.as_chunks::<{ PathTimes::WORDS }>().0 {
+                    *sum = sum.plus(PathTime { usual: measured(short, tick), long: measured(long, tick) });
+                }
             }
         })?;
         Ok(by_path)
     }
 }
 
-fn measured(entry: &[u64; PathTimes::WORDS], tick: TickLength) -> MeasuredTime {
-    let [_, measured, weight, ticks, pairs, pair_ticks, lows, highs] = *entry;
+fn measured(times: &[u64; PathTimes::WORDS], tick: TickLength) -> MeasuredTime {
+    let [measured, weight, ticks, pairs, pair_ticks, lows, highs] = *times;
     let squares = (u128::from(highs) << PathTimes::LOW_BITS) + u128::from(lows);
     let square_ns = squares as f64 * tick.ns_per_tick * tick.ns_per_tick;
     let spread = [pairs.into(), tick.ns(pair_ticks).into(), square_ns as u128];
@@ -80,18 +82,24 @@ mod tests {
     fn what_lanes_have_measured_adds_up() {
         let times = Times::create(ExactTimes::Chosen).unwrap();
         let tick = TickLength { ns_per_tick: 0.5 };
-        for (lane, procedure, path, weight, ticks) in
-            [(1, 2, 3, 1, 100), (1, 2, 3, 4, 300), (5, 2, 3, 2, 50), (6, 2, 3, 1, 7), (1, 9, 0, 1, 8)]
-        {
-            let table = times.memory.base().wrapping_add(TimesHead::LEN_BYTES).cast::<PathTimes>();
+        for (lane, procedure, path, weight, ticks) in [
+            (1, 2, 3, 1, 100),
+            (1, 2, 3, 4, 300),
+            (5, 2, 3, 2, 50),
+            (6, 2, 3, 1, 7),
+            (1, 9, 0, 1, 8),
+            (1, 9, 0, 1, 1 << 16),
+        ] {
+            let table = times.memory.base().wrapping_add(TimesHead::LEN_BYTES).cast::<TimesOfPath>();
             // SAFETY: as long as the memory; atomics.
             let table = unsafe { std::slice::from_raw_parts(table, TimesHead::COUNT) };
-            PathTimes::of(table, PathKey { lane, procedure, path }).unwrap().add(weight, ticks);
+            TimesOfPath::of(table, PathKey { lane, procedure, path }).unwrap().add(weight, ticks);
         }
         let found = times.in_lanes(&FxHashSet::from_iter([1, 5]), tick).unwrap();
         let expected = MeasuredTime { measured: 3, weight: 7, time_ns: 700, spread: [14, 1_850, 271_250] };
-        assert_eq!(found.get(&(2, 3)), Some(&expected));
-        assert_eq!((found.len(), found.get(&(9, 0)).map(|time| time.time_ns)), (2, Some(4)));
+        assert_eq!(found.get(&(2, 3)), Some(&PathTime { usual: expected, long: MeasuredTime::default() }));
+        let other = found.get(&(9, 0)).map(|time| (time.usual.time_ns, time.long.time_ns));
+        assert_eq!((found.len(), other), (2, Some((4, 1 << 15))));
         assert_eq!(times.account(tick), TimesAccount::default());
     }
 }

@@ -43,6 +43,16 @@ pub(super) fn timed(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> 
         value(total.timed_ns, "ns"),
         count(measured, "execution", "executions"),
     );
+    let interruptions = paths().fold(0u64, |sum, path| sum.saturating_add(path.interruptions));
+    if interruptions > 0 {
+        said += &format!(
+            " {} left out: what seldom takes more than some 10 us did, so that something came in between.",
+            match interruptions {
+                1 => "One more is".to_owned(),
+                more => format!("{} more are", thousands(more)),
+            }
+        );
+    }
     let Unmeasured { paths, executions } = text.counts.unmeasured();
     if paths > 0 {
         said += &format!(
@@ -74,6 +84,7 @@ mod tests {
             contexts: Vec::new(),
             sampled: 0,
             time,
+            interruptions: 0,
         };
         let of = |executions, measured, weight, time_ns, spread| {
             let timing = ExactTiming(TimesAccount { lost: 0, clock_ns: 20 });
@@ -93,6 +104,6 @@ mod tests {
         let pairs = 65 * 64;
         let said = of(1_000, 2, 130, 65 * 40, [2 * pairs, pairs * 40, pairs * 1_000]).unwrap();
         assert_eq!(said, "takes 20.0 ns (95%: 1.2 ns to 38.8 ns), by 2 of them");
-        assert_eq!(of(1, 1, 1, 1_500_000, [0; 3]).unwrap(), "takes 1.50 ms (95%: 1.49 ms to 1.50 ms), by all of them");
+        assert_eq!(of(1, 1, 1, 1_500_000, [0; 3]).unwrap(), "takes 1.50 ms (95%: 1.50 ms to 1.50 ms), by all of them");
     }
 }

@@ -4,8 +4,8 @@ use callpath_db::{Metric, MetricId};
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_measurement::{
-    CountedPath, CountedProcedure, FULL_ROOT, MeasuredTime, ModuleRecord, PathCategory, PathCounts, PathTree,
-    ProcessFile, RefusedProcedure, SampleTally, SessionEnd, SessionFile, ThreadProfile, encode_process, encode_session,
+    CountedPath, CountedProcedure, FULL_ROOT, ModuleRecord, PathCategory, PathCounts, PathTime, PathTree, ProcessFile,
+    RefusedProcedure, SampleTally, SessionEnd, SessionFile, ThreadProfile, encode_process, encode_session,
     process_file_name, write_file,
 };
 
@@ -61,7 +61,7 @@ pub(crate) fn with_paths() -> tempfile::TempDir {
         category,
         blocks: blocks.iter().copied().map(LinkAddr).collect(),
         executions,
-        time: MeasuredTime::default(),
+        time: PathTime::default(),
     };
     let paths = vec![
         path(0, PathCategory::EntryBack, &[0x1000, 0x1010], 10),
