@@ -487,17 +487,25 @@ fn too_many(graph: &ProcedureGraph) -> Refusal {
     Refusal { at: graph.entry, reason: Reason::TooFar }
 }
 
-/// Inserts what measures a whole activation as one path, from its entry to where it is left. An exception that the procedure catches ends a call.
+/// Inserts what measures an activation, in stretches: from its entry, and from behind each call, to the next call, or to where it is left. Some activations last
+/// as long as the program; of each stretch it is chosen anew whether it is measured.
 fn measure_activation(plan: &mut Plan, graph: &ProcedureGraph, ways: &Ways) {
+    const END: Operation = Operation::EndPath(PathNumber { index: None, constant: 0 });
     let exits = ways.ways.iter().filter(|way| way.to.is_none()).filter_map(|way| way.site);
     for site in exits {
-        plan.insert(place(site), Operation::EndPath(PathNumber { index: None, constant: 0 }));
+        plan.insert(place(site), END);
     }
+    plan.insert(Place::Entry, Operation::BeginPath { is_fresh: true });
     for arrival in ways.arrivals.iter().filter(|arrival| arrival.cuts_short) {
         let start = ways.starts.get(arrival.block as usize).copied().unwrap_or(graph.entry);
-        plan.insert(Place::Arrival(start), Operation::ResumePath);
+        plan.insert(Place::Arrival(start), Operation::BeginPath { is_fresh: true });
     }
-    measure_times(plan, graph, vec![(Site::Entry, true)]);
+    for call in &graph.calls {
+        plan.insert(Place::Before(call.code.start), END);
+        if call.returns {
+            plan.insert(Place::AfterCall(call.code.start), Operation::BeginPath { is_fresh: false });
+        }
+    }
 }
 
 /// Inserts what measures times besides: behind what counts.
