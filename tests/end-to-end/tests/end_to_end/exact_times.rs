@@ -107,7 +107,8 @@ fn all_or_some_executions_are_measured_and_counts_stay_what_they_are() {
             mean
         };
         let (short, long, calls) = (mean("works", 15_000), mean("works", 5_000), mean("calls", 20_000));
-        assert!(long > short && long > calls, "{options:?}: {short} {long} {calls}");
+        // Of some, one that was interrupted for a few microseconds may stand for hundreds.
+        assert!(!is_full || long > short && long > calls, "{options:?}: {short} {long} {calls}");
         let timed = &json["timed"];
         assert_eq!((&timed["name"], &timed["lost"]), (&"wall-time".into(), &0.into()));
         let unmeasured = paths.iter().filter(|path| path.time.is_null());
@@ -168,7 +169,8 @@ fn contexts_have_the_time_of_their_activations() {
         let ([calls, own], [works, its]) = (of("calls"), of("works"));
         assert_eq!([calls, works], [20_000, 20_000]);
         // On average, half as much again as its caller does itself.
-        assert!(own > 0 && its > own, "{options:?}: {own} {its}");
+        let is_full = options.contains(&"--full");
+        assert!(own > 0 && its > 0 && (!is_full || its > own), "{options:?}: {own} {its}");
         let inclusive = number(&node("calls")["inclusive"][1]);
         assert_eq!(inclusive, own + its);
     }
