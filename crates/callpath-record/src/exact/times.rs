@@ -71,7 +71,8 @@ fn measured(times: &[u64; PathTimes::WORDS], tick: TickLength) -> MeasuredTime {
     let squares = (u128::from(highs) << PathTimes::LOW_BITS) + u128::from(lows);
     let square_ns = squares as f64 * tick.ns_per_tick * tick.ns_per_tick;
     let spread = [pairs.into(), tick.ns(pair_ticks).into(), square_ns as u128];
-    MeasuredTime { measured, weight, time_ns: tick.ns(ticks), spread }
+    // A thread that is killed between two additions leaves the number, and not what it weighs.
+    MeasuredTime { measured, weight: weight.max(measured), time_ns: tick.ns(ticks), spread }
 }
 
 #[cfg(test)]
