@@ -6,7 +6,7 @@ use std::process::Command;
 
 use callpath_analyze::attribute::AttributeOptions;
 use callpath_analyze::exact::{Counted, exact_counts, sampled_metrics};
-use callpath_db::exact::{ExactBlock, ExactCounts, ExactPath, ExactProcedure, InContext};
+use callpath_db::exact::{ExactBlock, ExactCounts, ExactPath, ExactProcedure, ExactTiming, InContext};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_image::elf::Image;
@@ -16,7 +16,7 @@ use callpath_measurement::{
     PathCounts, PathTime, PathTree, ProcessFile, RefusedProcedure, SessionFile, ThreadProfile, encode_process,
     encode_session, process_file_name, write_file,
 };
-use callpath_schema::{Metric, MetricId};
+use callpath_schema::{MeasuredTime, Metric, MetricId, TimesAccount};
 use callpath_tables::graphs::with_flow;
 use callpath_tables::module::Module;
 use callpath_x86::paths::{Category, Numbering, Ways, weights};
@@ -230,6 +230,32 @@ fn paths_have_the_callers_of_their_contexts() {
     assert!(path(2).contexts.is_empty() && found.quality.in_contexts);
     let said = found.notes.join("\n");
     assert!(said.contains("process 100: it counted paths in contexts that their procedures do not have"), "{said}");
+}
+
+/// Whether an execution was interrupted is decided by all processes together.
+#[test]
+fn times_of_processes_add_up() {
+    let directory = tempfile::tempdir().expect("room");
+    let program = compiled(directory.path());
+    let mut work = all_paths(&program, "work");
+    let time = |measured, time_ns| MeasuredTime { measured, weight: measured, time_ns, spread: [1, 2, 3] };
+    work.paths[0].time = PathTime { usual: time(64, 640), long: time(2, 90_000) };
+    work.paths[1].time = PathTime { usual: time(64, 640), long: time(3, 90_000) };
+    let of = |times| {
+        let counts = PathCounts { procedures: vec![work.clone()], times, ..PathCounts::default() };
+        analysed(&program, &counts, None)
+    };
+    let found = of(Some(TimesAccount { lost: 3, clock_ns: 19 }));
+    assert_eq!(found.timing, Some(ExactTiming(TimesAccount { lost: 6, clock_ns: 19 })));
+    let path = |number| found.procedures[0].paths.iter().find(|path| path.number == number).expect("a path");
+    // Two of 64 are seldom; three are the path's own.
+    let both = |measured, time_ns, spread| MeasuredTime { measured, weight: measured, time_ns, spread };
+    assert_eq!((path(0).time, path(0).interruptions), (both(128, 1_280, [2, 4, 6]), 4));
+    assert_eq!((path(1).time, path(1).interruptions), (both(134, 181_280, [4, 8, 12]), 0));
+    assert_eq!(path(2).time, MeasuredTime::default());
+    let unmeasured = found.procedures[0].paths.len() as u64 - 2;
+    assert_eq!(found.unmeasured().paths, unmeasured);
+    assert_eq!(of(None).timing, None);
 }
 
 #[test]

@@ -271,7 +271,7 @@ fn call(call: &ExactCall) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exact_label::tests::{counts, in_contexts, with_samples};
+    use crate::exact_label::tests::{counts, in_contexts, with_samples, with_times};
 
     type View = fn(ExactJson<'_>, &mut dyn Write) -> io::Result<()>;
 
@@ -348,6 +348,38 @@ mod tests {
         assert_eq!(json["nodes"][3]["contexts"], json!([]));
         assert_eq!(json["quality"]["exact"]["gaps"], Value::Null);
         assert_eq!(written(0.0, paths)["nodes"][2]["contexts"], Value::Null);
+    }
+
+    #[test]
+    fn paths_have_what_was_measured_of_them() {
+        let counts = with_times();
+        let written = |ranking: ExactRanking, min_share: f64| -> Value {
+            let mut out = Vec::new();
+            paths(ExactJson { counts: &counts, procedures: &[0, 1], ranking, min_share }, &mut out).unwrap();
+            serde_json::from_slice(&out).unwrap()
+        };
+        let json = written(ExactRanking::Instructions, 0.0);
+        adds_up(&json);
+        let unmeasured = json!({ "paths": 1, "executions": 7 });
+        let expected = json!({ "name": "wall-time", "unit": "ns", "estimate": 71_400, "unmeasured": unmeasured, "lost": 2, "clock": 20 });
+        assert_eq!(json["timed"], expected);
+        let of = |path: u64| {
+            let nodes = json["nodes"].as_array().unwrap();
+            nodes.iter().find(|node| node["path"] == path).unwrap()["wall_time"].clone()
+        };
+        // The clock is read before each of three calls and behind it: four stretches of 5 ns, ten times.
+        let all = json!({ "measured": 10, "interrupted": 0, "mean": 5_000.0, "estimate": 50_000, "interval": 200.0 });
+        assert_eq!(of(1), all);
+        let alone = json!({ "measured": 1, "interrupted": 0, "mean": 200.0, "estimate": 1_800, "interval": null });
+        assert_eq!(of(9), alone);
+        assert_eq!((&of(5)["estimate"], &of(5)["interrupted"]), (&19_600.into(), &1.into()));
+        assert_eq!(of(0), Value::Null);
+        // Half of the time, and not of the instructions.
+        let nodes = written(ExactRanking::Timed, 0.5)["nodes"].as_array().unwrap().clone();
+        let left: Vec<&Value> = nodes.iter().filter(|node| node["kind"] == "path").map(|node| &node["path"]).collect();
+        assert_eq!(left, [1]);
+        let untimed = self::written(0.0, paths);
+        assert!(untimed.get("timed").is_none() && untimed["nodes"][2].get("wall_time").is_none());
     }
 
     #[test]

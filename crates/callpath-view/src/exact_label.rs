@@ -102,8 +102,10 @@ pub(crate) fn callees(procedure: &ExactProcedure, path: &ExactPath) -> Vec<Strin
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use callpath_db::exact::{ExactCallers, ExactCounts, ExactQuality, ExactSampling, InContext, RefusedFunction};
-    use callpath_db::{CALLS_ALONE, Metric};
+    use callpath_db::exact::{
+        ExactCallers, ExactCounts, ExactQuality, ExactSampling, ExactTiming, InContext, RefusedFunction,
+    };
+    use callpath_db::{CALLS_ALONE, MeasuredTime, Metric, TimesAccount};
 
     use super::*;
 
@@ -143,7 +145,7 @@ pub(crate) mod tests {
             executions,
             contexts: Vec::new(),
             sampled: 0,
-            time: callpath_db::MeasuredTime::default(),
+            time: MeasuredTime::default(),
             interruptions: 0,
         };
         let looping = ExactProcedure {
@@ -209,6 +211,26 @@ pub(crate) mod tests {
         counts.procedures[1].divide_samples(&[(0x20, 10_000)], &[]);
         counts.sampling = Some(ExactSampling { metric: Metric::sum("cpu-time", "ns"), total: 1_000_000, samples: 900 });
         counts.sort();
+        counts
+    }
+
+    /// Those of [`counts`], some of which were measured: two executions of path 5, of 10 and 30 ns, all of path 1, one of path 9, none of the other procedure.
+    pub(crate) fn with_times() -> ExactCounts {
+        let mut counts = counts();
+        let pairs = 65 * 64;
+        let spread_5 = [2 * pairs, pairs * 40, pairs * 1_000];
+        let spread_9 = [pairs, pairs * 200, pairs * 40_000];
+        for path in counts.procedures.iter_mut().flat_map(|procedure| &mut procedure.paths) {
+            let (measured, weight, time_ns, spread) = match path.number {
+                5 => (2, 130, 65 * 40, spread_5),
+                1 => (10, 10, 50_000, [0; 3]),
+                9 => (1, 65, 65 * 200, spread_9),
+                _ => (0, 0, 0, [0; 3]),
+            };
+            path.time = MeasuredTime { measured, weight, time_ns, spread };
+            path.interruptions = u64::from(path.number == 5);
+        }
+        counts.timing = Some(ExactTiming(TimesAccount { lost: 2, clock_ns: 20 }));
         counts
     }
 

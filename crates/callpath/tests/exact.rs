@@ -5,7 +5,7 @@ mod measurement;
 use std::path::Path;
 use std::process::Command;
 
-use measurement::{measurement, with_calls, with_calls_in_one, with_paths};
+use measurement::{measurement, with_calls, with_calls_in_one, with_paths, with_times};
 use serde_json::Value;
 
 /// Status, output and errors of `callpath`.
@@ -57,6 +57,44 @@ fn paths_and_blocks_are_shown() {
 }
 
 #[test]
+fn what_paths_take_is_shown() {
+    let measured = with_times();
+    let shown = |words: &[&str]| {
+        let words = [&["report", "M", "--view", "paths"], words].concat();
+        let (status, text, said) = callpath(&words, measured.path());
+        assert_eq!(status, 0, "{words:?}: {said}");
+        text
+    };
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = shown(&["--threshold", "0"]);
+    for part in [
+        "Paths by wall-time: 2 of 4 paths",
+        "takes 25.0 ns (95%: 20.0 ns to 30.0 ns), by all of them",
+        "wall-time: 225 ns on paths, by 9 executions that were measured",
+        "Nothing was measured of 1 path with 52.6% of the executions: they have no time here. 2 times found no room.",
+    ] {
+        assert!(words(&text).contains(part), "{part}: {text}");
+    }
+    // The path that was measured is first by time, the other one by its number.
+    let first = |text: &str| text.find("#3 head-exit") < text.find("#0 entry-back");
+    assert!(first(&text) && first(&shown(&["--threshold", "0", "--order-by", "wall-time"])), "{text}");
+    let by_instructions = shown(&["--threshold", "0", "--order-by", "instructions"]);
+    assert!(!first(&by_instructions) && by_instructions.starts_with("Paths by instructions"), "{by_instructions}");
+    let json = |words: &[&str]| -> Value { serde_json::from_str(&shown(words)).expect("JSON") };
+    let all = json(&["--json"]);
+    let unmeasured = serde_json::json!({ "paths": 1, "executions": 10 });
+    let timed = serde_json::json!({ "name": "wall-time", "unit": "ns", "estimate": 225, "unmeasured": unmeasured, "lost": 2, "clock": 20 });
+    assert_eq!(all["timed"], timed);
+    assert_eq!((&all["nodes"][2]["path"], &all["nodes"][2]["wall_time"]), (&0.into(), &Value::Null));
+    let time = serde_json::json!({ "measured": 9, "interrupted": 0, "mean": 25.0, "estimate": 225, "interval": 45.0 });
+    assert_eq!((&all["nodes"][3]["path"], &all["nodes"][3]["wall_time"]), (&3.into(), &time));
+    let half = json(&["--json", "--order-by", "wall-time", "--threshold", "50"]);
+    assert_eq!((&half["nodes"][2]["path"], &half["nodes"][3]), (&3.into(), &Value::Null));
+    let error = error(&["report", "M", "--view", "paths", "--order-by", "cycles"], measured.path());
+    assert!(error.contains("there are instructions, wall-time, cpu-time"), "{error}");
+}
+
+#[test]
 fn what_cannot_be_shown_is_said_with_what_to_do() {
     let sampled = measurement(1, true);
     let said = error(&["report", "M", "--view", "paths"], sampled.path());
@@ -68,6 +106,7 @@ fn what_cannot_be_shown_is_said_with_what_to_do() {
         (&["report", "M", "--hot", "2"], "--hot is for --view paths"),
         (&["report", "M", "--view", "blocks", "--order-by", "cpu-time"], "--order-by is for other views"),
         (&["report", "M", "--view", "paths", "--order-by", "cycles"], "there are instructions, cpu-time"),
+        (&["report", "M", "--view", "paths", "--order-by", "wall-time"], "there are instructions, cpu-time"),
         (&["report", "M", "--view", "paths", "--order-by", "cpu-time"], "no sample is in a procedure that was counted"),
         (
             &["report", "M", "--view", "paths", "--procedure", "app+0x2000"],

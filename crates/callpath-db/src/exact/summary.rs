@@ -180,7 +180,7 @@ impl ExactSummary {
 mod tests {
     use super::*;
     use crate::exact::testing::numbered;
-    use crate::exact::{ExactBlock, ExactPath, ExactSampling};
+    use crate::exact::{ExactBlock, ExactPath, ExactSampling, Unmeasured};
     use crate::{MeasuredTime, Metric, PathCategory};
 
     fn procedure(instructions: &[u64], paths: &[(&[u32], u64)]) -> ExactProcedure {
@@ -237,6 +237,24 @@ mod tests {
         assert_eq!(numbers(&summary.procedures), [(1, 5000), (0, 0), (0, 0)]);
         // Of all that was sampled, not of what is on paths.
         assert_eq!(numbers(&of(0.45).paths), [(0, 0), (0, 0), (3, 4905)]);
+    }
+
+    /// What was measured is a share of what was measured of all paths. What was not is cold.
+    #[test]
+    fn by_time_what_takes_more_for_each_instruction_is_dense() {
+        let mut work = procedure(&[10, 40, 5], &[(&[0, 1], 100), (&[0, 2], 1), (&[0], 4), (&[1], 1)]);
+        // 5,000, 15, 40 and 40 instructions. Of the first path one execution in ten was measured.
+        for (path, (measured, weight, time_ns)) in work.paths.iter_mut().zip([(10, 50, 2_000), (1, 1, 900), (4, 4, 5)])
+        {
+            path.time = MeasuredTime { measured, weight, time_ns, spread: [0; 3] };
+        }
+        let counts = ExactCounts { procedures: vec![work], ..ExactCounts::default() };
+        assert_eq!(counts.cost().timed_ns, 4_905);
+        let summary = ExactSummary::new(&counts, ExactRanking::Timed, 0.01);
+        assert!((summary.average() - 4905.0 / 5095.0).abs() < 1e-12);
+        let numbers = summary.paths.map(|group| (group.members, group.cost.timed_ns));
+        assert_eq!(numbers, [(1, 900), (1, 4000), (2, 5)]);
+        assert_eq!(counts.unmeasured(), Unmeasured { paths: 1, executions: 1 });
     }
 
     #[test]

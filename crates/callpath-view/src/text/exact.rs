@@ -499,7 +499,7 @@ fn beyond(executions: Bounds) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exact_label::tests::{counts, in_contexts, with_samples};
+    use crate::exact_label::tests::{counts, in_contexts, with_samples, with_times};
 
     type View = fn(ExactText<'_>, &mut dyn Write) -> io::Result<()>;
 
@@ -622,6 +622,65 @@ A block on a hot path is on 1.8 executed paths on average.
         let said = shown_of(&counts, 0.01, (2, paths));
         assert!(said.contains("\na-very-long-e…   share  instructions"), "{said}");
         assert!(said.contains("of the 890,000 a-very-long-event here is on"), "{said}");
+    }
+
+    #[test]
+    fn what_was_measured_of_paths() {
+        let counts = with_times();
+        let expected = "\
+Paths by wall-time: 4 of 213 paths of 2 procedures were executed
+wall-time   share  instructions   share  executions   share  path
+  50.0 us   70.0%           160    2.0%          10    1.0%  work<int>  #1 entry-back
+                                             main.c:12 -> 14 -> util.h:3 [into loop at main.c:14],
+                                             calls puts, something indirectly
+                                             takes 5.00 us (95%: 4.98 us to 5.02 us), by all of them
+  19.6 us   27.5%         7,840   96.0%         980   97.4%  work<int>  #5 head-back
+                                             main.c:14 -> util.h:3 [loop at main.c:14]
+                                             takes 20.0 ns (95%: 1.2 ns to 38.8 ns), by 2 of them
+  1.80 us    2.5%           144    1.8%           9    0.9%  work<int>  #9 head-exit
+                                             main.c:14 -> util.h:3 -> main.c:20 [out of loop at
+                                             main.c:14], calls puts, something indirectly
+                                             takes 200.0 ns (one alone), by 1 of them
+     0 ns    0.0%            21    0.3%           7    0.7%  1 more path
+
+wall-time: 71.4 us on paths, by 13 executions that were measured, chosen by chance. It is what a
+path takes by itself, from where all before is done until all of it is: what a processor does at the
+same time before and behind is not taken off, so that sums may be more than the time that passed.
+What callees take is theirs. One more is left out: what seldom takes more than some 10 us did, so
+that something came in between. Nothing was measured of 1 path with 0.7% of the executions: they
+have no time here. 2 times found no room.
+
+Hot: 1% of all wall-time or more. Dense: at least 8.74 ns for each instruction, as much as all paths
+together; sparse: hot because of many instructions
+
+                   paths     wall-time  instructions  executions
+hot, dense             2         72.5%          3.7%        1.9%
+hot, sparse            1         27.5%         96.0%       97.4%
+cold                   1          0.0%          0.3%        0.7%
+
+              procedures  paths each     wall-time  instructions  executions
+hot, dense             1         3.0        100.0%         99.7%       99.3%
+hot, sparse            0           -          0.0%          0.0%        0.0%
+cold                   1         1.0          0.0%          0.3%        0.7%
+
+A block on a hot path is on 2.0 executed paths on average.
+";
+        let timed: View = |text, out| paths(ExactText { ranking: ExactRanking::Timed, ..text }, out);
+        let said = shown_of(&counts, 0.01, (30, timed));
+        assert_eq!(said[..said.find("\nNotes").expect("notes")], *expected);
+        // By instructions, what was measured stands beside.
+        let said = shown_of(&counts, 0.01, (1, paths));
+        let part = "path\n  19.6 us   27.5%         7,840   96.0%         980   97.4%  work<int>  #5";
+        assert!(said.contains(part) && said.contains("Hot: 1% of all instructions or more."), "{said}");
+        // Blocks have no times of their own.
+        assert_eq!(shown_of(&counts, 0.0, (100, blocks)), shown(0.0, 100, blocks));
+        // What was sampled beside has a column, too, and what is on no path has no time.
+        let sampled = ExactCounts { timing: counts.timing, ..with_samples() };
+        let said = shown_of(&sampled, 0.01, (1, paths));
+        assert!(said.contains("\nwall-time   share   cpu-time   share  instructions"), "{said}");
+        let on_no_path = said.lines().find(|line| line.ends_with("on no path")).expect("a row");
+        assert!(on_no_path.starts_with(&format!("{:19}  20.0 us    2.0%", "")), "{said}");
+        assert!(said.contains("\n                   paths     wall-time      cpu-time  instructions"), "{said}");
     }
 
     #[test]

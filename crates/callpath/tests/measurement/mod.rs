@@ -4,9 +4,9 @@ use callpath_db::{Metric, MetricId};
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_measurement::{
-    CountedPath, CountedProcedure, FULL_ROOT, ModuleRecord, PathCategory, PathCounts, PathTime, PathTree, ProcessFile,
-    RefusedProcedure, SampleTally, SessionEnd, SessionFile, ThreadProfile, encode_process, encode_session,
-    process_file_name, write_file,
+    CountedPath, CountedProcedure, FULL_ROOT, MeasuredTime, ModuleRecord, PathCategory, PathCounts, PathTime, PathTree,
+    ProcessFile, RefusedProcedure, SampleTally, SessionEnd, SessionFile, ThreadProfile, TimesAccount, encode_process,
+    encode_session, process_file_name, write_file,
 };
 
 /// A measurement of processes with one sample each, in a directory of its own.
@@ -77,6 +77,19 @@ pub(crate) fn with_paths() -> tempfile::TempDir {
         contexts: vec![],
         times: None,
     };
+    counts.write(directory.path(), 0).unwrap();
+    directory
+}
+
+/// [`with_paths`], where the path that was executed less often was measured, each time, and the other one was not.
+#[allow(dead_code)] // Not every test has one.
+pub(crate) fn with_times() -> tempfile::TempDir {
+    let directory = with_paths();
+    let file = directory.path().join("paths-0-100");
+    let mut counts = PathCounts::from_bytes(&std::fs::read(&file).unwrap(), &file).unwrap();
+    let usual = MeasuredTime { measured: 9, weight: 9, time_ns: 225, spread: [0; 3] };
+    counts.procedures[0].paths[1].time = PathTime { usual, ..PathTime::default() };
+    counts.times = Some(TimesAccount { lost: 2, clock_ns: 20 });
     counts.write(directory.path(), 0).unwrap();
     directory
 }
