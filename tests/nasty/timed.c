@@ -1,20 +1,14 @@
 /* Paths that take a known time, by a chain of divisions each of which waits for the one before: timed.c ROUNDS.
  *
  * Of each eight calls of `works` six take the short path, and two the long one, which takes three times as long. `calls` does as much as the short path itself,
- * and calls `works` in the middle. The last line says what a call of each takes: ROUNDS of nothing else, by the clock. */
+ * and calls `works` in the middle. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 static volatile uint64_t divisor = 3;
 
-/* `links` divisions, about 20 to 40 cycles each. */
-#define CHAIN(value, links)                       \
-    for (int link_ = 0; link_ < (links); link_++) \
-    __asm__ volatile("xor %%edx, %%edx\n\tdiv %1\n\tor $1, %0\n\tbts $62, %0" : "+a"(value) : "r"(by) : "rdx", "cc")
-
-/* Unrolled, so that it is on the path, and no loop of its own. */
+/* Four divisions, some 4 ns each; unrolled, so that they are on the path, and no loop of their own. */
 #define FOUR(value)                                                                                                          \
     __asm__ volatile(                                                                                                        \
         "xor %%edx, %%edx\n\tdiv %1\n\tbts $62, %0\n\txor %%edx, %%edx\n\tdiv %1\n\tbts $62, %0\n\txor %%edx, %%edx\n\tdiv %1\n\t" \
@@ -42,12 +36,6 @@ __attribute__((noinline)) uint64_t calls(uint64_t which, uint64_t value) {
     value = works(which, value);
     FOUR(value);
     return value;
-}
-
-static uint64_t now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
 int main(int argc, char **argv) {

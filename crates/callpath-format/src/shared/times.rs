@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! 0                      TimesHead
-//! TimesHead::LEN_BYTES   TimesOfPath, as many as `TimesHead::count` says: a hash table that is searched from a key's place on
+//! TimesHead::LEN_BYTES   TimesOfPath, TimesHead::COUNT times: a hash table that is searched from a key's place on
 //! ```
 //!
 //! Which executions are measured is chosen by chance. Each procedure has words in every lane ([`super::lanes`], [`OfProcedure`]): how many of its
@@ -17,8 +17,6 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 /// What the memory begins with.
 #[repr(C)]
 pub struct TimesHead {
-    /// How many entries the table has; a power of two.
-    pub count: AtomicU64,
     /// The greatest [`Chosen::shift`]: 0, if all executions are measured.
     pub most_shift: AtomicU64,
     /// Executions that were measured and found no entry.
@@ -30,7 +28,7 @@ pub struct TimesHead {
 impl TimesHead {
     /// Where the table begins, bytes.
     pub const LEN_BYTES: usize = 4096;
-    /// How many entries it has.
+    /// How many entries it has; a power of two.
     pub const COUNT: usize = 1 << 18;
     /// So many entries from a key's place on are looked at.
     pub const PROBES: usize = 256;

@@ -31,7 +31,6 @@ impl Times {
     pub(super) fn create(which: ExactTimes) -> Result<Times, TargetError> {
         let memory = SharedMemory::create(c"callpath-times", TimesHead::len_bytes())?;
         let times = Times { memory };
-        times.head().count.store(TimesHead::COUNT as u64, Relaxed);
         let most_shift = if which == ExactTimes::All { 0 } else { TimesHead::MOST_SHIFT };
         times.head().most_shift.store(most_shift, Relaxed);
         Ok(times)

@@ -129,13 +129,10 @@ fn add_probes(arguments: &Arguments, events: &mut Vec<Event>) -> anyhow::Result<
         Some(PathMetric::WallTime) => vec![ProbeMetric::parse("wall-time")?],
         _ => Vec::new(),
     };
-    let (of_calls, by) = match arguments.exact.is_empty() {
-        true => (&arguments.probe_metrics, "--probe-metrics"),
-        false => (&of_calls, "-m"),
-    };
-    let of_probes = probe_events(of_calls)?;
+    let measured = if arguments.exact.is_empty() { &arguments.probe_metrics } else { &of_calls };
+    let of_probes = probe_events(measured)?;
     if let Some(both) = of_probes.iter().find(|of_probes| events.iter().any(|event| event.name == of_probes.name)) {
-        anyhow::bail!("`{}` would be measured by samples and of each call: leave out -e or {by}", both.name);
+        anyhow::bail!("`{}` would be measured by samples and by probes: leave out -e or --probe-metrics", both.name);
     }
     events.splice(0..0, of_probes);
     if events.len() > MAX_EVENTS {
@@ -180,10 +177,13 @@ fn path_metric(typed: &str) -> Result<PathMetric, String> {
 }
 
 /// Which times are measured. An error if no paths are counted.
-fn times_of(arguments: &Arguments) -> anyhow::Result<Option<ExactTimes>> {
+fn times_of(arguments: &Arguments, events: &[Event]) -> anyhow::Result<Option<ExactTimes>> {
     let Some(PathMetric::WallTime) = arguments.metrics else { return Ok(None) };
     if !arguments.exact.iter().any(|kind| matches!(kind, ExactArgument::Paths | ExactArgument::Calls)) {
         anyhow::bail!("-m measures what paths or calls take: count them (--exact=paths, calls or calls,paths)");
+    }
+    if events.iter().any(|event| event.name == "wall-time") {
+        anyhow::bail!("`wall-time` would be measured by samples and by -m: leave out -e wall-time or -m");
     }
     Ok(Some(if arguments.full { ExactTimes::All } else { ExactTimes::Chosen }))
 }
@@ -279,7 +279,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         );
         return Err(failed(error, FAILED));
     }
-    let times = times_of(arguments).map_err(|error| failed(error, FAILED))?;
+    let times = times_of(arguments, &events).map_err(|error| failed(error, FAILED))?;
     let guide = match (&arguments.guide, &exact) {
         (Some(directory), Some(kinds)) => Some(guide_of(directory, kinds, say).map_err(|error| failed(error, FAILED))?),
         _ => None,

@@ -190,8 +190,9 @@ fn what_cannot_be_measured_is_said() {
         (&["--exact=paths", "-m", "walltime"], "of paths, `wall-time` is measured"),
         (
             &["--exact=calls", "-m", "wall-time", "-e", "wall-time"],
-            "`wall-time` would be measured by samples and of each call: leave out -e or -m",
+            "`wall-time` would be measured by samples and by -m: leave out -e wall-time or -m",
         ),
+        (&["--exact=paths", "-m", "wall-time", "-e", "wall-time"], "leave out -e wall-time or -m"),
         (&["--exact=paths", "--full"], "--metrics"),
     ] {
         let output = recorded(directory, "m", options, &["10"]);
