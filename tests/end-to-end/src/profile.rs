@@ -203,6 +203,16 @@ impl Profile {
         assert!(walked >= floor, "{walked} samples walked of {due} due, fewer than {floor}: {:?}", self.quality);
     }
 
+    /// Asserts that no more samples were throttled than their cost says: none is walked for five times as long as one took, which is a period more
+    /// at most, since periods are whole.
+    #[track_caller]
+    pub fn assert_throttled_as_said(&self) {
+        let quality = &self.quality;
+        let throttled = quality.dropped.get("throttled").copied().unwrap_or(0);
+        let periods = 5 * u128::from(quality.overhead_ns) * u128::from(self.rate_hz) / 1_000_000_000;
+        assert!(u128::from(throttled) <= periods + u128::from(self.walked()), "{quality:?}");
+    }
+
     fn walked(&self) -> u64 {
         let quality = &self.quality;
         let dropped = |reason: &str| quality.dropped.get(reason).copied().unwrap_or(0);
