@@ -463,6 +463,7 @@ fn module_index(modules: &mut ModuleList, name: &Path, identity: Option<ModuleId
 #[cfg(test)]
 mod tests {
     use super::*;
+    use callpath_target::has_memory;
 
     /// sub $24,%rsp; call *%rdi; add $24,%rsp; ret
     const CODE: [u8; 11] = [0x48, 0x83, 0xec, 24, 0xff, 0xd7, 0x48, 0x83, 0xc4, 24, 0xc3];
@@ -496,5 +497,31 @@ mod tests {
         assert_eq!(code.locate(at, &met, &mut modules), (version, recipe));
         // What is not known of any bytes is not known now.
         assert_eq!(code.locate(at, &Witness::default(), &mut modules).1, None);
+    }
+
+    #[test]
+    fn code_of_a_process_that_is_ending_has_not_changed() {
+        let code = vec![0x90_u8; 2 * LEN_BYTES];
+        let start = RunAddr((code.as_ptr() as u64).next_multiple_of(LEN_BYTES as u64));
+        let mut modules = Vec::new();
+        let mut generated = GeneratedCode::new(Pid(std::process::id()));
+        let module = module_index(&mut modules, Path::new(NAMELESS), None);
+        let range = start..RunAddr(start.0 + LEN_BYTES as u64);
+        generated.areas.push(Area { range, name: NAMELESS.into(), module, mappings: vec![start] });
+        let at = RunAddr(start.0 + 100);
+        let (version, _) = generated.locate(CodePoint::Exact(at), &Witness::default(), &mut modules);
+        assert!(matches!(generated.look().state(version, at), CodeState::Holds(_)));
+        // A zombie has no memory, and is a process still.
+        let mut zombie = std::process::Command::new("true").spawn().expect("`true` can be run");
+        while has_memory(Pid(zombie.id())) {
+            std::thread::yield_now();
+        }
+        generated.pid = Pid(zombie.id());
+        assert_eq!(generated.look().state(version, at), CodeState::Gone { latest: true });
+        zombie.wait().expect("it is a child");
+        generated.pid = Pid(std::process::id());
+        drop(code);
+        generated.areas.clear();
+        assert_eq!(generated.look().state(version, at), CodeState::Changed, "where nothing is mapped");
     }
 }

@@ -33,7 +33,7 @@ pub use error::TargetError;
 pub use halt::{Halted, LoadedObject};
 pub use launch::{Certainty, Ended, Launch, Launched, find_program, raise_own_limits, survive_long_files};
 pub use maps::{FileId, MapEntry, Maps};
-pub use memory::{SharedMemory, own_vdso, read_memory};
+pub use memory::{SharedMemory, has_memory, own_vdso, read_memory};
 pub use needed::{Needed, needed_libraries};
 pub use perf_event::{Count, EventSpec, Every, PerfEvent};
 pub use perf_map::PerfMapFile;

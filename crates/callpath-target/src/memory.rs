@@ -118,6 +118,17 @@ pub fn read_memory(pid: Pid, addr: u64, into: &mut [u8]) -> usize {
     got
 }
 
+/// Whether a process has memory still. It loses it some time before it has ended: while its last pages are freed.
+pub fn has_memory(pid: Pid) -> bool {
+    let mut byte = 0_u8;
+    let local = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // Nothing is ever mapped there: where there is memory, it is the address that is wrong.
+    let remote = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 1 };
+    // SAFETY: the local part is a valid byte; the other is looked at in the other process only.
+    let read = unsafe { libc::process_vm_readv(pid.0 as i32, &local, 1, &remote, 1, 0) };
+    read >= 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
 /// A copy of the kernel's virtual shared object, which is the same in every 64-bit process.
 pub fn own_vdso() -> Option<Vec<u8>> {
     let maps = crate::maps::Maps::read(Pid(std::process::id())).ok()?;

@@ -2,7 +2,7 @@
 
 use callpath_format::address::RunAddr;
 use callpath_format::frame::ModuleIndex;
-use callpath_target::read_memory;
+use callpath_target::{has_memory, read_memory};
 use rustc_hash::FxHashMap;
 
 use super::stretch::COMPARED_BYTES;
@@ -15,7 +15,7 @@ pub(crate) enum CodeState {
     Holds(u64),
     /// It is not.
     Changed,
-    /// The process has ended. `latest`: no other code was seen there later.
+    /// The process has ended, or ends. `latest`: no other code was seen there later.
     Gone { latest: bool },
     /// There was no time to look at it when it was sampled.
     NotAnalysed,
@@ -41,6 +41,10 @@ impl Look<'_> {
             now.truncate(got);
             now
         });
+        // An ending process has no memory any more: its code has not changed.
+        if now.is_empty() && !has_memory(pid) {
+            return self.after_end(module, addr);
+        }
         let part = |from: u64| (around - from) as usize..to.saturating_sub(from) as usize;
         match now.get(part(range.start.0)) {
             Some(now) if then.get(part(start.0)) == Some(now) => {
@@ -50,7 +54,7 @@ impl Look<'_> {
         }
     }
 
-    /// The same when the process and its memory are gone.
+    /// The same when the process's memory is gone.
     pub(crate) fn after_end(&self, module: ModuleIndex, addr: RunAddr) -> CodeState {
         if !self.code.versions.contains_key(&module) {
             return CodeState::NotAnalysed;
