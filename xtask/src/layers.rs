@@ -34,11 +34,13 @@ const LAYERS: &[Layer] = &[
     layer("callpath-target", &["callpath-format"]),
     layer("callpath-schema", &[]),
     layer("callpath-db", &["callpath-schema"]),
+    layer("callpath-infer", &["callpath-schema"]),
     layer("callpath-tables", &["callpath-image", "callpath-x86", "callpath-unwind", "callpath-format"]),
     layer("callpath-measurement", &["callpath-image", "callpath-schema", "callpath-format"]),
     layer(
         "callpath-analyze",
         &[
+            "callpath-infer",
             "callpath-tables",
             "callpath-measurement",
             "callpath-image",
@@ -71,6 +73,7 @@ const LAYERS: &[Layer] = &[
             "callpath-db",
             "callpath-format",
             "callpath-image",
+            "callpath-infer",
             "callpath-measurement",
             "callpath-parquet",
             "callpath-record",

@@ -34,6 +34,19 @@ pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress
     profile
 }
 
+/// The same of a measurement whose paths were inferred: of callers it has procedures, and no places in them.
+pub(crate) fn attribute_inferred(
+    measurement: &Measurement,
+    options: &AttributeOptions,
+    progress: Progress<'_>,
+) -> Profile {
+    let mut found = Attribution { is_inferred: true, ..Attribution::new(measurement) };
+    found.code.read(options, progress);
+    let (mut profile, notes) = found.profile(measurement);
+    profile.info.notes.extend(notes);
+    profile
+}
+
 /// A profile with what [`attribute_packed`] gives it from.
 pub struct Packed {
     /// The profile.
@@ -81,6 +94,7 @@ pub(crate) fn run_of(measurement: &Measurement) -> RunInfo {
 struct Attribution {
     code: Code,
     merged: Merged,
+    is_inferred: bool,
 }
 
 impl Attribution {
@@ -90,7 +104,7 @@ impl Attribution {
             let names = measurement.names.iter().find(|names| names.sequence == process.sequence);
             code.enter(process, names);
         }
-        Attribution { code, merged: Merged::default() }
+        Attribution { code, merged: Merged::default(), is_inferred: false }
     }
 
     /// The profile, and apart from it the notes on the code.
@@ -109,7 +123,9 @@ impl Attribution {
         let mut profile = Profile::new(metrics);
         for (index, (process, columns)) in measurement.processes.iter().zip(&columns).enumerate() {
             let modules = std::mem::take(&mut self.code.of_processes[index]);
-            let found = Attributed { profile: &mut profile, code: &mut self.code, merged: &mut self.merged };
+            let is_inferred = self.is_inferred;
+            let found =
+                Attributed { profile: &mut profile, code: &mut self.code, merged: &mut self.merged, is_inferred };
             found.add_process(measurement, process, Recorded { modules: &modules, columns });
         }
         describe(&mut profile, measurement);
@@ -156,12 +172,13 @@ struct Attributed<'p> {
     profile: &'p mut Profile,
     code: &'p mut Code,
     merged: &'p mut Merged,
+    is_inferred: bool,
 }
 
 impl Attributed<'_> {
     /// Adds a process.
     fn add_process(self, measurement: &Measurement, process: &ProcessFile, recorded: Recorded<'_>) {
-        let Attributed { profile, code, merged } = self;
+        let Attributed { profile, code, merged, is_inferred } = self;
         let session = measurement.session_of(process);
         let above = match process.rank {
             Some(rank) => {
@@ -192,7 +209,7 @@ impl Attributed<'_> {
             let of_procedure = of_procedure.filter_map(|(metric, _)| column_of(metric)).collect();
             let samples = session.metrics.iter().position(|metric| metric.source == MetricSource::Samples);
             let samples = samples.and_then(column_of);
-            let adder = Adder { profile, code, merged, recorded, samples, of_procedure };
+            let adder = Adder { profile, code, merged, recorded, samples, of_procedure, is_inferred };
             let found = adder.add(thread_node, thread.start, &thread.tree);
             quality.add(&Quality { links: found.links, ..Quality::default() });
             let broken = found.broken_samples.min(quality.full);
@@ -242,6 +259,7 @@ fn add_tally(quality: &mut Quality, tally: &SampleTally) {
         handlers: Handlers { longest_ns: tally.handler_max_ns, histogram: tally.handler_histogram.clone() },
         probes: None,
         exact: None,
+        inferred: None,
     });
 }
 

@@ -175,7 +175,7 @@ fn add(
 }
 
 /// A module's names: of the first of its files that is there and of the build that ran.
-fn open(paths: &[PathBuf], identity: Option<&ModuleIdentity>, options: &AttributeOptions) -> ModuleNames {
+pub(crate) fn open(paths: &[PathBuf], identity: Option<&ModuleIdentity>, options: &AttributeOptions) -> ModuleNames {
     let open = |path: &Path| match &options.vdso {
         Some(vdso) if path.as_os_str() == "[vdso]" => {
             ModuleNames::from_bytes(vdso.clone(), path, identity, &options.debug_roots)

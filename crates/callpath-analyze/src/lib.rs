@@ -5,6 +5,7 @@
 pub mod attribute;
 pub mod exact;
 pub mod functions;
+pub mod infer;
 pub mod instructions;
 mod links;
 pub mod names;

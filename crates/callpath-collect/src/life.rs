@@ -39,6 +39,7 @@ impl<'m> Thread<'m> {
         for (to, from) in record.stack.iter().zip(stack) {
             to.store(from, Relaxed);
         }
+        record.stack_base.store(0, Relaxed);
         record.start_routine.store(start[0], Relaxed);
         record.start_argument.store(start[1], Relaxed);
         record.tid.store(tid, Relaxed);

@@ -8,7 +8,7 @@ use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::thread::layout;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES};
-use callpath_unwind::{Cursor, End, walk};
+use callpath_unwind::{Cursor, End, innermost, walk};
 use core::ops::ControlFlow;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -54,6 +54,27 @@ pub(crate) fn of(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_
         Some(Outcome::Unknown(generated)) => Path::NoTable(generated),
         Some(Outcome::TooMuch { .. }) | None => insert_innermost(sample),
     }
+}
+
+/// The node of the innermost frame alone.
+pub(crate) fn of_innermost(sample: &Sample<'_, '_>, stack: &mut Stack, as_it_is: bool) -> (Path, Option<u64>) {
+    let Sample { process, thread, interrupted, .. } = *sample;
+    let Some(mut code) = Code::new(sample) else { return (Path::NoMemory, None) };
+    let cursor = Cursor::interrupted(RunAddr(interrupted.pc), interrupted.registers);
+    let (located, cfa) = innermost(cursor, &mut code, stack);
+    if cfa.is_none() && code.unknown_code && !as_it_is {
+        return (Path::NoTable(code.unknown_generated), None);
+    }
+    let root = ArenaRef(thread.record.full_root.load(Relaxed));
+    let node = Tree::new(process, thread).and_then(|mut tree| tree.child(root, located.key));
+    (node.map_or(Path::NoMemory, Path::Full), cfa)
+}
+
+/// Of an interrupted thread's innermost frame, the CFA.
+pub(crate) fn innermost_cfa(sample: &Sample<'_, '_>, stack: &mut Stack) -> Option<u64> {
+    let mut code = Code::new(sample)?;
+    let cursor = Cursor::interrupted(RunAddr(sample.interrupted.pc), sample.interrupted.registers);
+    innermost(cursor, &mut code, stack).1
 }
 
 #[inline(never)]

@@ -51,6 +51,8 @@ fn fill(sample: &Sample<'_, '_>, stack: &mut Stack, taken: Taken<'_, '_>) -> Opt
     // Samples that wait for a file's table are walked when it is there. For generated code that is less certain:
     // the recorder decides when a longer copy helps.
     let more = match taken.generated {
+        // Nothing is walked.
+        _ if process.session.settings.infers() => 0,
         Some(_) => (process.slot.raw_reach.load(Relaxed) as usize).min(RawSample::MAX_MORE),
         None => RawSample::MAX_MORE,
     };
@@ -60,6 +62,8 @@ fn fill(sample: &Sample<'_, '_>, stack: &mut Stack, taken: Taken<'_, '_>) -> Opt
         None => 0,
     };
     raw.code_len_bytes.store(code_len, Relaxed);
+    let base = stack.bounds().map_or(0, |_| thread.record.stack_base.load(Relaxed));
+    raw.stack_base.store(base, Relaxed);
     raw.ticks.store(sample.begin_ticks, Relaxed);
     raw.samples.store(1, Relaxed);
     for (to, from) in process.session.columns.of_raw(&process.arena, chunk)?.iter().zip(taken.weight.values()) {

@@ -1,7 +1,7 @@
 //! Taking a sample: what it is attributed to, and the tally. No signals here: the
 //! caller hands in the interrupted thread's registers.
 
-use callpath_format::frame::Gap;
+use callpath_format::frame::{FrameKey, Gap};
 use callpath_format::register::Reg;
 use callpath_format::shared::thread::Dropped;
 use callpath_format::shared::{ArenaRef, ThreadRecord};
@@ -107,7 +107,7 @@ fn store(sample: &Sample<'_, '_>, weight: &Weight<'_>) {
         return drop_sample(record, Dropped::SharedThread);
     }
     let mut location = [0; 2];
-    let mut path = path::of(sample, &mut stack, ordinary, false);
+    let (mut path, mut cfa) = path_of(sample, &mut stack, ordinary, false);
     if let Path::NoTable(generated) = path {
         if raw::store(sample, &mut stack, raw::Taken { weight, generated }) {
             add(&record.raw, 1);
@@ -119,7 +119,7 @@ fn store(sample: &Sample<'_, '_>, weight: &Weight<'_>) {
             return drop_for_room(sample, weight, Dropped::RawFull);
         }
         // The recorder might have known more; what is known here is a part of the path.
-        path = path::of(sample, &mut stack, ordinary, true);
+        (path, cfa) = path_of(sample, &mut stack, ordinary, true);
     }
     let (node, counter) = match path {
         Path::Full(node) => {
@@ -129,10 +129,37 @@ fn store(sample: &Sample<'_, '_>, weight: &Weight<'_>) {
         Path::Partial(node) => (node, &record.partial),
         Path::NoMemory | Path::NoTable(_) | Path::Deep => return drop_for_room(sample, weight, Dropped::NoMemory),
     };
+    let node = if process.session.settings.keeps_heights() {
+        let key = FrameKey::height(height_of(sample, &stack, cfa));
+        let Some(with_height) = Tree::new(process, thread).and_then(|mut tree| tree.child(node, key)) else {
+            return drop_for_room(sample, weight, Dropped::NoMemory);
+        };
+        with_height
+    } else {
+        node
+    };
     for (last, now) in record.last_location.iter().zip(location) {
         last.store(now, Relaxed);
     }
     count(sample, weight, node, counter);
+}
+
+/// The path that is kept, and, if heights are, the innermost frame's CFA where it is known.
+fn path_of(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bool) -> (Path, Option<u64>) {
+    let settings = &sample.process.session.settings;
+    if settings.infers() {
+        return path::of_innermost(sample, stack, as_it_is);
+    }
+    let path = path::of(sample, stack, ordinary, as_it_is);
+    let cfa = if settings.keeps_heights() { path::innermost_cfa(sample, stack) } else { None };
+    (path, cfa)
+}
+
+/// How high the thread's own stack is at a CFA on it.
+fn height_of(sample: &Sample<'_, '_>, stack: &Stack, cfa: Option<u64>) -> Option<i64> {
+    let base = sample.thread.record.stack_base.load(Relaxed);
+    stack.bounds().filter(|_| base != 0)?;
+    Some(base.wrapping_sub(cfa?) as i64)
 }
 
 /// How many samples were stored, full, partial or raw.

@@ -27,6 +27,42 @@ pub struct Quality {
     pub probes: Option<ProbeAccount>,
     /// Of exact counts, if there are any: of a whole run as well.
     pub exact: Option<ExactQuality>,
+    /// Of call paths that were inferred, if they were: of a whole run as well.
+    pub inferred: Option<InferredQuality>,
+}
+
+/// The name that stands for calls that are not determined, in a path that was inferred.
+pub const UNDETERMINED: &str = "[undetermined calls]";
+
+/// What a map of call paths says of context identifiers that were sampled: pairs of a procedure and a height of the stack.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct InferredQuality {
+    /// Distinct ones.
+    pub pairs: InferredCounts,
+    /// Samples of them.
+    pub samples: InferredCounts,
+}
+
+/// So many have so many paths.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct InferredCounts {
+    /// One path.
+    pub precise: u64,
+    /// Several.
+    pub ambiguous: u64,
+    /// Of those, by the number of paths.
+    pub degree: BTreeMap<u64, u64>,
+    /// The height, or the procedure, is not known.
+    pub undetermined: u64,
+    /// No path that the map knows.
+    pub missing: u64,
+}
+
+impl InferredCounts {
+    /// All.
+    pub fn all(&self) -> u64 {
+        [self.precise, self.ambiguous, self.undetermined, self.missing].iter().fold(0, |sum, n| sum.saturating_add(*n))
+    }
 }
 
 /// How exact counts were made: what of a program they speak of, and what is missing.

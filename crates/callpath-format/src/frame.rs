@@ -36,6 +36,11 @@ pub enum FrameKind {
     Gap(Gap),
     /// Our own code, which a copy of a probed procedure has called.
     Probe,
+    /// Calls between the frames around it that are not determined: a path was inferred, and several paths are possible.
+    Undetermined,
+    /// How high the stack is at the frame that this hangs on: from the fixed place of the thread's stack down to the frame's CFA, bytes.
+    /// `None`: the thread was on a stack of which no such place is known, or the CFA is not.
+    Height(Option<i64>),
     /// A kind that this version of callpath does not know.
     Other {
         /// The kind's number.
@@ -92,6 +97,9 @@ impl FrameKey {
     /// The frames of our own code that a copy of a probed procedure has called: all of them are one.
     pub const PROBE: FrameKey = Self::tagged(Self::TAG_PROBE, 0);
 
+    /// The frame in place of calls that are not determined ([`FrameKind::Undetermined`]).
+    pub const UNDETERMINED: FrameKey = Self::tagged(Self::TAG_UNDETERMINED, 0);
+
     /// The frame of time in which no sample was taken, beside the paths of the thread's samples.
     #[inline]
     pub const fn gap(gap: Gap) -> FrameKey {
@@ -101,16 +109,30 @@ impl FrameKey {
     // Outside every module the highest bit of an address is the kernel's: no frame of a program has it
     // but those of the vsyscall page, at 2^64 - 10 MiB. With it, seven bits are the kind, up to 63, and
     // the lowest 40 the number within the kind. 3 is reserved for a path of Ball and Larus within the
-    // caller's procedure, 5 for an MPI rank.
+    // caller's procedure, 5 for an MPI rank. A height is its low 40 bits, with a sign.
     const TAG_LEFT_OUT: u64 = 1;
     const TAG_GAP: u64 = 2;
     const TAG_PROBE: u64 = 4;
+    const TAG_HEIGHT: u64 = 6;
+    const TAG_UNDETERMINED: u64 = 7;
+    const UNKNOWN_HEIGHT: u64 = 1 << (Self::TAG_SHIFT - 1);
     const FIRST_ADDRESS_TAG: u64 = 64;
     const TAG_SHIFT: u32 = 40;
     const TAGGED: u64 = 1 << (Self::ADDRESS_BITS - 1);
 
     const fn tagged(tag: u64, value: u64) -> FrameKey {
         Self::outside(RunAddr(Self::TAGGED | tag << Self::TAG_SHIFT | value))
+    }
+
+    /// The frame that says how high the stack is at the one that it hangs on ([`FrameKind::Height`]).
+    #[inline]
+    pub const fn height(height: Option<i64>) -> FrameKey {
+        let limit = Self::UNKNOWN_HEIGHT as i64;
+        let value = match height {
+            Some(height) if -limit < height && height < limit => height as u64 & ((1 << Self::TAG_SHIFT) - 1),
+            _ => Self::UNKNOWN_HEIGHT,
+        };
+        Self::tagged(Self::TAG_HEIGHT, value)
     }
 
     /// What the key denotes.
@@ -127,6 +149,11 @@ impl FrameKey {
         match tag {
             Self::TAG_LEFT_OUT => FrameKind::LeftOut,
             Self::TAG_PROBE if value == 0 => FrameKind::Probe,
+            Self::TAG_UNDETERMINED if value == 0 => FrameKind::Undetermined,
+            Self::TAG_HEIGHT => {
+                let sign = u64::BITS - Self::TAG_SHIFT;
+                FrameKind::Height((value != Self::UNKNOWN_HEIGHT).then_some((value << sign) as i64 >> sign))
+            }
             Self::TAG_GAP => match Gap::ALL.into_iter().find(|gap| *gap as u64 == value) {
                 Some(gap) => FrameKind::Gap(gap),
                 None => FrameKind::Other { tag: tag as u8, value },
@@ -174,6 +201,13 @@ mod tests {
         assert_eq!(vsyscall.kind(), FrameKind::Outside(RunAddr(0xffff_ff60_0400)));
         assert_eq!(FrameKey::LEFT_OUT.kind(), FrameKind::LeftOut);
         assert_eq!(FrameKey::PROBE.kind(), FrameKind::Probe);
+        assert_eq!(FrameKey::UNDETERMINED.kind(), FrameKind::Undetermined);
+        for height in [0, 8, -8, 1 << 20, (1 << 39) - 1, 1 - (1 << 39)] {
+            assert_eq!(FrameKey::height(Some(height)).kind(), FrameKind::Height(Some(height)));
+        }
+        for height in [None, Some(1 << 39), Some(-(1 << 39)), Some(i64::MAX), Some(i64::MIN)] {
+            assert_eq!(FrameKey::height(height).kind(), FrameKind::Height(None));
+        }
         for gap in Gap::ALL {
             assert_eq!(FrameKey::gap(gap).kind(), FrameKind::Gap(gap));
         }

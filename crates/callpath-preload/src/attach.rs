@@ -19,7 +19,7 @@ const PATIENCE_NS: u64 = 5_000_000_000;
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = construct;
 
-extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environment: *const *const c_char) {
+extern "C" fn construct(_count: c_int, arguments: *const *const c_char, environment: *const *const c_char) {
     // musl passes nothing to constructors; only glibc has this symbol.
     if libc::next(c"gnu_get_libc_version").is_null() {
         return;
@@ -39,8 +39,21 @@ extern "C" fn construct(_count: c_int, _arguments: *const *const c_char, environ
         if process.stubs.is_some() {
             sentinel::prepare(&session);
         }
-        join(process, main_stack(environment), 0, begin);
+        // The kernel puts the number of arguments below them.
+        let stack = OwnStack { bounds: main_stack(environment), base: (arguments as u64).wrapping_sub(8) };
+        join(process, stack, 0, begin);
     }
+}
+
+/// What is known of a thread's stack.
+#[derive(Clone, Copy, Default)]
+pub struct OwnStack {
+    /// Its lowest address and one past its highest; 0, 0 where they are not known.
+    pub bounds: [u64; 2],
+    /// From where heights on it count ([`ThreadRecord::stack_base`]); 0 where that is not known.
+    ///
+    /// [`ThreadRecord::stack_base`]: callpath_format::shared::ThreadRecord::stack_base
+    pub base: u64,
 }
 
 /// When our own work at the start of a process began.
@@ -72,7 +85,7 @@ impl Beginning {
 }
 
 /// Takes part: publishes the slot, makes the calling thread's record, waits for the recorder, starts the source.
-pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32, begin: Beginning) {
+pub fn join(process: Process<'static>, stack: OwnStack, forked_from: u32, begin: Beginning) {
     let slot = process.slot;
     let earlier = if forked_from == 0 { earlier_program(&process) } else { None };
     if forked_from == 0 {
@@ -137,11 +150,12 @@ pub fn join(process: Process<'static>, stack: [u64; 2], forked_from: u32, begin:
 
 /// The calling thread's record. If no chunk is free, it waits for one: a process waits for the recorder anyway, which may
 /// have been busy with others that began at the same time. `None`: there is no memory left, or no recorder.
-fn first_thread(process: &Process<'static>, stack: [u64; 2]) -> Option<Thread<'static>> {
+fn first_thread(process: &Process<'static>, stack: OwnStack) -> Option<Thread<'static>> {
     let session = process.session;
     loop {
         let given = session.given.load(Acquire);
-        if let Some(thread) = Thread::create(process, gettid(), stack, [0; 2]) {
+        if let Some(thread) = Thread::create(process, gettid(), stack.bounds, [0; 2]) {
+            thread.record.stack_base.store(stack.base, Relaxed);
             return Some(thread);
         }
         let is_dry = session.low_water.load(Relaxed) == 0;

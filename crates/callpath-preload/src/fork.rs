@@ -7,7 +7,7 @@ use callpath_format::shared::{ArenaRef, ThreadRecord};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::attach::{self, Beginning};
+use crate::attach::{self, Beginning, OwnStack};
 use crate::hook::real;
 use crate::tls::{self, Word};
 use crate::{lanes, masks, names, part, sends, sentinel};
@@ -36,7 +36,10 @@ unsafe extern "C" fn child() {
     }
     let begin = Beginning::now();
     let record: Option<&ThreadRecord> = parent.arena.get(ArenaRef(tls::get(Word::Record) as u32));
-    let stack = record.map_or([0; 2], |r| [r.stack[0].load(Relaxed), r.stack[1].load(Relaxed)]);
+    let stack = record.map_or(OwnStack::default(), |record| OwnStack {
+        bounds: [record.stack[0].load(Relaxed), record.stack[1].load(Relaxed)],
+        base: record.stack_base.load(Relaxed),
+    });
     tls::set(Word::Record, 0);
     sends::forget();
     if masks::is_blocked() {

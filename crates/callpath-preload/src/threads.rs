@@ -193,6 +193,8 @@ unsafe extern "C" fn begin(_record: *mut c_void) -> *mut c_void {
         ".cfi_startproc",
         "push rdi",
         ".cfi_adjust_cfa_offset 8",
+        // The CFA, which is that of the program's start routine, too.
+        "lea rsi, [rsp + 16]",
         "call {enter}",
         "pop rcx",
         ".cfi_adjust_cfa_offset -8",
@@ -210,7 +212,7 @@ struct Start {
     argument: u64,
 }
 
-unsafe extern "C" fn enter(record: &'static ThreadRecord) -> Start {
+unsafe extern "C" fn enter(record: &'static ThreadRecord, cfa: u64) -> Start {
     let start = Start { routine: record.start_routine.load(Relaxed), argument: record.start_argument.load(Relaxed) };
     let Some(process) = part::process() else { return start };
     let reference = ArenaRef::from_offset(core::ptr::from_ref(record) as usize - process.arena.base() as usize);
@@ -219,6 +221,7 @@ unsafe extern "C" fn enter(record: &'static ThreadRecord) -> Start {
     let set_stack = |record: &ThreadRecord| {
         record.stack[0].store(low, Relaxed);
         record.stack[1].store(high, Relaxed);
+        record.stack_base.store(cfa, Relaxed);
     };
     set_stack(record);
     thread.start_clocks(process);

@@ -58,5 +58,5 @@ pub use probe::{
     probe, probed_modules, record_with_probes,
 };
 pub use serve::{Recorded, record};
-pub use settings::{RecordOptions, Recursion, Sentinel};
+pub use settings::{RecordOptions, Recursion, Sentinel, Unwind};
 pub use suitable::{Suitable, check_program};

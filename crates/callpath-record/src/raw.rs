@@ -130,6 +130,7 @@ impl<'a> Raw<'a> {
         sample.stack_start.store(self.sample.stack_start.load(Relaxed), Relaxed);
         sample.samples.store(self.sample.samples.load(Relaxed), Relaxed);
         sample.flags.store(self.sample.flags.load(Relaxed), Relaxed);
+        sample.stack_base.store(self.sample.stack_base.load(Relaxed), Relaxed);
         sample.code_start.store(self.sample.code_start.load(Relaxed), Relaxed);
         let values: Vec<AtomicU64> = self.values.iter().map(copy).collect();
         let mut len_bytes = size_of::<RetainedRaw>() + 8 * (values.len() + self.code.len());
@@ -186,6 +187,7 @@ impl<'a> Raw<'a> {
         let mut keys: Vec<FrameKey> = Vec::new();
         let mut cursor = Cursor::interrupted(self.pc(), registers);
         let mut ran_out = false;
+        let mut innermost_cfa = None;
         // A path beyond a guessed frame counts if it reaches the stack's outermost frame.
         let mut surely = None;
         loop {
@@ -193,6 +195,9 @@ impl<'a> Raw<'a> {
             let end = walk(cursor, &mut code, &mut memory, |cursor, located, _| {
                 if located.key == NO_FRAME {
                     return ControlFlow::Break(());
+                }
+                if keys.len() == 1 {
+                    innermost_cfa = cursor.registers.get(Reg::RSP);
                 }
                 keys.push(located.key);
                 last = Some(*cursor);
@@ -214,7 +219,9 @@ impl<'a> Raw<'a> {
                     keys.dedup_by(|one, other| *one == FrameKey::PROBE && one == other);
                     let Code { met_unknown, met_awaited, generated, .. } = code;
                     let (ran_out, met_postponed) = (ran_out && !full, !full && generated.postponed);
-                    return Walked { keys, full, ran_out, met_unknown, met_awaited, met_postponed };
+                    let base = self.sample.stack_base.load(Relaxed);
+                    let height = innermost_cfa.filter(|_| base != 0).map(|cfa| base.wrapping_sub(cfa) as i64);
+                    return Walked { keys, full, height, ran_out, met_unknown, met_awaited, met_postponed };
                 }
             }
         }
@@ -222,18 +229,25 @@ impl<'a> Raw<'a> {
 
     /// Adds it to its thread's own tree.
     pub(crate) fn attribute(&self, thread: &mut Thread, walked: &Walked, settings: &Settings) {
+        let is_full = walked.full || settings.infers();
         let (root, count) =
-            if walked.full { (FULL_ROOT, &mut thread.raw_full) } else { (PARTIAL_ROOT, &mut thread.raw_partial) };
+            if is_full { (FULL_ROOT, &mut thread.raw_full) } else { (PARTIAL_ROOT, &mut thread.raw_partial) };
         let samples = self.sample.samples.load(Relaxed).min(1);
         *count += samples;
-        let retained = settings.suffix_frames().map_or(walked.keys.len(), |most| most.min(walked.keys.len()));
+        let most = if settings.infers() { Some(1) } else { settings.suffix_frames() };
+        let retained = most.map_or(walked.keys.len(), |most| most.min(walked.keys.len()));
         let tree = &mut thread.profile.tree;
-        let root = if retained < walked.keys.len() { tree.child(root, FrameKey::LEFT_OUT) } else { root };
+        let root = if retained < walked.keys.len() && !settings.infers() {
+            tree.child(root, FrameKey::LEFT_OUT)
+        } else {
+            root
+        };
         let is_collapsed = settings.recursion == Settings::COLLAPSED;
         let node = walked.keys[..retained].iter().rev().fold(root, |node, key| match is_collapsed {
             true => tree.child_or_active(node, *key),
             false => tree.child(node, *key),
         });
+        let node = if settings.keeps_heights() { tree.child(node, FrameKey::height(walked.height)) } else { node };
         let values: Vec<u64> = self.values.iter().map(|value| value.load(Relaxed)).collect();
         tree.add(node, samples, &values);
         thread.raw_last = Some(node);
@@ -245,6 +259,8 @@ pub(crate) struct Walked {
     keys: Vec<FrameKey>,
     /// They reach an outermost frame.
     pub(crate) full: bool,
+    /// How high the stack is at the innermost, bytes.
+    height: Option<i64>,
     /// They do not, since they reach the end of the copied part of the stack.
     pub(crate) ran_out: bool,
     /// Some code was not in the load map.

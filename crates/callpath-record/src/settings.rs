@@ -34,6 +34,28 @@ impl Sentinel {
     }
 }
 
+/// How the call path of a sample is found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Unwind {
+    /// The stack is walked.
+    #[default]
+    Walk,
+    /// Not at all: the innermost frame is kept, and how high the stack was. A map of call paths tells the rest later.
+    Infer,
+    /// It is walked, and how high the stack was is kept, too.
+    Both,
+}
+
+impl Unwind {
+    fn flags(self) -> u32 {
+        match self {
+            Unwind::Walk => 0,
+            Unwind::Infer => Settings::HEIGHTS | Settings::INFERS,
+            Unwind::Both => Settings::HEIGHTS,
+        }
+    }
+}
+
 /// What is kept of a path on which calls recur.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Recursion {
@@ -62,6 +84,12 @@ impl Recursion {
 
 /// A note on the frames that were not kept, for reports.
 pub(crate) fn frames_left_out(settings: &Settings) -> Option<String> {
+    if settings.infers() {
+        return Some(
+            "stacks were not walked (--unwind=infer): callpath report --map MAP finds the call paths of most samples"
+                .to_owned(),
+        );
+    }
     match (settings.recursion, settings.suffix_frames()) {
         (Settings::COLLAPSED, _) => Some(
             "recursion was collapsed while recording (--recursion=collapse): a repeated call continues at its first occurrence"
@@ -97,6 +125,8 @@ pub struct RecordOptions {
     pub sentinel: Sentinel,
     /// What is kept of paths on which calls recur.
     pub recursion: Recursion,
+    /// How call paths are found.
+    pub unwind: Unwind,
     /// Record until all processes have ended, not only the program that was typed.
     pub wait_all: bool,
     /// The measurement directory, of ranks that of all; `None`: `./<program>-<pid>.callpath`, of ranks `./<program>-job-<id>.callpath`.
@@ -126,9 +156,9 @@ impl RecordOptions {
     /// Whether return addresses are marked. A mark leads to the caller's node in the tree. If only a path's innermost
     /// frames are kept, that node depends on the depth at which the path ends.
     fn marks(&self) -> Sentinel {
-        match self.recursion {
-            Recursion::Suffix(_) => Sentinel::Never,
-            Recursion::Full | Recursion::Collapse | Recursion::BackEdges => self.sentinel,
+        match (self.recursion, self.unwind) {
+            (Recursion::Suffix(_), _) | (_, Unwind::Infer | Unwind::Both) => Sentinel::Never,
+            (Recursion::Full | Recursion::Collapse | Recursion::BackEdges, Unwind::Walk) => self.sentinel,
         }
     }
 
@@ -168,6 +198,7 @@ impl RecordOptions {
     /// The settings of the recording for the processes.
     pub(crate) fn shared(&self, ticks_per_ms: u64) -> Settings {
         let settings = Settings {
+            flags: self.unwind.flags(),
             period_ns: self.period_ns,
             throttle_factor: 4,
             sentinel: self.marks().code(),

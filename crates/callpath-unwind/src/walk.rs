@@ -3,6 +3,7 @@
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::frame::FrameKey;
 use callpath_format::recipe::{Expression, Packed, Recipe};
+use callpath_format::register::Reg;
 use core::ops::ControlFlow;
 
 use crate::Memory;
@@ -68,6 +69,15 @@ pub fn walk<C: CodeMap, M: Memory>(
             Err(stop) => return End::Stopped(stop),
         }
     }
+}
+
+/// What is at the innermost frame, and its CFA, if there is a recipe for it and a caller.
+pub fn innermost<C: CodeMap, M: Memory>(mut cursor: Cursor, code: &mut C, memory: &mut M) -> (Located, Option<u64>) {
+    let located = code.locate_point(cursor.point);
+    let mut surroundings = Surroundings { code, memory, signals: 0 };
+    let step = surroundings.step(&mut cursor, &located);
+    let cfa = || cursor.registers.get(Reg::RSP);
+    (located, matches!(step, Ok(Step::Caller)).then(cfa).flatten())
 }
 
 /// What a walk goes through.

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
-use callpath_db::{CodeFile, CodeIdentity, ContextId};
+use callpath_db::{CodeFile, CodeIdentity, ContextId, UNDETERMINED};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, FrameKind};
 use callpath_image::elf::Image;
@@ -180,7 +180,8 @@ impl Identities {
 /// What stands for the procedure of a frame of no module, if something does.
 pub(crate) fn name_outside(key: FrameKey) -> Option<String> {
     match key.kind() {
-        FrameKind::LeftOut | FrameKind::Gap(_) => None,
+        FrameKind::LeftOut | FrameKind::Gap(_) | FrameKind::Height(_) => None,
+        FrameKind::Undetermined => Some(UNDETERMINED.to_owned()),
         FrameKind::Probe => Some("[callpath's probes]".to_owned()),
         FrameKind::Outside(addr) => Some(format!("[code without a file]+{:#x}", page_without_file(addr.0))),
         FrameKind::Code { addr, .. } => Some(format!("[unknown module]+{:#x}", addr.0)),

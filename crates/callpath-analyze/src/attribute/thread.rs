@@ -36,6 +36,13 @@ pub(super) struct Adder<'a> {
     pub(super) samples: Option<usize>,
     /// The profile's columns of the metrics that are a procedure's, not a line's.
     pub(super) of_procedure: Vec<usize>,
+    /// The tree was inferred: callers are procedures, and no places in them.
+    pub(super) is_inferred: bool,
+}
+
+/// Whether something was measured at a node itself.
+fn is_leaf(nodes: &[TreeNode], tree: &PathTree, index: usize) -> bool {
+    nodes[index].samples > 0 || tree.values(index as u32).next().is_some()
 }
 
 /// What is known of a thread's links.
@@ -63,12 +70,16 @@ impl Adder<'_> {
         let mut values = vec![0; self.profile.tree.width()];
         for (index, node) in nodes.iter().enumerate() {
             let parent = scope_nodes.get(node.parent as usize).copied().unwrap_or(thread);
+            let is_height = index > PARTIAL_ROOT as usize && matches!(node.key.kind(), FrameKind::Height(_));
+            // A height is no frame: what it costs is its frame's.
+            let frame = if is_height { node.parent as usize } else { index };
             contexts.push(match index as u32 {
                 FULL_ROOT => ContextId::ROOT,
                 PARTIAL_ROOT => ContextId::PARTIAL_ROOT,
+                _ if is_height => contexts[frame],
                 _ => self.context(contexts[node.parent as usize], node.key),
             });
-            let rating = self.rate_link(nodes, index);
+            let rating = if is_height { None } else { self.rate_link(nodes, index) };
             let links = match rating {
                 Some(Rating::Valid) => Some(&mut found.links.valid),
                 Some(Rating::Likely) => Some(&mut found.links.likely),
@@ -91,6 +102,9 @@ impl Adder<'_> {
                 FULL_ROOT => thread,
                 // Made only when something hangs there.
                 PARTIAL_ROOT => thread,
+                _ if is_height => parent,
+                // Of what was inferred, it is not known where in a procedure its calls are.
+                _ if self.is_inferred && !is_leaf(nodes, tree, index) => self.procedure(parent, node.key),
                 _ if invalid || node.parent == PARTIAL_ROOT => {
                     // Where a walk stopped is among the frames that were left out, if any were.
                     if !invalid && node.key.kind() != FrameKind::LeftOut {
@@ -125,7 +139,7 @@ impl Adder<'_> {
                     self.frame(thread, FrameKey::gap(gap), &mut None)
                 }
                 (PARTIAL_ROOT, _) => *partial.get_or_insert_with(|| self.partial_root(thread)),
-                _ => self.interrupted(scope_node, node.key, nodes.get(node.parent as usize)),
+                _ => self.interrupted(scope_node, nodes[frame].key, nodes.get(nodes[frame].parent as usize)),
             };
             // It is the procedure that returned, not a loop of it. Our own frames do not belong to the program.
             for &metric in &self.of_procedure {
@@ -137,7 +151,7 @@ impl Adder<'_> {
                 }
             }
             self.profile.tree.add(at, &values);
-            self.count_unnamed(node.key, node.samples);
+            self.count_unnamed(nodes[frame].key, node.samples);
         }
         found
     }
@@ -145,7 +159,7 @@ impl Adder<'_> {
     /// Rates the link from a node to its parent, if that is a frame.
     fn rate_link(&mut self, nodes: &[TreeNode], index: usize) -> Option<Rating> {
         let node = &nodes[index];
-        if index <= PARTIAL_ROOT as usize || node.parent <= PARTIAL_ROOT {
+        if self.is_inferred || index <= PARTIAL_ROOT as usize || node.parent <= PARTIAL_ROOT {
             return None;
         }
         if nodes[node.parent as usize].key.kind() == FrameKind::LeftOut {
@@ -167,6 +181,13 @@ impl Adder<'_> {
     fn partial_root(&mut self, thread: NodeId) -> NodeId {
         let name = self.profile.strings.intern("partial call paths");
         self.profile.tree.child(thread, Scope::new(ScopeKind::Partial, name))
+    }
+
+    /// The scope of a frame's procedure alone, below `parent`.
+    fn procedure(&mut self, parent: NodeId, key: FrameKey) -> NodeId {
+        let mut procedure = None;
+        let at = self.frame(parent, key, &mut procedure);
+        procedure.unwrap_or(at)
     }
 
     /// The scope of a frame below `parent`: its procedure, and the line in it where one is known.

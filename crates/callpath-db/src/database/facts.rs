@@ -298,5 +298,7 @@ fn read_quality(r: &mut Reader<'_>) -> Result<Quality, Malformed> {
     let longest_ns = r.number()?;
     let histogram = (0..r.count(1)?).map(|_| r.number()).collect::<Result<_, _>>()?;
     let (links, handlers) = (Links { valid, likely, invalid }, Handlers { longest_ns, histogram });
-    Ok(Quality { taken, full, partial, raw_kept, dropped, links, overhead_ns, handlers, probes: None, exact: None })
+    let of_samples =
+        Quality { taken, full, partial, raw_kept, dropped, links, overhead_ns, handlers, ..Quality::default() };
+    Ok(of_samples)
 }

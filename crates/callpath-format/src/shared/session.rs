@@ -45,7 +45,7 @@ impl Source {
 pub struct Settings {
     /// Number of metrics, at most [`Columns::MOST`]. The settings of each are published ([`super::Metrics`]).
     pub metric_count: u32,
-    /// [`Settings::SPACE_ADDED`], [`Settings::AHEAD`].
+    /// [`Settings::SPACE_ADDED`], [`Settings::AHEAD`], [`Settings::HEIGHTS`], [`Settings::INFERS`].
     pub flags: u32,
     /// What the metrics read: a bit for each of the constants below.
     pub meters: u32,
@@ -126,6 +126,12 @@ impl Settings {
     /// Bit of `flags`: the kernel's limits of address space are higher
     /// than the program's by the length of both windows.
     pub const SPACE_ADDED: u32 = 1;
+    /// Bit of `flags`: each sample keeps how high the stack was at its innermost frame, below that frame ([`FrameKind::Height`]).
+    ///
+    /// [`FrameKind::Height`]: crate::frame::FrameKind::Height
+    pub const HEIGHTS: u32 = 4;
+    /// Bit of `flags`: of a path only the innermost frame is kept, with the height. Nothing is walked.
+    pub const INFERS: u32 = 8;
     /// Bit of `flags`: processes map [`Session::AHEAD_LEN_BYTES`] of private memory, and
     /// limits of data (RLIMIT_DATA) are raised by it.
     pub const AHEAD: u32 = 2;
@@ -145,6 +151,18 @@ impl Settings {
     #[inline]
     pub fn uses(&self, meter: u32) -> bool {
         self.meters & bit(meter) != 0
+    }
+
+    /// Whether samples keep how high the stack was.
+    #[inline]
+    pub fn keeps_heights(&self) -> bool {
+        self.flags & Settings::HEIGHTS != 0
+    }
+
+    /// Whether samples keep their innermost frame alone.
+    #[inline]
+    pub fn infers(&self) -> bool {
+        self.flags & Settings::INFERS != 0
     }
 
     /// Whether there is an event besides the clocks.

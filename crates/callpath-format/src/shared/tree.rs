@@ -92,6 +92,8 @@ pub struct RawSample {
     pub code_len_bytes: AtomicU32,
     /// The first chunk with more of the stack (its index), 0: there is none. Others follow in `ChunkHeader::next`.
     pub more: AtomicU32,
+    /// From where heights on its stack count ([`super::ThreadRecord::stack_base`]), 0: no such place is known.
+    pub stack_base: AtomicU64,
 }
 
 // SAFETY: all atomics.

@@ -24,6 +24,7 @@ use callpath_format::address::LinkAddr;
 use crate::input::CodeInput;
 pub(crate) use module_flow::with_any_bytes;
 pub use module_flow::{ModuleFlow, fuzz_graph, merged};
+pub use stack_heights::Begins;
 
 /// A module's code, and known bounds of its procedures. All slices may be in any order, overlap, and be wrong.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,7 +1,7 @@
 //! Stack heights: the distance of rsp from its value at a procedure's entry. A jump at height 0 leaves the procedure.
 
-use callpath_format::address::LinkAddr;
-use rustc_hash::FxHashSet;
+use callpath_format::address::{CodePoint, LinkAddr, RunAddr};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::dataflow::{Analysis, Direction, FlowGraph, solve};
 use crate::encoding;
@@ -14,8 +14,22 @@ pub(super) trait BlockCode {
     /// Those of a block, in order, with the addresses of their ends.
     fn instructions(&self, block: u32) -> Vec<(u64, Instruction)>;
 
+    /// How control comes to the procedure, if that is known.
+    fn begins(&self) -> Option<Begins> {
+        None
+    }
+
     /// What else is known behind the instruction that ends at an address.
     fn correct(&self, _end: u64, _height: &mut StackHeight) {}
+}
+
+/// How control comes to a procedure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begins {
+    /// By a call: rsp at its entry is 8 below a multiple of 16 (psABI, section 3.2.2).
+    Called,
+    /// From the kernel or the loader: it is the entry of a program. rsp is a multiple of 16 (the same, section 3.4.1).
+    Program,
 }
 
 /// A procedure's graph, with its instructions.
@@ -24,6 +38,13 @@ struct WholeGraph<'f, 'a> {
     graph: &'f ProcedureGraph,
     /// The ends of calls of procedures that may pop their arguments.
     popped: FxHashSet<u64>,
+    begins: Begins,
+}
+
+impl WholeGraph<'_, '_> {
+    fn entry(&self) -> Option<(u32, StackHeight)> {
+        self.graph.block_at(self.graph.entry).map(|entry| (entry, StackHeight { rsp: Some(0), rbp: None }))
+    }
 }
 
 impl BlockCode for WholeGraph<'_, '_> {
@@ -33,6 +54,10 @@ impl BlockCode for WholeGraph<'_, '_> {
         instructions.into_iter().map(|(at, instruction)| (at.0 + u64::from(instruction.len()), instruction)).collect()
     }
 
+    fn begins(&self) -> Option<Begins> {
+        Some(self.begins)
+    }
+
     fn correct(&self, end: u64, height: &mut StackHeight) {
         if self.popped.contains(&end) {
             height.rsp = None;
@@ -40,27 +65,52 @@ impl BlockCode for WholeGraph<'_, '_> {
     }
 }
 
-impl ModuleFlow<'_> {
+impl<'a> ModuleFlow<'a> {
     /// For each block of a procedure: how far rsp is above its value at the entry before the block's last instruction
     /// takes effect, if that is a return or a jump, else behind it. Bytes; `None` where that is not known.
     pub(crate) fn heights_at_ends(&self, graph: &ProcedureGraph) -> Vec<Option<i64>> {
-        let pops = |target: LinkAddr| self.procedure_at(target).is_some_and(|callee| self.may_pop_arguments(callee));
-        let is_popped = |call: &&CallSite| call.target.is_some_and(pops);
-        let popped = graph.calls.iter().filter(is_popped).map(|call| call.code.end.0).collect();
-        let whole = WholeGraph { flow: self, graph, popped };
-        let entry = graph.block_at(graph.entry).map(|entry| (entry, StackHeight { rsp: Some(0), rbp: None }));
-        let starts = solve(graph, &mut OfBlocks(&whole), entry);
+        let whole = self.whole(graph, Begins::Called);
+        let starts = solve(graph, &mut OfBlocks(&whole), whole.entry());
         let at_end = |(number, start): (u32, Option<StackHeight>)| {
             let mut height = start?;
             for (end, instruction) in whole.instructions(number) {
                 if instruction.control() != Control::Return {
-                    height.step(&instruction);
+                    height.step(&instruction, whole.begins());
                     whole.correct(end, &mut height);
                 }
             }
             height.rsp
         };
         (0u32..).zip(starts).map(at_end).collect()
+    }
+
+    /// How far a procedure's CFA is above that of what it calls, by where frames of each call have their address. Bytes; `None` where that is not
+    /// known before the program runs: below memory of a length that is computed (`alloca`), or a frame that is aligned to more
+    /// than 16 bytes.
+    pub fn call_heights(&self, graph: &ProcedureGraph, begins: Begins) -> FxHashMap<LinkAddr, Option<i64>> {
+        let whole = self.whole(graph, begins);
+        let starts = solve(graph, &mut OfBlocks(&whole), whole.entry());
+        let mut heights = FxHashMap::default();
+        for (number, start) in (0u32..).zip(starts) {
+            let mut height = start.unwrap_or(StackHeight { rsp: None, rbp: None });
+            for (end, instruction) in whole.instructions(number) {
+                if instruction.operation() == Operation::Call && instruction.control() != Control::Next {
+                    // The callee's CFA is rsp before the call, ours 8 above rsp at the entry.
+                    let site = CodePoint::Return(RunAddr(end)).lookup();
+                    heights.insert(LinkAddr(site.0), height.rsp.and_then(|rsp| 8_i64.checked_sub(rsp)));
+                }
+                height.step(&instruction, whole.begins());
+                whole.correct(end, &mut height);
+            }
+        }
+        heights
+    }
+
+    fn whole<'f>(&'f self, graph: &'f ProcedureGraph, begins: Begins) -> WholeGraph<'f, 'a> {
+        let pops = |target: LinkAddr| self.procedure_at(target).is_some_and(|callee| self.may_pop_arguments(callee));
+        let is_popped = |call: &&CallSite| call.target.is_some_and(pops);
+        let popped = graph.calls.iter().filter(is_popped).map(|call| call.code.end.0).collect();
+        WholeGraph { flow: self, graph, popped, begins }
     }
 
     /// Whether a procedure seems to contain a return that pops arguments.
@@ -108,7 +158,7 @@ impl<W: BlockCode> Analysis for OfBlocks<'_, W> {
     fn transfer(&mut self, block: u32, start: &StackHeight) -> StackHeight {
         let mut height = *start;
         for (end, instruction) in self.0.instructions(block) {
-            height.step(&instruction);
+            height.step(&instruction, self.0.begins());
             self.0.correct(end, &mut height);
         }
         height
@@ -121,8 +171,12 @@ impl<W: BlockCode> Analysis for OfBlocks<'_, W> {
 }
 
 impl StackHeight {
-    fn step(&mut self, instruction: &Instruction) {
+    fn step(&mut self, instruction: &Instruction, begins: Option<Begins>) {
         *self = match instruction.operation() {
+            Operation::And if instruction.register(0) == Register::RSP => {
+                let mask = instruction.immediate().map(|mask| mask as i64);
+                StackHeight { rsp: begins.zip(mask).and_then(|(begins, mask)| self.aligned(begins, mask)), ..*self }
+            }
             // A call of the next instruction only pushes its address.
             Operation::Call if instruction.control() == Control::Next => {
                 StackHeight { rsp: self.rsp.and_then(|rsp| rsp.checked_sub(8)), rbp: self.rbp }
@@ -134,6 +188,16 @@ impl StackHeight {
                 rbp: self.behind(instruction, Register::RBP),
             },
         };
+    }
+
+    /// rsp with low bits cleared. What they are is only known up to the alignment that every procedure's stack has.
+    fn aligned(&self, begins: Begins, mask: i64) -> Option<i64> {
+        let at_entry = match begins {
+            Begins::Called => 8,
+            Begins::Program => 0,
+        };
+        let is_known = (-16..0).contains(&mask) && mask.unsigned_abs().is_power_of_two();
+        self.rsp.filter(|_| is_known)?.checked_add(at_entry).map(|rsp| (rsp & mask) - at_entry)
     }
 
     /// The value of a register after the instruction.

@@ -46,6 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         period_ns: 1_000_000,
         sentinel: callpath_record::Sentinel::default(),
         recursion: callpath_record::Recursion::default(),
+        unwind: callpath_record::Unwind::default(),
         wait_all: false,
         output: None,
         rank: None,

@@ -12,6 +12,7 @@ mod doctor;
 mod export;
 mod install;
 mod list;
+mod map;
 mod merge;
 mod number;
 mod perf_options;
@@ -40,6 +41,9 @@ pub(crate) enum Command {
     Probe(probe::Arguments),
     /// Change a probe that is under way: more functions, fewer, other metrics; or end it
     Ctl(ctl::Arguments),
+    /// Learn, show and ask maps of call paths, for samples that walk no stack (record --unwind=infer)
+    #[command(subcommand)]
+    Map(map::Command),
     /// List the events that can be sampled
     List(list::Arguments),
     /// Show what a recording measured
@@ -78,6 +82,7 @@ impl Command {
             Command::Record(arguments) => record::run(&arguments),
             Command::Probe(arguments) => probe::run(&arguments),
             Command::Ctl(arguments) => ctl::run(&arguments),
+            Command::Map(command) => map::run(&command),
             Command::List(arguments) => list::run(&arguments),
             Command::Report(arguments) => report::run(&arguments),
             Command::Annotate(arguments) => annotate::run(&arguments),

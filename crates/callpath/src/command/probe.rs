@@ -11,7 +11,8 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use callpath_db::{RefusedProbe, nearest};
 use callpath_record::{
-    ProbeMetric, ProbeMetricError, ProbeOptions, ProbedProcess, RecordOptions, Recursion, Sentinel, probe, probe_events,
+    ProbeMetric, ProbeMetricError, ProbeOptions, ProbedProcess, RecordOptions, Recursion, Sentinel, Unwind, probe,
+    probe_events,
 };
 use callpath_tables::probes::{AtExit, Called, KeepingFlags};
 use callpath_target::{Pid, ProcessHandle};
@@ -116,6 +117,7 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
         period_ns: 0,
         sentinel: Sentinel::Never,
         recursion: Recursion::Full,
+        unwind: Unwind::Walk,
         wait_all: false,
         output: arguments.output.clone(),
         rank,

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use callpath_analyze::attribute::{AttributeOptions, Packed, attribute, attribute_and_pack, attribute_packed};
+use callpath_analyze::infer;
 use callpath_db::database::{Database, DatabaseError, is_database};
 use callpath_db::{CodeCosts, Profile};
 use callpath_measurement::{Measurement, MeasurementError, PackFile, has_paths, newest};
@@ -34,6 +35,28 @@ pub(crate) fn of_measurement(measurement: &Measurement) -> anyhow::Result<Profil
             Ok(attribute(measurement, &analysis_options(), &mut |done, of| progress.step(done, of)))
         }
     }
+}
+
+/// The profile of a measurement whose call paths a map tells.
+pub(crate) fn load_inferred(directory: Option<&Path>, map: &Path) -> anyhow::Result<Profile> {
+    let measurement = read(directory)?;
+    anyhow::ensure!(
+        infer::has_heights(&measurement),
+        "failed to look up call paths of {}: its samples keep no heights of the stack; record with --unwind=infer",
+        measurement.directory.display()
+    );
+    let known = super::map::read(map)?;
+    let mut progress = Progress::new("reading modules");
+    let options = analysis_options();
+    let inferred = infer::infer(measurement, &known, &options, &mut |done, of| progress.step(done, of));
+    let inferred = inferred.map_err(|other| {
+        anyhow::anyhow!(
+            "failed to look up call paths in {}: {other} than was measured; train a map of this build",
+            map.display()
+        )
+    })?;
+    let profile = infer::profile(&inferred, &options, &mut |done, of| progress.step(done, of));
+    checked(&inferred.measurement, profile)
 }
 
 /// That a profile has samples, for what cannot be done without.

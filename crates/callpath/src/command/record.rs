@@ -15,7 +15,7 @@ use callpath_measurement::{Measurement, plain};
 use callpath_record::{
     Chooser as _, Counting, Event, EventError, ExactCounts, ExactKind, ExactKinds, ExactTimes, HIGHEST_RATE,
     MAX_EVENTS, ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded, Sentinel,
-    Unsaid, offered_events, parse_events, probe_events, record, record_exactly, record_with_probes,
+    Unsaid, Unwind, offered_events, parse_events, probe_events, record, record_exactly, record_with_probes,
 };
 use callpath_tables::guide::Guide;
 use callpath_target::TargetError;
@@ -62,6 +62,10 @@ pub(crate) struct Arguments {
     /// while it is active counts in the context of its outermost activation, so that recursion makes no new contexts
     #[arg(long, value_name = "WHAT", default_value = "full", env = "CALLPATH_RECURSION")]
     recursion: RecordedRecursion,
+    /// How call paths are found: `walk` walks the stack at each sample; `infer` keeps the procedure and how high the stack is alone, of which
+    /// `callpath report --map MAP` tells the path; `both` walks, and keeps the height, too (docs/inference.md)
+    #[arg(long, value_name = "HOW", default_value = "walk", conflicts_with_all = ["probe", "exact"])]
+    unwind: UnwindArgument,
     /// Function whose calls are counted, too, as `callpath probe` does; may be repeated
     #[arg(long, value_name = "FUNCTION")]
     probe: Vec<String>,
@@ -199,7 +203,7 @@ impl ExactArgument {
 }
 
 /// Which procedures are counted: all, or those that were typed.
-struct Counted(Option<Choice>);
+pub(crate) struct Counted(pub(crate) Option<Choice>);
 
 impl Counting for Counted {
     fn choose(&mut self, image: &Arc<Image>, path: &Path) -> Option<Vec<LinkAddr>> {
@@ -230,6 +234,13 @@ fn guide_of(directory: &Path, kinds: &ExactKinds, say: impl Fn(&dyn std::fmt::Di
         anyhow::bail!("--guide: {} has no samples, and no counts of paths or edges", directory.display());
     }
     Ok(guide)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum UnwindArgument {
+    Walk,
+    Infer,
+    Both,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -292,6 +303,11 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if choice.is_some() || counts_calls {
         add_probes(arguments, &mut events).map_err(|error| failed(error, FAILED))?;
     }
+    if arguments.unwind != UnwindArgument::Walk && matches!(arguments.sentinel, SentinelArgument::Always) {
+        let error =
+            anyhow::anyhow!("--sentinel=always counts returns at walked call paths: it cannot be used with --unwind");
+        return Err(failed(error, FAILED));
+    }
     let sentinel = match arguments.sentinel {
         // Probes compare return addresses with what they were.
         _ if choice.is_some() || exact.is_some() => Sentinel::Never,
@@ -319,6 +335,11 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         period_ns,
         sentinel,
         recursion: arguments.recursion.into(),
+        unwind: match arguments.unwind {
+            UnwindArgument::Walk => Unwind::Walk,
+            UnwindArgument::Infer => Unwind::Infer,
+            UnwindArgument::Both => Unwind::Both,
+        },
         wait_all: arguments.wait_all,
         output: arguments.output.clone(),
         rank,

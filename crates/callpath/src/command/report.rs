@@ -18,7 +18,7 @@ use perf_options::Report;
 use shape::ShapeAsked;
 
 use super::perf_options::PerfOptions;
-use super::profile::{load, load_and_pack, need_samples, shown};
+use super::profile::{load, load_and_pack, load_inferred, need_samples, shown};
 use super::selection::Selection;
 use crate::outcome::Outcome;
 use crate::screen::ScreenOptions;
@@ -46,6 +46,9 @@ pub(crate) struct Arguments {
         conflicts_with_all = ["view", "quality", "statistics", "procedure", "ranks", "per_thread", "per_process", "process",
         "thread", "focus", "ignore", "hide", "prune_from", "recursion", "metric", "columns", "order_by", "flatten", "pack"])]
     context: Vec<u64>,
+    /// Find the call paths of samples that walked no stack (record --unwind=infer) in this map (callpath map train)
+    #[arg(long, value_name = "MAP", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["pack", "context"])]
+    map: Option<PathBuf>,
     /// Print a view as JSON (context unless --view names another), complete unless limited
     #[arg(long)]
     json: bool,
@@ -220,13 +223,22 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         contexts::show(arguments)?;
         return Ok(0);
     }
+    if let Some(file) = directory.filter(|file| arguments.map.is_some() && is_database(file)) {
+        return Err(anyhow::anyhow!(
+            "failed to look up call paths of {}: a database has none to look up; --map is for a measurement directory",
+            file.display()
+        )
+        .into());
+    }
     if let Some(file) = directory.filter(|file| may_be_lazy(arguments) && is_database(file)) {
         let database = Database::open(file).and_then(Mapped::new);
         let database = database.map_err(|error| anyhow::anyhow!("failed to {error}"))?.called(&file.to_string_lossy());
         show_text(&database, arguments, query(arguments), None)?;
         return Ok(0);
     }
-    let mut profile = if arguments.pack {
+    let mut profile = if let Some(map) = &arguments.map {
+        load_inferred(directory, map)?
+    } else if arguments.pack {
         let (profile, said) = load_and_pack(directory)?;
         output::say(said);
         profile
@@ -296,6 +308,7 @@ fn of_other_views(arguments: &Arguments) -> Option<&'static str> {
         ("--inlines", arguments.inlines),
         ("--lines", arguments.lines),
         ("--pack", arguments.pack),
+        ("--map", arguments.map.is_some()),
         (ORDER_BY, arguments.order_by.is_some()),
     ];
     options.into_iter().find_map(|(option, is_given)| is_given.then_some(option))

@@ -1,0 +1,273 @@
+//! Asks a map for the paths of what was sampled without a walk.
+//!
+//! ```text
+//! precise      the path's procedures, then the frame that was sampled
+//! ambiguous    the procedures that all its paths begin with, what is not determined, the frame
+//! else         a partial path: the frame alone
+//! ```
+
+use std::path::Path;
+
+use callpath_db::{InferredCounts, InferredQuality, Profile};
+use callpath_format::address::LinkAddr;
+use callpath_format::frame::{FrameKey, FrameKind, ModuleIndex};
+use callpath_image::identity::ModuleIdentity;
+use callpath_infer::{Answer, Identifier, OtherBuild, PathMap, Root};
+use callpath_measurement::{FULL_ROOT, Measurement, ModuleRecord, PARTIAL_ROOT, PathTree, ProcessFile, ThreadProfile};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::code::{Code, ProcedureAt};
+use crate::attribute::{AttributeOptions, Progress, attribute_inferred};
+
+/// A measurement whose samples have the paths that a map gives them.
+pub struct Inferred {
+    /// The measurement.
+    pub measurement: Measurement,
+    /// What the map says.
+    pub quality: InferredQuality,
+    /// What it cannot say, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// Whether the samples of a measurement keep how high the stack was.
+pub fn has_heights(measurement: &Measurement) -> bool {
+    let is_height = |key: FrameKey| matches!(key.kind(), FrameKind::Height(_));
+    let threads = measurement.processes.iter().flat_map(|process| &process.threads);
+    threads.flat_map(|thread| thread.tree.nodes()).any(|node| is_height(node.key))
+}
+
+/// Looks the paths of all samples up.
+///
+/// # Errors
+/// If the map is of another build of code that was measured.
+pub fn infer(
+    mut measurement: Measurement,
+    map: &PathMap,
+    options: &AttributeOptions,
+    progress: Progress<'_>,
+) -> Result<Inferred, OtherBuild> {
+    let mut code = Code::default();
+    let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
+    code.read(options, progress);
+    let asker = Asker::new(map, &code)?;
+    let mut quality = InferredQuality::default();
+    let mut asked: FxHashSet<(Option<usize>, u64, Identifier)> = FxHashSet::default();
+    for (process, modules) in measurement.processes.iter_mut().zip(&modules) {
+        let own = own_modules(process, map);
+        for thread in &mut process.threads {
+            let of = OfThread { asker: &asker, modules, own: &own };
+            of.infer(thread, &mut quality, &mut asked);
+        }
+    }
+    let mut notes: Vec<String> = code.modules.iter().filter_map(|module| module.trouble.clone()).collect();
+    notes.extend(asker.notes());
+    Ok(Inferred { measurement, quality, notes })
+}
+
+/// The profile of inferred paths.
+pub fn profile(inferred: &Inferred, options: &AttributeOptions, progress: Progress<'_>) -> Profile {
+    let mut profile = attribute_inferred(&inferred.measurement, options, progress);
+    profile.quality.inferred = Some(inferred.quality.clone());
+    profile.info.notes.extend(inferred.notes.iter().cloned());
+    profile
+}
+
+/// The index in a process of each module of the map.
+fn own_modules(process: &mut ProcessFile, map: &PathMap) -> Vec<ModuleIndex> {
+    let bytes = |identity: &ModuleIdentity| super::code::identity_bytes(identity);
+    let mut index = |module: &callpath_infer::MapModule| {
+        let is_it = |record: &ModuleRecord| record.identity.as_ref().is_some_and(|own| bytes(own) == module.identity);
+        let found = process.modules.iter().position(is_it).unwrap_or_else(|| {
+            let identity = super::code::identity_of_bytes(&module.identity);
+            process.modules.push(ModuleRecord { path: module.path.clone(), identity });
+            process.modules.len() - 1
+        });
+        u16::try_from(found).map_or(ModuleIndex::NONE, ModuleIndex)
+    };
+    map.modules().iter().map(&mut index).collect()
+}
+
+/// A map, as the code of a measurement asks it.
+struct Asker<'a> {
+    map: &'a PathMap,
+    code: &'a Code,
+    /// By module of the code, its number in the map.
+    modules: Vec<Option<u32>>,
+    procedures: FxHashMap<(u32, u64), u32>,
+    roots: FxHashMap<Root, u32>,
+}
+
+impl<'a> Asker<'a> {
+    fn new(map: &'a PathMap, code: &'a Code) -> Result<Asker<'a>, OtherBuild> {
+        let mut modules = Vec::with_capacity(code.modules.len());
+        for module in &code.modules {
+            let same = map.modules().iter().position(|known| known.identity == module.record.identity);
+            let is_other = |path: &Path| map.modules().iter().any(|known| known.path == path);
+            if same.is_none() && is_other(&module.record.path) {
+                return Err(OtherBuild { path: module.record.path.clone() });
+            }
+            modules.push(same.map(|at| at as u32));
+        }
+        let procedures = map.procedures().iter().enumerate();
+        let procedures = procedures.map(|(at, procedure)| ((procedure.module, procedure.start), at as u32)).collect();
+        let roots = map.roots().iter().enumerate().map(|(at, root)| (*root, at as u32)).collect();
+        Ok(Asker { map, code, modules, procedures, roots })
+    }
+
+    fn procedure(&self, at: ProcedureAt) -> Option<u32> {
+        let module = (*self.modules.get(at.module)?)?;
+        self.procedures.get(&(module, at.start.0)).copied()
+    }
+
+    /// Modules that were sampled, and that the map knows nothing of.
+    fn notes(&self) -> impl Iterator<Item = String> {
+        let unknown = self
+            .code
+            .modules
+            .iter()
+            .zip(&self.modules)
+            .filter(|(module, known)| known.is_none() && module.has_frames() && module.trouble.is_none());
+        unknown.map(|(module, _)| {
+            format!("the map knows nothing of {}: paths of samples there are missing", module.record.path.display())
+        })
+    }
+}
+
+struct OfThread<'a> {
+    asker: &'a Asker<'a>,
+    modules: &'a [Option<usize>],
+    /// The process's indices of the map's modules.
+    own: &'a [ModuleIndex],
+}
+
+/// What is known of an identifier.
+enum Known<'m> {
+    Answered(Answer<'m>),
+    /// Its height or procedure is not.
+    Undetermined,
+}
+
+impl OfThread<'_> {
+    fn infer(
+        &self,
+        thread: &mut ThreadProfile,
+        quality: &mut InferredQuality,
+        asked: &mut FxHashSet<(Option<usize>, u64, Identifier)>,
+    ) {
+        let begins = thread.start.map(|start| self.asker.code.procedure(self.modules, start));
+        let root = match begins {
+            None => Some(Root::Main),
+            Some(at) => at.and_then(|at| self.asker.procedure(at)).map(Root::Thread),
+        };
+        let root = root.and_then(|root| self.asker.roots.get(&root).copied());
+        let mut tree = PathTree::default();
+        let (mut lost, nodes) = (0_u64, thread.tree.nodes());
+        for (index, node) in nodes.iter().enumerate() {
+            let FrameKind::Height(height) = node.key.kind() else {
+                // What is no sample stays where it is: gaps, and what a thread has used without one.
+                self.keep(&thread.tree, index, &mut tree);
+                continue;
+            };
+            let sampled = nodes[node.parent as usize].key;
+            let at = self.asker.code.procedure(self.modules, sampled);
+            let procedure = at.and_then(|at| self.asker.procedure(at));
+            let identifier = height.zip(procedure).zip(root);
+            let identifier = identifier.map(|((height, procedure), root)| Identifier { root, procedure, height });
+            let known = match identifier {
+                Some(identifier) => Known::Answered(self.asker.map.answer(identifier)),
+                // The map has not even the procedure, or the thread.
+                None if height.is_some() && at.is_some() => Known::Answered(Answer::Missing),
+                None => Known::Undetermined,
+            };
+            let place = at.map_or((None, sampled.0), |at| (Some(at.module), at.start.0));
+            let in_place =
+                identifier.unwrap_or(Identifier { root: 0, procedure: 0, height: height.unwrap_or(i64::MIN) });
+            let is_new = asked.insert((place.0, place.1, in_place));
+            count(&known, node.samples, &mut quality.samples);
+            count(&known, u64::from(is_new), &mut quality.pairs);
+            let to = match known {
+                Known::Answered(Answer::Precise(path)) => {
+                    let callers = self.asker.map.path(path).skip(1);
+                    let caller = self.enter(callers.collect(), &mut tree);
+                    tree.child(caller, sampled)
+                }
+                Known::Answered(Answer::Ambiguous(paths)) => {
+                    let mut common = self.asker.map.common(paths);
+                    // The procedure itself may be on its own path's beginning.
+                    common.retain(|node| !paths.contains(node));
+                    let caller = self.enter(common, &mut tree);
+                    let open = tree.child(caller, FrameKey::UNDETERMINED);
+                    tree.child(open, sampled)
+                }
+                Known::Answered(Answer::Missing) | Known::Undetermined => {
+                    lost = lost.saturating_add(node.samples);
+                    tree.child(PARTIAL_ROOT, sampled)
+                }
+            };
+            add(&thread.tree, index, (&mut tree, to));
+        }
+        thread.tree = tree;
+        let lost = lost.min(thread.tally.full);
+        thread.tally.full -= lost;
+        thread.tally.partial = thread.tally.partial.saturating_add(lost);
+    }
+
+    /// A node that is no height's, with all above it, if something was measured there.
+    fn keep(&self, from: &PathTree, index: usize, to: &mut PathTree) {
+        let node = &from.nodes()[index];
+        if node.samples == 0 && from.values(index as u32).next().is_none() {
+            return;
+        }
+        let mut path = Vec::new();
+        let mut at = index as u32;
+        while at > PARTIAL_ROOT {
+            path.push(from.nodes()[at as usize].key);
+            at = from.nodes()[at as usize].parent;
+        }
+        let place = path.iter().rev().fold(at, |node, key| to.child(node, *key));
+        add(from, index, (to, place));
+    }
+
+    /// The frames of the map's nodes, the innermost first, from the root of full paths.
+    fn enter(&self, path: Vec<u32>, tree: &mut PathTree) -> u32 {
+        let map = self.asker.map;
+        path.into_iter().rev().fold(FULL_ROOT, |caller, node| {
+            let procedure =
+                map.nodes().get(node as usize).and_then(|node| map.procedures().get(node.procedure as usize));
+            let key = procedure.and_then(|procedure| {
+                let module = *self.own.get(procedure.module as usize)?;
+                Some(FrameKey::in_module(module, LinkAddr(procedure.start)))
+            });
+            tree.child(caller, key.unwrap_or(FrameKey::UNDETERMINED))
+        })
+    }
+}
+
+fn count(known: &Known<'_>, n: u64, counts: &mut InferredCounts) {
+    if n == 0 {
+        return;
+    }
+    let to = match known {
+        Known::Answered(Answer::Precise(_)) => &mut counts.precise,
+        Known::Answered(Answer::Ambiguous(paths)) => {
+            let degree = counts.degree.entry(paths.len() as u64).or_default();
+            *degree = degree.saturating_add(n);
+            &mut counts.ambiguous
+        }
+        Known::Answered(Answer::Missing) => &mut counts.missing,
+        Known::Undetermined => &mut counts.undetermined,
+    };
+    *to = to.saturating_add(n);
+}
+
+/// Adds what one tree's node costs to another's.
+fn add(from: &PathTree, index: usize, (to, place): (&mut PathTree, u32)) {
+    let mut values = Vec::new();
+    for (metric, value) in from.values(index as u32) {
+        if values.len() <= metric {
+            values.resize(metric + 1, 0);
+        }
+        values[metric] = value;
+    }
+    to.add(place, from.nodes()[index].samples, &values);
+}

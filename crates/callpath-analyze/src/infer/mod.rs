@@ -1,0 +1,14 @@
+//! Maps of call paths (`callpath_infer`): made of contexts that a run was in, and asked for what samples without a walk have measured.
+//!
+//! Data flow: [`Measurement`] -> [`code`]: of each frame its procedure, and how much higher the stack is in what a call calls ->
+//! [`train`]: contexts with their heights -> [`PathMap`].
+//!
+//! [`Measurement`]: callpath_measurement::Measurement
+//! [`PathMap`]: callpath_infer::PathMap
+
+mod answer;
+mod code;
+mod train;
+
+pub use answer::{Inferred, has_heights, infer, profile};
+pub use train::{Trained, train};

@@ -1,0 +1,138 @@
+//! Learns a map from a measurement: from the calls that it has counted and the samples that it has taken.
+//!
+//! A frame's CFA is as far below that of its caller as the caller's code says of the call, so that contexts tell heights: nothing
+//! needs to be measured for that, and copies that count calls may have larger frames.
+//!
+//! ```text
+//! height(callee) = height(caller) + what the caller has on the stack at the call
+//! height(what the kernel or the loader starts) = -8: rsp there is the fixed place, and nothing was pushed
+//! height(what a thread begins with) = 0
+//! ```
+
+use callpath_format::frame::FrameKey;
+use callpath_infer::{MapBuilder, MapProcedure, OtherBuild, PathMap, Root, Weight};
+use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, ThreadProfile};
+use callpath_schema::MetricId;
+
+use super::code::{Code, ProcedureAt};
+use crate::attribute::{AttributeOptions, Progress};
+
+/// How high the stack is where a program or the loader begins, bytes: see above.
+const AT_START: i64 = -8;
+
+/// What was learned.
+pub struct Trained {
+    /// The map.
+    pub map: PathMap,
+    /// What could not be learned, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// Learns from a measurement, after what is in `builder` already.
+///
+/// # Errors
+/// If the builder's map is of other builds of the program's code.
+pub fn train(
+    measurement: &Measurement,
+    mut builder: MapBuilder,
+    options: &AttributeOptions,
+    progress: Progress<'_>,
+) -> Result<Trained, OtherBuild> {
+    let mut code = Code::default();
+    let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
+    code.read(options, progress);
+    let mut numbers = Vec::with_capacity(code.modules.len());
+    for module in &code.modules {
+        numbers.push(builder.module(module.record.clone())?);
+    }
+    let mut learner = Learner { code: &code, numbers, builder };
+    for (process, modules) in measurement.processes.iter().zip(&modules) {
+        let metrics = &measurement.session_of(process).metrics;
+        let calls = metrics.iter().position(|metric| metric.id == Some(MetricId::CALLS));
+        for thread in &process.threads {
+            learner.learn(thread, modules, calls);
+        }
+    }
+    let map = learner.builder.finish();
+    let notes = code.modules.iter().filter_map(|module| module.trouble.clone()).collect();
+    Ok(Trained { map, notes })
+}
+
+struct Learner<'c> {
+    code: &'c Code,
+    /// Of the code's modules, in the map.
+    numbers: Vec<u32>,
+    builder: MapBuilder,
+}
+
+/// What is known of a frame in its context.
+#[derive(Clone, Copy)]
+struct Known {
+    node: u32,
+    /// Of its procedure's CFA.
+    height: Option<i64>,
+}
+
+impl Learner<'_> {
+    fn procedure(&mut self, at: ProcedureAt) -> u32 {
+        let name = self.code.name(at).to_owned();
+        self.builder.procedure(MapProcedure { module: self.numbers[at.module], start: at.start.0, name })
+    }
+
+    fn learn(&mut self, thread: &ThreadProfile, modules: &[Option<usize>], calls: Option<usize>) {
+        let begins = thread.start.map(|start| self.code.procedure(modules, start));
+        let root = match begins {
+            None => Root::Main,
+            Some(Some(begins)) => Root::Thread(self.procedure(begins)),
+            // It began in code of no file.
+            Some(None) => return,
+        };
+        let root = self.builder.root(root);
+        let nodes = thread.tree.nodes();
+        let mut known: Vec<Option<Known>> = Vec::with_capacity(nodes.len());
+        for (index, node) in nodes.iter().enumerate() {
+            let own = || {
+                let calls = calls.and_then(|calls| {
+                    thread.tree.values(index as u32).find_map(|(metric, value)| (metric == calls).then_some(value))
+                });
+                Weight { calls: calls.unwrap_or(0), samples: node.samples }
+            };
+            let is_root = index <= PARTIAL_ROOT as usize;
+            let is_outermost = node.parent == FULL_ROOT;
+            let caller = if is_root { None } else { known[node.parent as usize] };
+            let at = if is_root { None } else { self.code.procedure(modules, node.key) };
+            let Some(at) = at.filter(|_| is_outermost || caller.is_some()) else {
+                known.push(None);
+                self.builder.unidentified(own());
+                continue;
+            };
+            let procedure = self.procedure(at);
+            let context = self.builder.node(caller.map(|caller| caller.node), procedure, root);
+            let height = match caller {
+                Some(caller) => self.below(caller, modules, nodes[node.parent as usize].key),
+                None if begins.is_none() => self.code.is_entry(at).then_some(AT_START),
+                None => None,
+            };
+            // What began the thread may be called again, deeper.
+            let height = height.or_else(|| (begins == Some(Some(at))).then_some(0));
+            match height {
+                Some(height) => self.builder.met(context, height, own()),
+                None => self.builder.unidentified(own()),
+            }
+            known.push(Some(Known { node: context, height }));
+        }
+    }
+
+    /// The height of what a frame calls.
+    fn below(&mut self, caller: Known, modules: &[Option<usize>], call: FrameKey) -> Option<i64> {
+        let height = caller.height?;
+        let of_call = self.code.call_height(modules, call)?;
+        if of_call.is_none()
+            && let Some(procedure) = self.code.procedure(modules, call)
+        {
+            let procedure = self.procedure(procedure);
+            self.builder.variable(procedure);
+        }
+        height.checked_add(of_call?)
+    }
+}

@@ -1,0 +1,281 @@
+//! A map as a file.
+//!
+//! ```text
+//! 0   magic     "CPMAP" and three digits: the format's version
+//! 8   length    u64: of the whole file, bytes
+//! 16  checksum  u64: XXH3-64 of all that follows
+//! 24  modules, procedures, roots, nodes, heights, variable procedures: each its count, then each of them; what was unidentified
+//! ```
+//! Numbers as LEB128, heights with their sign in the lowest bit. docs/formats.md has the fields.
+
+use std::path::{Path, PathBuf};
+
+use callpath_schema::encoding::{Malformed, Reader, Writer};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::map::{ContextNode, MapModule, MapProcedure, PathMap, Root, Weight};
+
+const MAGIC: &[u8; 8] = b"CPMAP001";
+const VERSION_AT: usize = 5;
+const HEADER_BYTES: usize = 24;
+
+/// A file that is no map that can be used.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// It cannot be read or written.
+    #[error("read {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It cannot be written.
+    #[error("write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It begins otherwise.
+    #[error("read {}: it is not a map of call paths (callpath map train makes one)", path.display())]
+    Magic {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another version of callpath wrote it.
+    #[error("read {}: it has version {found} of the format, and this callpath reads 001: train the map again", path.display())]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// The version.
+        found: String,
+    },
+    /// It has been cut or has grown.
+    #[error("read {}: it has {found} bytes and should have {expected}: it was cut, or something was added", path.display())]
+    Length {
+        /// The file.
+        path: PathBuf,
+        /// As it says itself.
+        expected: u64,
+        /// As it is.
+        found: u64,
+    },
+    /// It has been changed.
+    #[error("read {}: its checksum does not fit: it was changed since it was written", path.display())]
+    Checksum {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It makes no sense.
+    #[error("read {}: no {what} at byte {offset}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: usize,
+        /// What should be there.
+        what: &'static str,
+    },
+}
+
+impl PathMap {
+    /// The file's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer { bytes: vec![0; HEADER_BYTES] };
+        writer.number(self.modules.len() as u64);
+        for module in &self.modules {
+            writer.path(&module.path);
+            writer.bytes(&module.identity);
+        }
+        writer.number(self.procedures.len() as u64);
+        for procedure in &self.procedures {
+            writer.number(procedure.module.into());
+            writer.number(procedure.start);
+            writer.string(&procedure.name);
+        }
+        writer.number(self.roots.len() as u64);
+        for root in &self.roots {
+            writer.optional(match root {
+                Root::Main => None,
+                Root::Thread(start) => Some(u64::from(*start)),
+            });
+        }
+        writer.number(self.nodes.len() as u64);
+        for (index, node) in self.nodes.iter().enumerate() {
+            // Most callers were entered shortly before.
+            let distance = node.parent.map_or(0, |parent| index as u64 - u64::from(parent));
+            [distance, node.procedure.into(), node.root.into()].into_iter().for_each(|number| writer.number(number));
+        }
+        writer.number(self.heights.len() as u64);
+        let mut before = 0;
+        for (node, height, weight) in &self.heights {
+            writer.number(u64::from(node - before));
+            writer.number(signed(*height));
+            write_weight(*weight, &mut writer);
+            before = *node;
+        }
+        writer.number(self.variable.len() as u64);
+        self.variable.iter().for_each(|procedure| writer.number(u64::from(*procedure)));
+        write_weight(self.unidentified, &mut writer);
+        let mut bytes = writer.bytes;
+        let len = bytes.len() as u64;
+        let checksum = xxh3_64(&bytes[HEADER_BYTES..]);
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..16].copy_from_slice(&len.to_le_bytes());
+        bytes[16..24].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is no map.
+    pub fn read(path: &Path) -> Result<PathMap, MapError> {
+        let bytes = std::fs::read(path).map_err(|source| MapError::File { path: path.to_owned(), source })?;
+        PathMap::decode(&bytes, path)
+    }
+
+    /// Writes the file, in place of one that is there.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), MapError> {
+        let failed = |source| MapError::Write { path: path.to_owned(), source };
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(format!(".{}", std::process::id()));
+        let beside = PathBuf::from(beside);
+        std::fs::write(&beside, self.encode()).map_err(failed)?;
+        std::fs::rename(&beside, path).map_err(|source| {
+            // What is left of it is of no use.
+            drop(std::fs::remove_file(&beside));
+            failed(source)
+        })
+    }
+
+    /// The map of a file's bytes.
+    ///
+    /// # Errors
+    /// If they are no map.
+    pub fn decode(bytes: &[u8], path: &Path) -> Result<PathMap, MapError> {
+        let owned = || path.to_owned();
+        let Some(magic) = bytes.first_chunk::<8>().filter(|magic| magic[..VERSION_AT] == MAGIC[..VERSION_AT]) else {
+            return Err(MapError::Magic { path: owned() });
+        };
+        if magic != MAGIC {
+            let found = String::from_utf8_lossy(&magic[VERSION_AT..]).into_owned();
+            return Err(MapError::Version { path: owned(), found });
+        }
+        let word = |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
+        let (expected, found) = (word(8), bytes.len() as u64);
+        let (Some(payload), Some(checksum)) = (bytes.get(HEADER_BYTES..), word(16).filter(|_| expected == Some(found)))
+        else {
+            let expected = expected.unwrap_or(HEADER_BYTES as u64);
+            return Err(MapError::Length { path: owned(), expected, found });
+        };
+        if checksum != xxh3_64(payload) {
+            return Err(MapError::Checksum { path: owned() });
+        }
+        let mut reader = Reader::new(bytes, HEADER_BYTES);
+        let map = map_of(&mut reader).and_then(|map| reader.finish().map(|()| map));
+        let malformed = |Malformed { offset, what }| MapError::Content { path: owned(), offset, what };
+        map.map_err(malformed)
+    }
+}
+
+fn map_of(reader: &mut Reader<'_>) -> Result<PathMap, Malformed> {
+    let mut map = PathMap::default();
+    for _ in 0..reader.count(2)? {
+        let path = reader.path()?;
+        map.modules.push(MapModule { path, identity: reader.bytes()?.to_vec() });
+    }
+    for _ in 0..reader.count(3)? {
+        let module = index(reader, map.modules.len(), "module of a procedure")?;
+        let start = reader.number()?;
+        map.procedures.push(MapProcedure { module, start, name: reader.string()? });
+    }
+    let of_procedure = map.procedures.len();
+    for _ in 0..reader.count(1)? {
+        map.roots.push(match reader.optional()? {
+            None => Root::Main,
+            Some(start) => {
+                let start = u32::try_from(start).ok().filter(|start| (*start as usize) < of_procedure);
+                Root::Thread(start.ok_or_else(|| reader.malformed("procedure of a thread"))?)
+            }
+        });
+    }
+    for at in 0..reader.count(3)? {
+        let parent = match reader.number()? {
+            0 => None,
+            distance => {
+                let parent = usize::try_from(distance).ok().and_then(|distance| at.checked_sub(distance));
+                Some(parent.ok_or_else(|| reader.malformed("caller of a context"))? as u32)
+            }
+        };
+        let procedure = index(reader, of_procedure, "procedure of a context")?;
+        let root = index(reader, map.roots.len(), "stack of a context")?;
+        let is_of_parent = |parent: u32| map.nodes.get(parent as usize).is_some_and(|parent| parent.root == root);
+        if !parent.is_none_or(is_of_parent) {
+            return Err(reader.malformed("stack of a context's caller"));
+        }
+        map.nodes.push(ContextNode { parent, procedure, root });
+    }
+    let mut before: Option<(u32, i64)> = None;
+    for _ in 0..reader.count(4)? {
+        let distance = reader.small("context of a height")?;
+        let node = before.map_or(0, |(node, _)| node).checked_add(distance);
+        let node = node.filter(|node| (*node as usize) < map.nodes.len());
+        let node = node.ok_or_else(|| reader.malformed("context of a height"))?;
+        let height = unsigned(reader.number()?);
+        if before.is_some_and(|before| before >= (node, height)) {
+            return Err(reader.malformed("height above the one before"));
+        }
+        before = Some((node, height));
+        map.heights.push((node, height, read_weight(reader)?));
+    }
+    for _ in 0..reader.count(1)? {
+        let procedure = index(reader, of_procedure, "procedure of variable height")?;
+        map.variable.push(procedure);
+    }
+    map.unidentified = read_weight(reader)?;
+    map.finish();
+    Ok(map)
+}
+
+fn index(reader: &mut Reader<'_>, count: usize, what: &'static str) -> Result<u32, Malformed> {
+    let index = reader.small(what)?;
+    if (index as usize) < count { Ok(index) } else { Err(reader.malformed(what)) }
+}
+
+fn write_weight(weight: Weight, writer: &mut Writer) {
+    writer.number(weight.calls);
+    writer.number(weight.samples);
+}
+
+fn read_weight(reader: &mut Reader<'_>) -> Result<Weight, Malformed> {
+    Ok(Weight { calls: reader.number()?, samples: reader.number()? })
+}
+
+/// A number with its sign in the lowest bit: small ones stay short.
+fn signed(value: i64) -> u64 {
+    (value << 1 ^ value >> 63) as u64
+}
+
+fn unsigned(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+/// For a fuzzer: any bytes as a map's payload, and all that a map is asked.
+#[doc(hidden)]
+pub fn fuzz_map(bytes: &[u8]) {
+    let mut reader = Reader::new(bytes, 0);
+    let Ok(map) = map_of(&mut reader) else { return };
+    let again = PathMap::decode(&map.encode(), Path::new("again")).expect("what was written can be read");
+    assert_eq!(again.heights, map.heights);
+    assert_eq!(again.precision(), map.precision());
+    for (_, paths) in map.answers() {
+        let common = map.common(paths);
+        assert!(paths.iter().all(|path| common.iter().all(|node| map.path(*path).any(|on| on == *node))));
+    }
+}

@@ -1,0 +1,19 @@
+//! Inferred call paths (Mytkowicz, Coughlin and Diwan 2009): the map from context identifiers to call paths.
+//!
+//! A context identifier is a procedure and how high the stack is there: how far the procedure's CFA lies below a fixed place of
+//! the thread's stack (section 3). A map knows call paths and what identifier each has: it answers which paths have one (section 7).
+//! Paths are those of procedures, without call sites (section 8.4). Where paths come from, and whose stack was how high, does not belong here.
+//!
+//! Data flow: contexts that a run was in -> [`MapBuilder`] -> [`PathMap`] -> its [`file`](PathMap::encode), [`PathMap::answer`],
+//! [`PathMap::precision`].
+#![forbid(unsafe_code)]
+
+mod builder;
+mod file;
+mod map;
+mod precision;
+
+pub use builder::{MapBuilder, OtherBuild};
+pub use file::{MapError, fuzz_map};
+pub use map::{Answer, ContextNode, Identifier, MapModule, MapProcedure, PathMap, Root, Weight};
+pub use precision::{Degrees, Precision};

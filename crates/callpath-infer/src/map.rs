@@ -1,0 +1,208 @@
+//! A map in memory.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use rustc_hash::FxHashMap;
+
+/// A file of code.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MapModule {
+    /// Where it was.
+    pub path: PathBuf,
+    /// Which build of it: equal bytes, equal code.
+    pub identity: Vec<u8>,
+}
+
+/// A procedure.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MapProcedure {
+    /// Index in [`PathMap::modules`].
+    pub module: u32,
+    /// The link-time address of its first instruction.
+    pub start: u64,
+    /// Its name, for people.
+    pub name: String,
+}
+
+/// Which stack a context is on. Heights on one say nothing of heights on another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Root {
+    /// That of a process's first thread: heights count from where the kernel put the number of arguments.
+    Main,
+    /// That of a thread that begins in this procedure, an index in [`PathMap::procedures`]: heights count from its CFA.
+    Thread(u32),
+}
+
+/// How much was seen of something.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Weight {
+    /// Calls that were counted.
+    pub calls: u64,
+    /// Samples that were taken.
+    pub samples: u64,
+}
+
+impl Weight {
+    /// Both.
+    #[must_use]
+    pub fn plus(self, other: Weight) -> Weight {
+        Weight { calls: self.calls.saturating_add(other.calls), samples: self.samples.saturating_add(other.samples) }
+    }
+}
+
+/// An activation of a procedure, in the context of its callers'.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ContextNode {
+    /// The caller's, a lower index in [`PathMap::nodes`]; `None`: nobody's.
+    pub parent: Option<u32>,
+    /// Index in [`PathMap::procedures`].
+    pub procedure: u32,
+    /// Index in [`PathMap::roots`].
+    pub root: u32,
+}
+
+/// A procedure, and how high the stack is there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Identifier {
+    /// Index in [`PathMap::roots`].
+    pub root: u32,
+    /// Index in [`PathMap::procedures`].
+    pub procedure: u32,
+    /// From the stack's fixed place down to the procedure's CFA, bytes.
+    pub height: i64,
+}
+
+/// Which paths have an identifier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer<'m> {
+    /// One: the index of its innermost node.
+    Precise(u32),
+    /// Several: the same of each, those seen most first.
+    Ambiguous(&'m [u32]),
+    /// None that the map knows.
+    Missing,
+}
+
+/// Call paths and their identifiers.
+#[derive(Clone, Debug, Default)]
+pub struct PathMap {
+    pub(crate) modules: Vec<MapModule>,
+    pub(crate) procedures: Vec<MapProcedure>,
+    pub(crate) roots: Vec<Root>,
+    pub(crate) nodes: Vec<ContextNode>,
+    /// Of each node, the heights that it was met at, with how much was seen: by ascending node and height.
+    pub(crate) heights: Vec<(u32, i64, Weight)>,
+    /// Procedures that have calls at which the stack is not as high each time, ascending: paths through those have no identifier.
+    pub(crate) variable: Vec<u32>,
+    /// What was seen in contexts that have no identifier.
+    pub(crate) unidentified: Weight,
+    /// For each identifier, its paths in `paths`.
+    index: FxHashMap<Identifier, Range<u32>>,
+    paths: Vec<u32>,
+}
+
+impl PathMap {
+    /// The files of code.
+    pub fn modules(&self) -> &[MapModule] {
+        &self.modules
+    }
+
+    /// The procedures.
+    pub fn procedures(&self) -> &[MapProcedure] {
+        &self.procedures
+    }
+
+    /// The stacks.
+    pub fn roots(&self) -> &[Root] {
+        &self.roots
+    }
+
+    /// The contexts, callers before callees.
+    pub fn nodes(&self) -> &[ContextNode] {
+        &self.nodes
+    }
+
+    /// Of each node, the heights that it was met at, and how often: by ascending node and height.
+    pub fn heights(&self) -> &[(u32, i64, Weight)] {
+        &self.heights
+    }
+
+    /// Procedures with calls at which the stack is not as high each time.
+    pub fn variable(&self) -> &[u32] {
+        &self.variable
+    }
+
+    /// What was seen in contexts without an identifier.
+    pub fn unidentified(&self) -> Weight {
+        self.unidentified
+    }
+
+    /// How many identifiers there are.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Which paths have this identifier.
+    pub fn answer(&self, identifier: Identifier) -> Answer<'_> {
+        let paths = self.index.get(&identifier);
+        match paths.and_then(|range| self.paths.get(range.start as usize..range.end as usize)) {
+            Some(&[only]) => Answer::Precise(only),
+            Some(several) => Answer::Ambiguous(several),
+            None => Answer::Missing,
+        }
+    }
+
+    /// The identifiers, each with its paths, in no order.
+    pub fn answers(&self) -> impl Iterator<Item = (Identifier, &[u32])> {
+        let paths = |range: &Range<u32>| self.paths.get(range.start as usize..range.end as usize).unwrap_or(&[]);
+        self.index.iter().map(move |(identifier, range)| (*identifier, paths(range)))
+    }
+
+    /// The nodes of a path, the innermost first.
+    pub fn path(&self, innermost: u32) -> impl Iterator<Item = u32> + '_ {
+        std::iter::successors(Some(innermost), |&node| self.nodes.get(node as usize)?.parent)
+    }
+
+    /// The outermost nodes that several paths have in common, innermost first; empty if there are none.
+    pub fn common(&self, paths: &[u32]) -> Vec<u32> {
+        let Some((first, others)) = paths.split_first() else { return Vec::new() };
+        let outwards = |node: u32| {
+            let mut path: Vec<u32> = self.path(node).collect();
+            path.reverse();
+            path
+        };
+        let mut common = outwards(*first);
+        for other in others {
+            let other = outwards(*other);
+            let same = common.iter().zip(&other).take_while(|(one, two)| one == two).count();
+            common.truncate(same);
+        }
+        common.reverse();
+        common
+    }
+
+    /// Finds out which paths each identifier has. Heights must be in order.
+    pub(crate) fn finish(&mut self) {
+        let identified = self.heights.iter().filter_map(|&(node, height, weight)| {
+            let of = self.nodes.get(node as usize)?;
+            Some((Identifier { root: of.root, procedure: of.procedure, height }, std::cmp::Reverse(weight), node))
+        });
+        let mut identified: Vec<_> = identified.collect();
+        identified.sort_unstable();
+        self.index = FxHashMap::default();
+        self.paths = Vec::with_capacity(identified.len());
+        for group in identified.chunk_by(|one, two| one.0 == two.0) {
+            let start = self.paths.len() as u32;
+            self.paths.extend(group.iter().map(|(_, _, node)| *node));
+            if let Some((identifier, _, _)) = group.first() {
+                self.index.insert(*identifier, start..self.paths.len() as u32);
+            }
+        }
+    }
+}

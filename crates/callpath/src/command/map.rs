@@ -1,0 +1,34 @@
+//! `callpath map`: maps of call paths, by which paths of samples are found that walked no stack (`record --unwind=infer`).
+
+mod explain;
+mod show;
+mod train;
+
+use std::path::Path;
+
+use callpath_infer::PathMap;
+
+use crate::outcome::Outcome;
+
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    /// Learn a map from a run of a program, or from measurements
+    Train(train::Arguments),
+    /// Show how precise a map is
+    Show(show::Arguments),
+    /// Show the call paths that a map has for a place in the code and a height of the stack
+    Explain(explain::Arguments),
+}
+
+pub(crate) fn run(command: &Command) -> Outcome {
+    match command {
+        Command::Train(arguments) => train::run(arguments),
+        Command::Show(arguments) => show::run(arguments),
+        Command::Explain(arguments) => explain::run(arguments),
+    }
+}
+
+/// The map in a file.
+pub(crate) fn read(path: &Path) -> anyhow::Result<PathMap> {
+    PathMap::read(path).map_err(|error| anyhow::anyhow!("failed to {error}"))
+}
