@@ -11,6 +11,7 @@ mod error;
 pub mod graphs;
 pub mod guide;
 mod hashed;
+pub mod heights;
 pub mod module;
 pub mod module_facts;
 pub mod module_memo;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use callpath_db::exact::{CalledFrom, ContextProcedure, ContextTree, NodeBytes};
 use callpath_db::{ContextId, Profile};
-use callpath_format::address::{CodePoint, LinkAddr, RunAddr};
+use callpath_format::address::LinkAddr;
 use callpath_format::shared::activation::ContextNode;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::{MeasuredPaths, Measurement};
@@ -208,7 +208,7 @@ impl Build {
                     let behind = graph.blocks.partition_point(|block| block.code.start <= call.code.start);
                     let block = behind.checked_sub(1).and_then(|block| graph.blocks.get(block));
                     let start = block.map_or(call.code.start, |block| block.code.start);
-                    (LinkAddr(CodePoint::Return(RunAddr(call.code.end.0)).lookup().0), start)
+                    (call.site(), start)
                 };
                 Some((*entry, graph.calls.iter().map(site).collect()))
             };

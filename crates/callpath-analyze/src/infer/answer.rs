@@ -88,7 +88,7 @@ fn own_modules(process: &mut ProcessFile, map: &PathMap) -> Vec<ModuleIndex> {
 }
 
 /// A map, as the code of a measurement asks it.
-struct Asker<'a> {
+pub(super) struct Asker<'a> {
     map: &'a PathMap,
     code: &'a Code,
     /// By module of the code, its number in the map.
@@ -98,7 +98,7 @@ struct Asker<'a> {
 }
 
 impl<'a> Asker<'a> {
-    fn new(map: &'a PathMap, code: &'a Code) -> Result<Asker<'a>, OtherBuild> {
+    pub(super) fn new(map: &'a PathMap, code: &'a Code) -> Result<Asker<'a>, OtherBuild> {
         let mut modules = Vec::with_capacity(code.modules.len());
         for module in &code.modules {
             let same = map.modules().iter().position(|known| known.identity == module.record.identity);
@@ -117,6 +117,40 @@ impl<'a> Asker<'a> {
     fn procedure(&self, at: ProcedureAt) -> Option<u32> {
         let module = (*self.modules.get(at.module)?)?;
         self.procedures.get(&(module, at.start.0)).copied()
+    }
+
+    /// The number of the stack that a thread is on.
+    pub(super) fn root(&self, thread: &ThreadProfile, modules: &[Option<usize>]) -> Option<u32> {
+        let root = match thread.start {
+            None => Root::Main,
+            Some(start) => Root::Thread(self.procedure(self.code.procedure(modules, start)?)?),
+        };
+        self.roots.get(&root).copied()
+    }
+
+    /// What the map says of a procedure at a height, and the identifier that it was asked for.
+    pub(super) fn ask(
+        &self,
+        root: Option<u32>,
+        at: Option<ProcedureAt>,
+        height: Option<i64>,
+    ) -> (Known<'a>, Option<Identifier>) {
+        let identifier = height.zip(at.and_then(|at| self.procedure(at))).zip(root);
+        let identifier = identifier.map(|((height, procedure), root)| Identifier { root, procedure, height });
+        let known = match identifier {
+            Some(identifier) => Known::Answered(self.map.answer(identifier)),
+            // The map has not even the procedure, or the thread.
+            None if height.is_some() && at.is_some() => Known::Answered(Answer::Missing),
+            None => Known::Undetermined,
+        };
+        (known, identifier)
+    }
+
+    /// Where a procedure of the map begins, with its module as the measurement has it.
+    pub(super) fn place(&self, procedure: u32) -> Option<(usize, u64)> {
+        let procedure = self.map.procedures().get(procedure as usize)?;
+        let module = self.modules.iter().position(|known| *known == Some(procedure.module))?;
+        Some((module, procedure.start))
     }
 
     /// Modules that were sampled, and that the map knows nothing of.
@@ -141,7 +175,7 @@ struct OfThread<'a> {
 }
 
 /// What is known of an identifier.
-enum Known<'m> {
+pub(super) enum Known<'m> {
     Answered(Answer<'m>),
     /// Its height or procedure is not.
     Undetermined,
@@ -154,12 +188,7 @@ impl OfThread<'_> {
         quality: &mut InferredQuality,
         asked: &mut FxHashSet<(Option<usize>, u64, Identifier)>,
     ) {
-        let begins = thread.start.map(|start| self.asker.code.procedure(self.modules, start));
-        let root = match begins {
-            None => Some(Root::Main),
-            Some(at) => at.and_then(|at| self.asker.procedure(at)).map(Root::Thread),
-        };
-        let root = root.and_then(|root| self.asker.roots.get(&root).copied());
+        let root = self.asker.root(thread, self.modules);
         let mut tree = PathTree::default();
         let (mut lost, nodes) = (0_u64, thread.tree.nodes());
         for (index, node) in nodes.iter().enumerate() {
@@ -170,15 +199,7 @@ impl OfThread<'_> {
             };
             let sampled = nodes[node.parent as usize].key;
             let at = self.asker.code.procedure(self.modules, sampled);
-            let procedure = at.and_then(|at| self.asker.procedure(at));
-            let identifier = height.zip(procedure).zip(root);
-            let identifier = identifier.map(|((height, procedure), root)| Identifier { root, procedure, height });
-            let known = match identifier {
-                Some(identifier) => Known::Answered(self.asker.map.answer(identifier)),
-                // The map has not even the procedure, or the thread.
-                None if height.is_some() && at.is_some() => Known::Answered(Answer::Missing),
-                None => Known::Undetermined,
-            };
+            let (known, identifier) = self.asker.ask(root, at, height);
             let place = at.map_or((None, sampled.0), |at| (Some(at.module), at.start.0));
             let in_place =
                 identifier.unwrap_or(Identifier { root: 0, procedure: 0, height: height.unwrap_or(i64::MIN) });

@@ -9,7 +9,8 @@ use callpath_image::identity::ModuleIdentity;
 use callpath_infer::MapModule;
 use callpath_measurement::{ModuleRecord, PARTIAL_ROOT, ProcessFile};
 use callpath_tables::graphs::with_flow;
-use callpath_x86::graph::{Begins, ModuleFlow};
+use callpath_tables::heights::call_heights;
+use callpath_x86::graph::ModuleFlow;
 use rustc_hash::FxHashMap;
 
 use crate::attribute::{AttributeOptions, Progress, is_ours};
@@ -179,12 +180,8 @@ impl CodeModule {
             }
             procedures.sort_unstable();
             procedures.dedup();
-            for procedure in procedures {
-                let entry = flow.entry(procedure);
-                let begins = if entry == self.entry { Begins::Program } else { Begins::Called };
-                let calls = flow.call_heights(&flow.graph(procedure), begins);
-                self.calls.extend(calls.into_iter().filter(|(site, _)| self.addresses.contains(site)));
-            }
+            let calls = call_heights(&source.module, flow, &procedures);
+            self.calls.extend(calls.into_iter().filter(|(site, _)| self.addresses.contains(site)));
         });
         for start in self.starts.values() {
             self.names.entry(*start).or_insert_with(|| names.procedure(*start).name);

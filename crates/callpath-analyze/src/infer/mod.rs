@@ -7,8 +7,10 @@
 //! [`PathMap`]: callpath_infer::PathMap
 
 mod answer;
+mod check;
 mod code;
 mod train;
 
 pub use answer::{Inferred, has_heights, infer, profile};
+pub use check::{Checked, Missing, Verdicts, check};
 pub use train::{Trained, train};

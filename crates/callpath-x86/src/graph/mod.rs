@@ -19,7 +19,7 @@ mod steps;
 use std::ops::Range;
 use std::sync::Arc;
 
-use callpath_format::address::LinkAddr;
+use callpath_format::address::{CodePoint, LinkAddr, RunAddr};
 
 use crate::input::CodeInput;
 pub(crate) use module_flow::with_any_bytes;
@@ -160,6 +160,13 @@ pub struct CallSite {
     pub target: Option<LinkAddr>,
     /// Whether it may return.
     pub returns: bool,
+}
+
+impl CallSite {
+    /// Where frames that are at the call have their address.
+    pub fn site(&self) -> LinkAddr {
+        LinkAddr(CodePoint::Return(RunAddr(self.code.end.0)).lookup().0)
+    }
 }
 
 /// The targets of a jump through a table.

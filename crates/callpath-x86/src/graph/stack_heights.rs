@@ -84,15 +84,16 @@ impl<'a> ModuleFlow<'a> {
         (0u32..).zip(starts).map(at_end).collect()
     }
 
-    /// How far a procedure's CFA is above that of what it calls, by where frames of each call have their address. Bytes; `None` where that is not
-    /// known before the program runs: below memory of a length that is computed (`alloca`), or a frame that is aligned to more
-    /// than 16 bytes.
+    /// How far a procedure's CFA is above that of what it calls, by where frames of each call have their address, as far as it is known how control
+    /// comes there. Bytes; `None` where that is not known before the program runs: below memory of a length that is computed
+    /// (`alloca`), or a frame that is aligned to more than 16 bytes.
     pub fn call_heights(&self, graph: &ProcedureGraph, begins: Begins) -> FxHashMap<LinkAddr, Option<i64>> {
         let whole = self.whole(graph, begins);
         let starts = solve(graph, &mut OfBlocks(&whole), whole.entry());
         let mut heights = FxHashMap::default();
         for (number, start) in (0u32..).zip(starts) {
-            let mut height = start.unwrap_or(StackHeight { rsp: None, rbp: None });
+            // Nothing that is known leads to the others.
+            let Some(mut height) = start else { continue };
             for (end, instruction) in whole.instructions(number) {
                 if instruction.operation() == Operation::Call && instruction.control() != Control::Next {
                     // The callee's CFA is rsp before the call, ours 8 above rsp at the entry.

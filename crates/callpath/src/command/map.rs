@@ -1,5 +1,6 @@
 //! `callpath map`: maps of call paths, by which paths of samples are found that walked no stack (`record --unwind=infer`).
 
+mod check;
 mod explain;
 mod show;
 mod train;
@@ -16,6 +17,8 @@ pub(crate) enum Command {
     Train(train::Arguments),
     /// Show how precise a map is
     Show(show::Arguments),
+    /// Check how often a map is right: against a measurement whose samples were walked, and keep heights (record --unwind=both)
+    Check(check::Arguments),
     /// Show the call paths that a map has for a place in the code and a height of the stack
     Explain(explain::Arguments),
 }
@@ -24,6 +27,7 @@ pub(crate) fn run(command: &Command) -> Outcome {
     match command {
         Command::Train(arguments) => train::run(arguments),
         Command::Show(arguments) => show::run(arguments),
+        Command::Check(arguments) => check::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
     }
 }

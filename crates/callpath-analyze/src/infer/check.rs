@@ -1,0 +1,196 @@
+//! How often a map is right: of samples that were walked and keep how high the stack was, what the map says, and what is true.
+
+use callpath_format::frame::{FrameKey, FrameKind};
+use callpath_infer::{Answer, OtherBuild, PathMap};
+use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile};
+use rustc_hash::FxHashSet;
+
+use super::answer::{Asker, Known};
+use super::code::Code;
+use crate::attribute::{AttributeOptions, Progress};
+
+/// Of context identifiers whose call path is known (Mytkowicz, Coughlin and Diwan 2009, section 8.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Verdicts {
+    /// The map has one path, and it is the true one.
+    pub precise: u64,
+    /// Several, the true one among them.
+    pub ambiguous: u64,
+    /// One, which is another: a wrong answer.
+    pub wrong: u64,
+    /// Several, all others.
+    pub incorrect: u64,
+    /// None.
+    pub missing: u64,
+    /// The height is not known, or the procedure is not.
+    pub undetermined: u64,
+}
+
+impl Verdicts {
+    /// All.
+    pub fn all(&self) -> u64 {
+        let all = [self.precise, self.ambiguous, self.wrong, self.incorrect, self.missing, self.undetermined];
+        all.iter().fold(0, |sum: u64, n| sum.saturating_add(*n))
+    }
+}
+
+/// A map checked against a measurement.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Checked {
+    /// Of distinct paths at distinct heights.
+    pub paths: Verdicts,
+    /// Of samples.
+    pub samples: Verdicts,
+    /// Wrong answers: what the map says, and what is true, each as its procedures, outermost first; the first of them.
+    pub wrong: Vec<(Vec<String>, Vec<String>)>,
+    /// What is missing; the first of it.
+    pub missing: Vec<Missing>,
+    /// Samples whose walk was cut short: their path is not known.
+    pub unknown: u64,
+}
+
+/// A call path that the map does not have at the height at which it was sampled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Missing {
+    /// Its procedures, outermost first.
+    pub path: Vec<String>,
+    /// The height, bytes.
+    pub height: i64,
+    /// At which heights the map has it; `None`: it does not have it at all.
+    pub known_at: Option<Vec<i64>>,
+}
+
+/// How many wrong answers, and missing ones, are kept.
+const KEPT: usize = 20;
+
+/// Checks a map against a measurement whose samples were walked and keep heights.
+///
+/// # Errors
+/// If the map is of another build of code that was measured.
+pub fn check(
+    measurement: &Measurement,
+    map: &PathMap,
+    options: &AttributeOptions,
+    progress: Progress<'_>,
+) -> Result<Checked, OtherBuild> {
+    let mut code = Code::default();
+    let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
+    code.read(options, progress);
+    let asker = Asker::new(map, &code)?;
+    let mut checker =
+        Checker { asker: &asker, code: &code, map, checked: Checked::default(), seen: FxHashSet::default() };
+    for (process, modules) in measurement.processes.iter().zip(&modules) {
+        for thread in &process.threads {
+            checker.check(thread, modules);
+        }
+    }
+    Ok(checker.checked)
+}
+
+/// A place in code: its module and where its procedure begins; where that is not known, its key.
+type Place = (usize, u64);
+
+struct Checker<'a> {
+    asker: &'a Asker<'a>,
+    code: &'a Code,
+    map: &'a PathMap,
+    checked: Checked,
+    seen: FxHashSet<(Vec<Place>, Option<i64>)>,
+}
+
+impl Checker<'_> {
+    fn check(&mut self, thread: &ThreadProfile, modules: &[Option<usize>]) {
+        let root = self.asker.root(thread, modules);
+        let nodes = thread.tree.nodes();
+        for node in nodes {
+            let FrameKind::Height(height) = node.key.kind() else { continue };
+            let Some(keys) = whole_path(&thread.tree, node.parent) else {
+                self.checked.unknown = self.checked.unknown.saturating_add(node.samples);
+                continue;
+            };
+            let place = |key: &FrameKey| {
+                self.code.procedure(modules, *key).map_or((usize::MAX, key.0), |at| (at.module, at.start.0))
+            };
+            let truth: Vec<Place> = keys.iter().map(place).collect();
+            let sampled = keys.last().and_then(|key| self.code.procedure(modules, *key));
+            let (known, _) = self.asker.ask(root, sampled, height);
+            let verdict: fn(&mut Verdicts) -> &mut u64 = match known {
+                Known::Undetermined => |verdicts| &mut verdicts.undetermined,
+                Known::Answered(Answer::Missing) => {
+                    self.note_missing((&truth, height), &keys, modules);
+                    |verdicts| &mut verdicts.missing
+                }
+                Known::Answered(Answer::Precise(path)) if self.is(path, &truth) => |verdicts| &mut verdicts.precise,
+                Known::Answered(Answer::Precise(path)) => {
+                    self.note_wrong(path, &keys, modules);
+                    |verdicts| &mut verdicts.wrong
+                }
+                Known::Answered(Answer::Ambiguous(paths)) => match paths.iter().any(|path| self.is(*path, &truth)) {
+                    true => |verdicts| &mut verdicts.ambiguous,
+                    false => |verdicts| &mut verdicts.incorrect,
+                },
+            };
+            let samples = verdict(&mut self.checked.samples);
+            *samples = samples.saturating_add(node.samples);
+            if self.seen.insert((truth, height)) {
+                *verdict(&mut self.checked.paths) += 1;
+            }
+        }
+    }
+
+    /// Whether a path of the map is that of these procedures.
+    fn is(&self, path: u32, truth: &[Place]) -> bool {
+        let procedures = self.map.path(path).map(|node| self.map.nodes().get(node as usize).map(|node| node.procedure));
+        let known = procedures.map(|procedure| self.asker.place(procedure?));
+        known.eq(truth.iter().rev().map(|place| Some(*place)))
+    }
+
+    fn named(&self, keys: &[FrameKey], modules: &[Option<usize>]) -> Vec<String> {
+        let name = |key: &FrameKey| {
+            self.code.procedure(modules, *key).map_or(format!("{:#x}", key.0), |at| self.code.name(at).to_owned())
+        };
+        keys.iter().map(name).collect()
+    }
+
+    fn note_missing(&mut self, (truth, height): (&[Place], Option<i64>), keys: &[FrameKey], modules: &[Option<usize>]) {
+        let Some(height) = height.filter(|_| self.checked.missing.len() < KEPT) else { return };
+        let node = (0..self.map.nodes().len() as u32).find(|node| self.is(*node, truth));
+        let known_at = node.map(|known| {
+            let heights = self.map.heights().iter().filter(|(node, _, _)| *node == known);
+            heights.map(|(_, height, _)| *height).collect()
+        });
+        let missing = Missing { path: self.named(keys, modules), height, known_at };
+        if !self.checked.missing.contains(&missing) {
+            self.checked.missing.push(missing);
+        }
+    }
+
+    fn note_wrong(&mut self, path: u32, keys: &[FrameKey], modules: &[Option<usize>]) {
+        if self.checked.wrong.len() >= KEPT {
+            return;
+        }
+        let named = self.map.path(path).filter_map(|node| {
+            let procedure = self.map.nodes().get(node as usize)?.procedure;
+            self.map.procedures().get(procedure as usize).map(|procedure| procedure.name.clone())
+        });
+        let mut said: Vec<String> = named.collect();
+        said.reverse();
+        let wrong = (said, self.named(keys, modules));
+        if !self.checked.wrong.contains(&wrong) {
+            self.checked.wrong.push(wrong);
+        }
+    }
+}
+
+/// The frames from the outermost to this node, if the path is whole.
+fn whole_path(tree: &PathTree, node: u32) -> Option<Vec<FrameKey>> {
+    let mut keys = Vec::new();
+    let mut at = node;
+    while at > PARTIAL_ROOT {
+        let node = tree.nodes().get(at as usize)?;
+        keys.push(node.key);
+        at = node.parent;
+    }
+    keys.reverse();
+    (at == FULL_ROOT && !keys.is_empty()).then_some(keys)
+}

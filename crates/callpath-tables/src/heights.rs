@@ -1,0 +1,61 @@
+//! How high the stack is in what a call calls: by call frame information where it says so, else by the code.
+
+use callpath_format::address::LinkAddr;
+use callpath_format::recipe::Cfa;
+use callpath_format::register::Reg;
+use callpath_image::cfi::CallFrames;
+use callpath_x86::graph::{Begins, ModuleFlow};
+use rustc_hash::FxHashMap;
+
+use crate::module::Module;
+
+/// By where frames of a call have their address, how far the caller's CFA is above the callee's, bytes: `None` where that is not the
+/// same each time.
+pub type CallHeights = FxHashMap<LinkAddr, Option<i64>>;
+
+/// The calls of procedures, by their numbers, as far as it is known how control comes to them.
+pub fn call_heights(module: &Module, flow: &ModuleFlow<'_>, procedures: &[usize]) -> CallHeights {
+    let starts = flow.procedure_at(module.image().entry());
+    let by_frames = ByFrames::of(module.file().call_frames());
+    let mut heights = CallHeights::default();
+    for &procedure in procedures {
+        let begins = if starts == Some(procedure) { Begins::Program } else { Begins::Called };
+        let graph = flow.graph(procedure);
+        let by_code = flow.call_heights(&graph, begins);
+        for call in &graph.calls {
+            let site = call.site();
+            // The callee's CFA is rsp at the call.
+            let known = by_frames.cfa_above_rsp(site).map(Some).or_else(|| by_code.get(&site).copied());
+            heights.extend(known.map(|height| (site, height)));
+        }
+    }
+    heights
+}
+
+/// Call frame information, by address.
+struct ByFrames<'f> {
+    frames: &'f CallFrames,
+    /// Indices of its ranges, by ascending start.
+    order: Vec<u32>,
+}
+
+impl<'f> ByFrames<'f> {
+    fn of(frames: &'f CallFrames) -> ByFrames<'f> {
+        let mut order: Vec<u32> = (0..frames.ranges.len() as u32).collect();
+        order.sort_by_key(|&index| frames.ranges[index as usize].code.start);
+        ByFrames { frames, order }
+    }
+
+    /// How far the CFA is above rsp, where the information says that of an address, bytes.
+    fn cfa_above_rsp(&self, at: LinkAddr) -> Option<i64> {
+        let range = |index: &u32| &self.frames.ranges[*index as usize];
+        let behind = self.order.partition_point(|index| range(index).code.start <= at);
+        let found = range(self.order.get(behind.checked_sub(1)?)?);
+        let rows = self.frames.rows_of(found);
+        let row = rows.get(rows.partition_point(|row| row.start <= at).checked_sub(1)?);
+        match self.frames.recipes.get(row.filter(|_| found.code.contains(&at))?.recipe as usize)?.cfa {
+            Cfa::Register { reg: Reg::RSP, disp } => Some(disp.into()),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! `callpath map check`: what a map says of samples whose call path is known.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use callpath_analyze::infer::{self, Checked, Missing, Verdicts};
+use callpath_view::text::printable;
+use serde_json::{Value, json};
+
+use crate::command::profile::{self, analysis_options};
+use crate::outcome::Outcome;
+use crate::output;
+use crate::screen::ScreenOptions;
+use crate::surroundings::Progress;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The map
+    #[arg(value_name = "MAP", value_hint = clap::ValueHint::FilePath)]
+    map: PathBuf,
+    /// A measurement that was recorded with --unwind=both [default: the newest *.callpath in the current directory]
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    measurement: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    screen: ScreenOptions,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let map = super::read(&arguments.map)?;
+    let measurement = profile::read(arguments.measurement.as_deref())?;
+    let directory = measurement.directory.display();
+    if !infer::has_heights(&measurement) {
+        return Err(anyhow!(
+            "failed to check a map against {directory}: its samples keep no heights of the stack; record with --unwind=both"
+        )
+        .into());
+    }
+    let mut progress = Progress::new("reading modules");
+    let checked = infer::check(&measurement, &map, &analysis_options(), &mut |done, of| progress.step(done, of));
+    drop(progress);
+    let checked = checked.map_err(|other| {
+        anyhow!("failed to check {} against {directory}: {other} than was measured", arguments.map.display())
+    })?;
+    if arguments.json {
+        let mut out = output::stdout();
+        serde_json::to_writer(&mut out, &value(&checked))?;
+        out.write_all(b"\n")?;
+        out.flush()?;
+        return Ok(0);
+    }
+    let mut out = arguments.screen.open();
+    write(&checked, &mut out)?;
+    out.end()?;
+    Ok(0)
+}
+
+fn value(checked: &Checked) -> Value {
+    let verdicts = |verdicts: &Verdicts| {
+        json!({
+            "precise": verdicts.precise,
+            "ambiguous": verdicts.ambiguous,
+            "wrong": verdicts.wrong,
+            "incorrect": verdicts.incorrect,
+            "missing": verdicts.missing,
+            "undetermined": verdicts.undetermined,
+        })
+    };
+    let wrong: Vec<Value> = checked.wrong.iter().map(|(said, truth)| json!({ "said": said, "truth": truth })).collect();
+    let missing = checked
+        .missing
+        .iter()
+        .map(|missing| json!({ "path": missing.path, "height": missing.height, "known_at": missing.known_at }));
+    let missing: Vec<Value> = missing.collect();
+    json!({
+        "schema": 2,
+        "paths": verdicts(&checked.paths),
+        "samples": verdicts(&checked.samples),
+        "unknown": checked.unknown,
+        "wrong": wrong,
+        "missing": missing,
+    })
+}
+
+fn write(checked: &Checked, out: &mut impl Write) -> std::io::Result<()> {
+    let rows: [(&str, fn(&Verdicts) -> u64); 6] = [
+        ("one path, the true one", |verdicts| verdicts.precise),
+        ("several, the true one among them", |verdicts| verdicts.ambiguous),
+        ("one path, and it is wrong", |verdicts| verdicts.wrong),
+        ("several, all wrong", |verdicts| verdicts.incorrect),
+        ("none (missing)", |verdicts| verdicts.missing),
+        ("cannot be asked (no height)", |verdicts| verdicts.undetermined),
+    ];
+    writeln!(out, "{:<34} {:>18} {:>18}", "The map has", "of call paths", "of samples")?;
+    for (name, of) in rows {
+        let cell = |verdicts: &Verdicts| {
+            let share = 100.0 * of(verdicts) as f64 / verdicts.all().max(1) as f64;
+            format!("{} {:>7}", of(verdicts), format!("{share:.2}%"))
+        };
+        writeln!(out, "{name:<34} {:>18} {:>18}", cell(&checked.paths), cell(&checked.samples))?;
+    }
+    if checked.unknown > 0 {
+        writeln!(out, "{} samples were walked in part: what is true of them is not known", checked.unknown)?;
+    }
+    for Missing { path, height, known_at } in &checked.missing {
+        writeln!(out)?;
+        writeln!(out, "missing: {}", printable(&path.join(" > ")))?;
+        match known_at.as_deref() {
+            None => writeln!(out, "         which the map does not have")?,
+            Some([]) => writeln!(out, "         which the map has at no known height; sampled at {height}")?,
+            Some(heights) => {
+                let heights: Vec<String> = heights.iter().map(i64::to_string).collect();
+                writeln!(out, "         which the map has at {}; sampled at {height}", heights.join(", "))?;
+            }
+        }
+    }
+    for (said, truth) in &checked.wrong {
+        writeln!(out)?;
+        writeln!(out, "said:  {}", printable(&said.join(" > ")))?;
+        writeln!(out, "truth: {}", printable(&truth.join(" > ")))?;
+    }
+    Ok(())
+}
