@@ -48,6 +48,8 @@ pub struct InferredQuality {
 pub struct InferredCounts {
     /// One path.
     pub precise: u64,
+    /// One path, as the code has direct calls: calls of the last procedure could not be counted, or were not seen.
+    pub likely: u64,
     /// Several.
     pub ambiguous: u64,
     /// Of those, by the number of paths.
@@ -61,7 +63,8 @@ pub struct InferredCounts {
 impl InferredCounts {
     /// All.
     pub fn all(&self) -> u64 {
-        [self.precise, self.ambiguous, self.undetermined, self.missing].iter().fold(0, |sum, n| sum.saturating_add(*n))
+        let all = [self.precise, self.likely, self.ambiguous, self.undetermined, self.missing];
+        all.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
 }
 

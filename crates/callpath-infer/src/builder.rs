@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::map::{ContextNode, MapModule, MapProcedure, PathMap, Root, Weight};
+use crate::map::{ContextNode, DirectCall, MapModule, MapProcedure, PathMap, Root, Weight};
 
 /// A file of code has changed between two runs: what one tells is not true of the other.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -23,6 +23,7 @@ pub struct MapBuilder {
     roots: FxHashMap<Root, u32>,
     nodes: FxHashMap<(Option<u32>, u32, u32), u32>,
     heights: BTreeMap<(u32, i64), Weight>,
+    calls: FxHashSet<DirectCall>,
 }
 
 impl MapBuilder {
@@ -83,6 +84,16 @@ impl MapBuilder {
         self.map.unidentified = self.map.unidentified.plus(weight);
     }
 
+    /// A procedure was met, and its calls could not be counted.
+    pub fn uncounted(&mut self, procedure: u32) {
+        self.map.uncounted.push(procedure);
+    }
+
+    /// A procedure's code has a call of another.
+    pub fn call(&mut self, call: DirectCall) {
+        self.calls.insert(call);
+    }
+
     /// A procedure has calls at which the stack is not as high each time.
     pub fn variable(&mut self, procedure: u32) {
         self.map.variable.push(procedure);
@@ -115,13 +126,22 @@ impl MapBuilder {
             self.met(own(&nodes, *node), *height, *weight);
         }
         other.variable.iter().for_each(|variable| self.variable(own(&procedures, *variable)));
+        other.uncounted.iter().for_each(|procedure| self.uncounted(own(&procedures, *procedure)));
+        for call in &other.calls {
+            let (caller, callee) = (own(&procedures, call.caller), own(&procedures, call.callee));
+            self.call(DirectCall { caller, callee, ..*call });
+        }
         self.unidentified(other.unidentified);
         Ok(())
     }
 
     /// The map.
     pub fn finish(self) -> PathMap {
-        let MapBuilder { mut map, heights, .. } = self;
+        let MapBuilder { mut map, heights, calls, .. } = self;
+        map.calls = calls.into_iter().collect();
+        map.calls.sort_unstable();
+        map.uncounted.sort_unstable();
+        map.uncounted.dedup();
         map.heights = heights.into_iter().map(|((node, height), weight)| (node, height, weight)).collect();
         map.variable.sort_unstable();
         map.variable.dedup();

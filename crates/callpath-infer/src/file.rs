@@ -4,7 +4,8 @@
 //! 0   magic     "CPMAP" and three digits: the format's version
 //! 8   length    u64: of the whole file, bytes
 //! 16  checksum  u64: XXH3-64 of all that follows
-//! 24  modules, procedures, roots, nodes, heights, variable procedures: each its count, then each of them; what was unidentified
+//! 24  modules, procedures, roots, nodes, heights, variable procedures, uncounted ones, direct calls: each its count, then each of
+//!     them; what was unidentified
 //! ```
 //! Numbers as LEB128, heights with their sign in the lowest bit. docs/formats.md has the fields.
 
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use callpath_schema::encoding::{Malformed, Reader, Writer};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::map::{ContextNode, MapModule, MapProcedure, PathMap, Root, Weight};
+use crate::map::{ContextNode, DirectCall, MapModule, MapProcedure, PathMap, Root, Weight};
 
 const MAGIC: &[u8; 8] = b"CPMAP001";
 const VERSION_AT: usize = 5;
@@ -118,6 +119,16 @@ impl PathMap {
         }
         writer.number(self.variable.len() as u64);
         self.variable.iter().for_each(|procedure| writer.number(u64::from(*procedure)));
+        writer.number(self.uncounted.len() as u64);
+        self.uncounted.iter().for_each(|procedure| writer.number(u64::from(*procedure)));
+        writer.number(self.calls.len() as u64);
+        let mut before = 0;
+        for call in &self.calls {
+            writer.number(u64::from(call.callee - before));
+            writer.number(call.caller.into());
+            writer.number(signed(call.height));
+            before = call.callee;
+        }
         write_weight(self.unidentified, &mut writer);
         let mut bytes = writer.bytes;
         let len = bytes.len() as u64;
@@ -237,6 +248,26 @@ fn map_of(reader: &mut Reader<'_>) -> Result<PathMap, Malformed> {
     for _ in 0..reader.count(1)? {
         let procedure = index(reader, of_procedure, "procedure of variable height")?;
         map.variable.push(procedure);
+    }
+    for _ in 0..reader.count(1)? {
+        let procedure = index(reader, of_procedure, "procedure that was not counted")?;
+        if map.uncounted.last().is_some_and(|before| *before >= procedure) {
+            return Err(reader.malformed("procedure behind the one before"));
+        }
+        map.uncounted.push(procedure);
+    }
+    for _ in 0..reader.count(3)? {
+        let distance = reader.small("procedure that is called")?;
+        let before = map.calls.last().copied();
+        let callee = before.map_or(0, |call: DirectCall| call.callee).checked_add(distance);
+        let callee = callee.filter(|callee| (*callee as usize) < of_procedure);
+        let callee = callee.ok_or_else(|| reader.malformed("procedure that is called"))?;
+        let caller = index(reader, of_procedure, "procedure that calls")?;
+        let call = DirectCall { callee, caller, height: unsigned(reader.number()?) };
+        if before.is_some_and(|before| before >= call) {
+            return Err(reader.malformed("call behind the one before"));
+        }
+        map.calls.push(call);
     }
     map.unidentified = read_weight(reader)?;
     map.finish();

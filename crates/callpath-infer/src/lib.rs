@@ -15,5 +15,5 @@ mod precision;
 
 pub use builder::{MapBuilder, OtherBuild};
 pub use file::{MapError, fuzz_map};
-pub use map::{Answer, ContextNode, Identifier, MapModule, MapProcedure, PathMap, Root, Weight};
+pub use map::{Answer, ContextNode, DirectCall, Identifier, MapModule, MapProcedure, PathMap, Root, Weight};
 pub use precision::{Degrees, Precision};

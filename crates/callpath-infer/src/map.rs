@@ -73,13 +73,30 @@ pub struct Identifier {
     pub height: i64,
 }
 
+/// A call in the code, of a procedure that is known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct DirectCall {
+    /// Index of the procedure that is called, in [`PathMap::procedures`].
+    pub callee: u32,
+    /// The same of the caller.
+    pub caller: u32,
+    /// How far the caller's CFA is above the callee's, bytes.
+    pub height: i64,
+}
+
 /// Which paths have an identifier.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer<'m> {
     /// One: the index of its innermost node.
     Precise(u32),
+    /// One was seen: the index of its innermost node. The code has a direct call of the procedure in another context, where the stack would be as
+    /// high; that call was never seen.
+    Likely(u32),
     /// Several: the same of each, those seen most first.
     Ambiguous(&'m [u32]),
+    /// Not all calls of the procedure could be counted, or none was seen. These contexts, of which there is at least one, may call it, as the code
+    /// has direct calls of it there: the indices of the nodes of its callers. Calls by pointers may come from others.
+    ByCode(Vec<u32>),
     /// None that the map knows.
     Missing,
 }
@@ -95,6 +112,10 @@ pub struct PathMap {
     pub(crate) heights: Vec<(u32, i64, Weight)>,
     /// Procedures that have calls at which the stack is not as high each time, ascending: paths through those have no identifier.
     pub(crate) variable: Vec<u32>,
+    /// Procedures whose calls could not be counted, ascending: samples have seen them alone.
+    pub(crate) uncounted: Vec<u32>,
+    /// Direct calls, by callee.
+    pub(crate) calls: Vec<DirectCall>,
     /// What was seen in contexts that have no identifier.
     pub(crate) unidentified: Weight,
     /// For each identifier, its paths in `paths`.
@@ -133,6 +154,16 @@ impl PathMap {
         &self.variable
     }
 
+    /// Procedures whose calls could not be counted.
+    pub fn uncounted(&self) -> &[u32] {
+        &self.uncounted
+    }
+
+    /// Direct calls of the procedures that were met, in the order of callees.
+    pub fn calls(&self) -> &[DirectCall] {
+        &self.calls
+    }
+
     /// What was seen in contexts without an identifier.
     pub fn unidentified(&self) -> Weight {
         self.unidentified
@@ -150,12 +181,41 @@ impl PathMap {
 
     /// Which paths have this identifier.
     pub fn answer(&self, identifier: Identifier) -> Answer<'_> {
-        let paths = self.index.get(&identifier);
-        match paths.and_then(|range| self.paths.get(range.start as usize..range.end as usize)) {
-            Some(&[only]) => Answer::Precise(only),
-            Some(several) => Answer::Ambiguous(several),
-            None => Answer::Missing,
+        let seen = self.seen(identifier);
+        if seen.is_empty() || self.uncounted.binary_search(&identifier.procedure).is_ok() {
+            let callers = self.callers_by_code(identifier, seen);
+            return if callers.is_empty() { Answer::Missing } else { Answer::ByCode(callers) };
         }
+        match seen {
+            &[only] if self.callers_by_code(identifier, seen).len() > 1 => Answer::Likely(only),
+            &[only] => Answer::Precise(only),
+            several => Answer::Ambiguous(several),
+        }
+    }
+
+    /// The paths that were seen with an identifier, whatever else the code has: all that the paper's maps know.
+    pub fn seen_paths(&self, identifier: Identifier) -> &[u32] {
+        self.seen(identifier)
+    }
+
+    /// The paths that were seen with this identifier.
+    fn seen(&self, identifier: Identifier) -> &[u32] {
+        let paths = self.index.get(&identifier);
+        paths.and_then(|range| self.paths.get(range.start as usize..range.end as usize)).unwrap_or(&[])
+    }
+
+    /// The contexts that have called a procedure there, or may have by a direct call.
+    fn callers_by_code(&self, identifier: Identifier, seen: &[u32]) -> Vec<u32> {
+        let parent = |node: &u32| self.nodes.get(*node as usize)?.parent;
+        let mut callers: Vec<u32> = seen.iter().filter_map(parent).collect();
+        let from = self.calls.partition_point(|call| call.callee < identifier.procedure);
+        let calls = self.calls.get(from..).unwrap_or(&[]);
+        for call in calls.iter().take_while(|call| call.callee == identifier.procedure) {
+            let Some(height) = identifier.height.checked_sub(call.height) else { continue };
+            let by = Identifier { procedure: call.caller, height, ..identifier };
+            callers.extend(self.seen(by).iter().filter(|caller| !callers.contains(caller)).collect::<Vec<_>>());
+        }
+        callers
     }
 
     /// The identifiers, each with its paths, in no order.

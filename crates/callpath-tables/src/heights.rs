@@ -4,30 +4,43 @@ use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Cfa;
 use callpath_format::register::Reg;
 use callpath_image::cfi::CallFrames;
-use callpath_x86::graph::{Begins, ModuleFlow};
+use callpath_x86::graph::{Begins, CallSite, ModuleFlow};
 use rustc_hash::FxHashMap;
 
 use crate::module::Module;
 
-/// By where frames of a call have their address, how far the caller's CFA is above the callee's, bytes: `None` where that is not the
-/// same each time.
-pub type CallHeights = FxHashMap<LinkAddr, Option<i64>>;
+/// A call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CallHeight {
+    /// Where frames that are at it have their address.
+    pub site: LinkAddr,
+    /// Where the procedure begins that it calls, if the instruction names it.
+    pub callee: Option<LinkAddr>,
+    /// How far the caller's CFA is above the callee's, bytes; `None`: it is not as far each time.
+    pub height: Option<i64>,
+}
 
-/// The calls of procedures, by their numbers, as far as it is known how control comes to them.
-pub fn call_heights(module: &Module, flow: &ModuleFlow<'_>, procedures: &[usize]) -> CallHeights {
+/// The calls of procedures, by where those begin, as far as it is known how control comes to the calls. `procedures`: their numbers.
+pub fn call_heights(
+    module: &Module,
+    flow: &ModuleFlow<'_>,
+    procedures: &[usize],
+) -> FxHashMap<LinkAddr, Vec<CallHeight>> {
     let starts = flow.procedure_at(module.image().entry());
     let by_frames = ByFrames::of(module.file().call_frames());
-    let mut heights = CallHeights::default();
+    let begins_at = |target: &LinkAddr| flow.procedure_at(*target).and_then(|at| flow.entry(at)) == Some(*target);
+    let mut heights = FxHashMap::default();
     for &procedure in procedures {
         let begins = if starts == Some(procedure) { Begins::Program } else { Begins::Called };
         let graph = flow.graph(procedure);
         let by_code = flow.call_heights(&graph, begins);
-        for call in &graph.calls {
+        let call = |call: &CallSite| {
             let site = call.site();
             // The callee's CFA is rsp at the call.
-            let known = by_frames.cfa_above_rsp(site).map(Some).or_else(|| by_code.get(&site).copied());
-            heights.extend(known.map(|height| (site, height)));
-        }
+            let height = by_frames.cfa_above_rsp(site).map(Some).or_else(|| by_code.get(&site).copied())?;
+            Some(CallHeight { site, callee: call.target.filter(begins_at), height })
+        };
+        heights.insert(graph.entry, graph.calls.iter().filter_map(call).collect());
     }
     heights
 }

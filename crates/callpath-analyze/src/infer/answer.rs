@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! precise      the path's procedures, then the frame that was sampled
+//! likely       the same, where the last call is one that the code has, and was never counted; or where the code has another, too
 //! ambiguous    the procedures that all its paths begin with, what is not determined, the frame
 //! else         a partial path: the frame alone
 //! ```
@@ -207,7 +208,7 @@ impl OfThread<'_> {
             count(&known, node.samples, &mut quality.samples);
             count(&known, u64::from(is_new), &mut quality.pairs);
             let to = match known {
-                Known::Answered(Answer::Precise(path)) => {
+                Known::Answered(Answer::Precise(path) | Answer::Likely(path)) => {
                     let callers = self.asker.map.path(path).skip(1);
                     let caller = self.enter(callers.collect(), &mut tree);
                     tree.child(caller, sampled)
@@ -219,6 +220,17 @@ impl OfThread<'_> {
                     let caller = self.enter(common, &mut tree);
                     let open = tree.child(caller, FrameKey::UNDETERMINED);
                     tree.child(open, sampled)
+                }
+                Known::Answered(Answer::ByCode(callers)) => {
+                    let common = self.asker.map.common(&callers);
+                    let caller = self.enter(common, &mut tree);
+                    match callers.len() {
+                        1 => tree.child(caller, sampled),
+                        _ => {
+                            let open = tree.child(caller, FrameKey::UNDETERMINED);
+                            tree.child(open, sampled)
+                        }
+                    }
                 }
                 Known::Answered(Answer::Missing) | Known::Undetermined => {
                     lost = lost.saturating_add(node.samples);
@@ -268,11 +280,20 @@ fn count(known: &Known<'_>, n: u64, counts: &mut InferredCounts) {
     if n == 0 {
         return;
     }
+    let mut several = |paths: &[u32]| {
+        let degree = counts.degree.entry(paths.len() as u64).or_default();
+        *degree = degree.saturating_add(n);
+    };
     let to = match known {
         Known::Answered(Answer::Precise(_)) => &mut counts.precise,
+        Known::Answered(Answer::Likely(_)) => &mut counts.likely,
+        Known::Answered(Answer::ByCode(callers)) if callers.len() == 1 => &mut counts.likely,
         Known::Answered(Answer::Ambiguous(paths)) => {
-            let degree = counts.degree.entry(paths.len() as u64).or_default();
-            *degree = degree.saturating_add(n);
+            several(paths);
+            &mut counts.ambiguous
+        }
+        Known::Answered(Answer::ByCode(callers)) => {
+            several(callers);
             &mut counts.ambiguous
         }
         Known::Answered(Answer::Missing) => &mut counts.missing,

@@ -18,6 +18,10 @@ pub struct Verdicts {
     pub ambiguous: u64,
     /// One, which is another: a wrong answer.
     pub wrong: u64,
+    /// One that is likely, and it is the true one.
+    pub likely: u64,
+    /// One that is likely, and it is wrong.
+    pub unlikely: u64,
     /// Several, all others.
     pub incorrect: u64,
     /// None.
@@ -29,8 +33,9 @@ pub struct Verdicts {
 impl Verdicts {
     /// All.
     pub fn all(&self) -> u64 {
-        let all = [self.precise, self.ambiguous, self.wrong, self.incorrect, self.missing, self.undetermined];
-        all.iter().fold(0, |sum: u64, n| sum.saturating_add(*n))
+        let right = [self.precise, self.ambiguous, self.likely];
+        let other = [self.wrong, self.unlikely, self.incorrect, self.missing, self.undetermined];
+        right.iter().chain(&other).fold(0, |sum: u64, n| sum.saturating_add(*n))
     }
 }
 
@@ -124,6 +129,18 @@ impl Checker<'_> {
                 Known::Answered(Answer::Precise(path)) => {
                     self.note_wrong(path, &keys, modules);
                     |verdicts| &mut verdicts.wrong
+                }
+                Known::Answered(Answer::Likely(path)) if self.is(path, &truth) => |verdicts| &mut verdicts.likely,
+                Known::Answered(Answer::Likely(_)) => |verdicts| &mut verdicts.unlikely,
+                Known::Answered(Answer::ByCode(callers)) => {
+                    let callers_truth = truth.split_last().map_or(&[][..], |(_, callers)| callers);
+                    let is_among = callers.iter().any(|caller| self.is(*caller, callers_truth));
+                    match (callers.len(), is_among) {
+                        (1, true) => |verdicts| &mut verdicts.likely,
+                        (1, false) => |verdicts| &mut verdicts.unlikely,
+                        (_, true) => |verdicts| &mut verdicts.ambiguous,
+                        (_, false) => |verdicts| &mut verdicts.incorrect,
+                    }
                 }
                 Known::Answered(Answer::Ambiguous(paths)) => match paths.iter().any(|path| self.is(*path, &truth)) {
                     true => |verdicts| &mut verdicts.ambiguous,

@@ -32,6 +32,8 @@ pub(super) struct CodeModule {
     starts: FxHashMap<LinkAddr, LinkAddr>,
     /// By where frames of a call have their address, how far the caller's CFA is above the callee's, bytes.
     calls: FxHashMap<LinkAddr, Option<i64>>,
+    /// By where a procedure begins, what its calls lead to that name an address, and how far its CFA is above theirs, bytes.
+    pub(super) direct: FxHashMap<LinkAddr, Vec<(LinkAddr, i64)>>,
     /// Where the procedure begins that the kernel or the loader starts.
     entry: Option<LinkAddr>,
     /// By where procedures begin.
@@ -145,6 +147,7 @@ impl CodeModule {
             addresses: BTreeSet::new(),
             starts: FxHashMap::default(),
             calls: FxHashMap::default(),
+            direct: FxHashMap::default(),
             entry: None,
             names: FxHashMap::default(),
             trouble: None,
@@ -180,10 +183,15 @@ impl CodeModule {
             }
             procedures.sort_unstable();
             procedures.dedup();
-            let calls = call_heights(&source.module, flow, &procedures);
-            self.calls.extend(calls.into_iter().filter(|(site, _)| self.addresses.contains(site)));
+            for (entry, calls) in call_heights(&source.module, flow, &procedures) {
+                let met = calls.iter().filter(|call| self.addresses.contains(&call.site));
+                self.calls.extend(met.map(|call| (call.site, call.height)));
+                let direct = calls.iter().filter_map(|call| Some((call.callee?, call.height?)));
+                self.direct.insert(entry, direct.collect());
+            }
         });
-        for start in self.starts.values() {
+        let called = self.direct.values().flatten().map(|(target, _)| target);
+        for start in self.starts.values().chain(called) {
             self.names.entry(*start).or_insert_with(|| names.procedure(*start).name);
         }
         names.end_analysis();

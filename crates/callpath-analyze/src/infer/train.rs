@@ -10,9 +10,10 @@
 //! ```
 
 use callpath_format::frame::FrameKey;
-use callpath_infer::{MapBuilder, MapProcedure, OtherBuild, PathMap, Root, Weight};
+use callpath_infer::{DirectCall, MapBuilder, MapProcedure, OtherBuild, PathMap, Root, Weight};
 use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, ThreadProfile};
 use callpath_schema::MetricId;
+use rustc_hash::FxHashMap;
 
 use super::code::{Code, ProcedureAt};
 use crate::attribute::{AttributeOptions, Progress};
@@ -45,7 +46,7 @@ pub fn train(
     for module in &code.modules {
         numbers.push(builder.module(module.record.clone())?);
     }
-    let mut learner = Learner { code: &code, numbers, builder };
+    let mut learner = Learner { code: &code, numbers, builder, met: FxHashMap::default() };
     for (process, modules) in measurement.processes.iter().zip(&modules) {
         let metrics = &measurement.session_of(process).metrics;
         let calls = metrics.iter().position(|metric| metric.id == Some(MetricId::CALLS));
@@ -53,6 +54,7 @@ pub fn train(
             learner.learn(thread, modules, calls);
         }
     }
+    learner.end();
     let map = learner.builder.finish();
     let notes = code.modules.iter().filter_map(|module| module.trouble.clone()).collect();
     Ok(Trained { map, notes })
@@ -63,6 +65,8 @@ struct Learner<'c> {
     /// Of the code's modules, in the map.
     numbers: Vec<u32>,
     builder: MapBuilder,
+    /// The procedures that were met, and whether calls of them were counted.
+    met: FxHashMap<ProcedureAt, bool>,
 }
 
 /// What is known of a frame in its context.
@@ -106,6 +110,8 @@ impl Learner<'_> {
                 self.builder.unidentified(own());
                 continue;
             };
+            let weight = own();
+            *self.met.entry(at).or_default() |= weight.calls > 0;
             let procedure = self.procedure(at);
             let context = self.builder.node(caller.map(|caller| caller.node), procedure, root);
             let height = match caller {
@@ -116,10 +122,26 @@ impl Learner<'_> {
             // What began the thread may be called again, deeper.
             let height = height.or_else(|| (begins == Some(Some(at))).then_some(0));
             match height {
-                Some(height) => self.builder.met(context, height, own()),
-                None => self.builder.unidentified(own()),
+                Some(height) => self.builder.met(context, height, weight),
+                None => self.builder.unidentified(weight),
             }
             known.push(Some(Known { node: context, height }));
+        }
+    }
+
+    /// Adds what is known of the procedures that were met.
+    fn end(&mut self) {
+        let mut met: Vec<(ProcedureAt, bool)> = self.met.drain().collect();
+        met.sort_unstable_by_key(|(at, _)| (at.module, at.start));
+        for (at, is_counted) in met {
+            let caller = self.procedure(at);
+            if !is_counted {
+                self.builder.uncounted(caller);
+            }
+            for &(start, height) in self.code.modules[at.module].direct.get(&at.start).into_iter().flatten() {
+                let callee = self.procedure(ProcedureAt { start, ..at });
+                self.builder.call(DirectCall { callee, caller, height });
+            }
         }
     }
 

@@ -64,6 +64,8 @@ fn value(checked: &Checked) -> Value {
             "precise": verdicts.precise,
             "ambiguous": verdicts.ambiguous,
             "wrong": verdicts.wrong,
+            "likely": verdicts.likely,
+            "unlikely": verdicts.unlikely,
             "incorrect": verdicts.incorrect,
             "missing": verdicts.missing,
             "undetermined": verdicts.undetermined,
@@ -86,10 +88,12 @@ fn value(checked: &Checked) -> Value {
 }
 
 fn write(checked: &Checked, out: &mut impl Write) -> std::io::Result<()> {
-    let rows: [(&str, fn(&Verdicts) -> u64); 6] = [
+    let rows: [(&str, fn(&Verdicts) -> u64); 8] = [
         ("one path, the true one", |verdicts| verdicts.precise),
         ("several, the true one among them", |verdicts| verdicts.ambiguous),
         ("one path, and it is wrong", |verdicts| verdicts.wrong),
+        ("one likely path, the true one", |verdicts| verdicts.likely),
+        ("one likely path, and it is wrong", |verdicts| verdicts.unlikely),
         ("several, all wrong", |verdicts| verdicts.incorrect),
         ("none (missing)", |verdicts| verdicts.missing),
         ("cannot be asked (no height)", |verdicts| verdicts.undetermined),

@@ -55,8 +55,12 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         for &procedure in &procedures {
             let identifier = Identifier { root: number, procedure, height: arguments.height };
             match map.answer(identifier) {
-                Answer::Precise(path) => answers.push((*root, vec![path])),
-                Answer::Ambiguous(paths) => answers.push((*root, paths.to_vec())),
+                Answer::Precise(path) => answers.push(Found::of(*root, vec![path])),
+                Answer::Likely(path) => answers.push(Found { is_likely: true, ..Found::of(*root, vec![path]) }),
+                Answer::Ambiguous(paths) => answers.push(Found::of(*root, paths.to_vec())),
+                Answer::ByCode(paths) => {
+                    answers.push(Found { called: Some(procedure), is_likely: true, ..Found::of(*root, paths) })
+                }
                 Answer::Missing => {}
             }
         }
@@ -78,8 +82,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             writeln!(out, "It knows paths there with {}{more}.", shown.join(", "))?;
         }
     }
-    for (root, paths) in &answers {
-        let of = match root {
+    for found in &answers {
+        let paths = &found.paths;
+        let of = match &found.root {
             Root::Main => "the first thread".to_owned(),
             Root::Thread(start) => format!("threads that begin in {}", called(&map, *start)),
         };
@@ -87,33 +92,72 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         writeln!(out, "{count} call path{s} of {of}{}:", if count > 1 { ", those seen most first" } else { "" })?;
         for path in paths {
             writeln!(out)?;
-            for node in outermost_first(&map, *path) {
-                writeln!(out, "  {}", called(&map, node))?;
+            for procedure in found.procedures(&map, *path) {
+                writeln!(out, "  {}", called(&map, procedure))?;
             }
+        }
+        if found.is_likely && found.called.is_none() {
+            writeln!(out)?;
+            writeln!(out, "The code has another call that leads there with as much stack, which was never seen.")?;
+        }
+        if found.called.is_some() {
+            writeln!(out)?;
+            writeln!(
+                out,
+                "The last call is one that the code has there: it was not counted. Calls by pointers may come from elsewhere, too."
+            )?;
         }
     }
     out.end()?;
     Ok(0)
 }
 
-/// The procedures of a path.
-fn outermost_first(map: &PathMap, path: u32) -> Vec<u32> {
-    let nodes = map.path(path).filter_map(|node| map.nodes().get(node as usize));
-    let mut procedures: Vec<u32> = nodes.map(|node| node.procedure).collect();
-    procedures.reverse();
-    procedures
+/// What the map has of one stack.
+struct Found {
+    root: Root,
+    /// The innermost nodes.
+    paths: Vec<u32>,
+    /// What they call then, as the code says.
+    called: Option<u32>,
+    /// Other paths are possible.
+    is_likely: bool,
 }
 
-fn value(map: &PathMap, answers: &[(Root, Vec<u32>)]) -> Value {
-    let of_root = |(root, paths): &(Root, Vec<u32>)| {
-        let thread = match root {
+impl Found {
+    fn of(root: Root, paths: Vec<u32>) -> Found {
+        Found { root, paths, called: None, is_likely: false }
+    }
+
+    /// The procedures of one of the paths, outermost first.
+    fn procedures(&self, map: &PathMap, path: u32) -> Vec<u32> {
+        let nodes = map.path(path).filter_map(|node| map.nodes().get(node as usize));
+        let mut procedures: Vec<u32> = nodes.map(|node| node.procedure).collect();
+        procedures.reverse();
+        procedures.extend(self.called);
+        procedures
+    }
+}
+
+fn value(map: &PathMap, answers: &[Found]) -> Value {
+    let of_root = |found: &Found| {
+        let thread = match found.root {
             Root::Main => None,
-            Root::Thread(start) => Some(called(map, *start)),
+            Root::Thread(start) => Some(called(map, start)),
         };
         let path = |path: &u32| -> Vec<String> {
-            outermost_first(map, *path).into_iter().map(|procedure| called(map, procedure)).collect()
+            found.procedures(map, *path).into_iter().map(|procedure| called(map, procedure)).collect()
         };
-        json!({ "thread": thread, "degree": paths.len(), "paths": paths.iter().map(path).collect::<Vec<_>>() })
+        let certainty = match (found.paths.len(), found.is_likely) {
+            (1, false) => "precise",
+            (1, true) => "likely",
+            _ => "ambiguous",
+        };
+        json!({
+            "thread": thread,
+            "certainty": certainty,
+            "degree": found.paths.len(),
+            "paths": found.paths.iter().map(path).collect::<Vec<_>>(),
+        })
     };
     json!({ "schema": 2, "answers": answers.iter().map(of_root).collect::<Vec<_>>() })
 }
