@@ -65,9 +65,9 @@ pub(crate) fn of_innermost(sample: &Sample<'_, '_>, stack: &mut Stack, as_it_is:
     if cfa.is_none() && code.unknown_code && !as_it_is {
         return (Path::NoTable(code.unknown_generated), None);
     }
-    let root = ArenaRef(thread.record.full_root.load(Relaxed));
+    let root = ArenaRef(thread.record.partial_root.load(Relaxed));
     let node = Tree::new(process, thread).and_then(|mut tree| tree.child(root, located.key));
-    (node.map_or(Path::NoMemory, Path::Full), cfa)
+    (node.map_or(Path::NoMemory, Path::Partial), cfa)
 }
 
 /// Of an interrupted thread's innermost frame, the CFA.

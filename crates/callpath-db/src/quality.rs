@@ -34,6 +34,9 @@ pub struct Quality {
 /// The name that stands for calls that are not determined, in a path that was inferred.
 pub const UNDETERMINED: &str = "[undetermined calls]";
 
+/// The metric of samples whose path was inferred and is only likely.
+pub const LIKELY_SAMPLES: &str = "likely-samples";
+
 /// What a map of call paths says of context identifiers that were sampled: pairs of a procedure and a height of the stack.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct InferredQuality {

@@ -186,6 +186,12 @@ impl Measurement {
         let found = process.rank.and_then(|rank| there.binary_search_by_key(&rank, |session| session.rank).ok());
         found.map_or(&self.session, |at| &there[at].session)
     }
+
+    /// The session of the whole, and those of its ranks, if there are any.
+    pub fn sessions_mut(&mut self) -> impl Iterator<Item = &mut SessionFile> {
+        let ranks = self.ranks.iter_mut().flat_map(|ranks| &mut ranks.there);
+        std::iter::once(&mut self.session).chain(ranks.map(|rank| &mut rank.session))
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,10 @@ use crate::bytes::{KIND_SESSION, Reader, finished, started};
 use crate::error::MeasurementError;
 use crate::{EndKind, SessionEnd, SessionFile};
 
+/// The note of a measurement whose samples walked no stack.
+pub const NOT_WALKED: &str =
+    "stacks were not walked (--unwind=infer): callpath report --map MAP finds the call paths of most samples";
+
 /// No measurement has more metrics.
 pub(crate) const MOST_METRICS: usize = 4096;
 

@@ -229,7 +229,7 @@ impl<'a> Raw<'a> {
 
     /// Adds it to its thread's own tree.
     pub(crate) fn attribute(&self, thread: &mut Thread, walked: &Walked, settings: &Settings) {
-        let is_full = walked.full || settings.infers();
+        let is_full = walked.full && !settings.infers();
         let (root, count) =
             if is_full { (FULL_ROOT, &mut thread.raw_full) } else { (PARTIAL_ROOT, &mut thread.raw_partial) };
         let samples = self.sample.samples.load(Relaxed).min(1);

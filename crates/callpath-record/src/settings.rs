@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use callpath_format::shared::gauge::{Gauge, Part, gauges};
 use callpath_format::shared::{MetricSettings, Metrics, Settings};
-use callpath_measurement::Rank;
+use callpath_measurement::{NOT_WALKED, Rank};
 use callpath_schema::{Metric, MetricId, derived_metrics};
 use callpath_target::Every;
 
@@ -85,10 +85,7 @@ impl Recursion {
 /// A note on the frames that were not kept, for reports.
 pub(crate) fn frames_left_out(settings: &Settings) -> Option<String> {
     if settings.infers() {
-        return Some(
-            "stacks were not walked (--unwind=infer): callpath report --map MAP finds the call paths of most samples"
-                .to_owned(),
-        );
+        return Some(NOT_WALKED.to_owned());
     }
     match (settings.recursion, settings.suffix_frames()) {
         (Settings::COLLAPSED, _) => Some(

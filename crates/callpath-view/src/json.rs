@@ -5,6 +5,8 @@
 //! `parent` is an index into the array. A flat array, because JSON parsers give up on deep nesting (Python's at about
 //! 500 levels, serde_json's at 128).
 
+mod inferred;
+
 use std::borrow::Cow;
 use std::io::{self, Write};
 
@@ -32,7 +34,8 @@ pub fn write(view: &View, profile: &Profile, out: &mut dyn Write) -> io::Result<
 /// The same with the first `columns` metrics alone.
 pub fn write_columns(view: &View, profile: &Profile, columns: usize, out: &mut dyn Write) -> io::Result<()> {
     let metrics = profile.metrics.get(..columns).unwrap_or(&profile.metrics);
-    let shown = Shown { view, profile, metrics };
+    let certainties = inferred::certainties(view, profile);
+    let shown = Shown { view, profile, metrics, certainties: &certainties };
     let mut json = Vec::with_capacity(2 * BLOCK_BYTES);
     head(&mut json, &shown)?;
     for node in 0..view.nodes.len() {
@@ -62,10 +65,12 @@ struct Shown<'a> {
     view: &'a View,
     profile: &'a Profile,
     metrics: &'a [Metric],
+    /// Of each node, where call paths were inferred.
+    certainties: &'a [Option<&'static str>],
 }
 
 fn head(json: &mut Vec<u8>, shown: &Shown<'_>) -> io::Result<()> {
-    let Shown { view, profile, metrics } = *shown;
+    let Shown { view, profile, metrics, .. } = *shown;
     write!(json, "{{\"schema\":{SCHEMA},\"view\":\"{}\",\n\"metrics\":[", view.kind.word())?;
     for (first, columns) in groups(metrics) {
         let metric = &metrics[first];
@@ -130,6 +135,9 @@ fn write_quality(json: &mut Vec<u8>, quality: &Quality) -> io::Result<()> {
     }
     if let Some(exact) = &quality.exact {
         write!(json, ",\"exact\":{}", without_actions(&exact_quality(exact).to_string()))?;
+    }
+    if let Some(inferred) = &quality.inferred {
+        write!(json, ",\"inferred\":{}", inferred::value(inferred))?;
     }
     json.push(b'}');
     Ok(())
@@ -204,7 +212,7 @@ pub(crate) fn run(json: &mut Vec<u8>, profile: &Profile) -> io::Result<()> {
 }
 
 fn write_node(json: &mut Vec<u8>, shown: &Shown<'_>, index: usize) -> io::Result<()> {
-    let Shown { view, profile, metrics } = *shown;
+    let Shown { view, profile, metrics, certainties } = *shown;
     let node = &view.nodes[index];
     let scope = &node.scope;
     let named = |json: &mut Vec<u8>, key: &[u8], name: Name| {
@@ -250,6 +258,9 @@ fn write_node(json: &mut Vec<u8>, shown: &Shown<'_>, index: usize) -> io::Result
         json.extend_from_slice(b",\"line\":");
         integer(json, u64::from(site.line));
         json.push(b'}');
+    }
+    if let Some(certainty) = certainties.get(index).copied().flatten() {
+        write!(json, ",\"certainty\":\"{certainty}\"")?;
     }
     let costs = [view.inclusive(index), view.exclusive(index), view.self_cost(index)];
     for (key, cells) in [b",\"inclusive\":[".as_slice(), b",\"exclusive\":[", b",\"self\":["].into_iter().zip(costs) {

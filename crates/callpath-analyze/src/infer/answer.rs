@@ -9,12 +9,15 @@
 
 use std::path::Path;
 
-use callpath_db::{InferredCounts, InferredQuality, Profile};
+use callpath_db::{InferredCounts, InferredQuality, LIKELY_SAMPLES, MetricSource, Profile};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, FrameKind, ModuleIndex};
 use callpath_image::identity::ModuleIdentity;
 use callpath_infer::{Answer, Identifier, OtherBuild, PathMap, Root};
-use callpath_measurement::{FULL_ROOT, Measurement, ModuleRecord, PARTIAL_ROOT, PathTree, ProcessFile, ThreadProfile};
+use callpath_measurement::{
+    FULL_ROOT, Measurement, ModuleRecord, NOT_WALKED, PARTIAL_ROOT, PathTree, ProcessFile, ThreadProfile,
+};
+use callpath_schema::Metric;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::code::{Code, ProcedureAt};
@@ -53,12 +56,18 @@ pub fn infer(
     let asker = Asker::new(map, &code)?;
     let mut quality = InferredQuality::default();
     let mut asked: FxHashSet<(Option<usize>, u64, Identifier)> = FxHashSet::default();
-    for (process, modules) in measurement.processes.iter_mut().zip(&modules) {
+    let likely: Vec<usize> =
+        measurement.processes.iter().map(|process| measurement.session_of(process).metrics.len()).collect();
+    for ((process, modules), likely) in measurement.processes.iter_mut().zip(&modules).zip(likely) {
         let own = own_modules(process, map);
         for thread in &mut process.threads {
-            let of = OfThread { asker: &asker, modules, own: &own };
+            let of = OfThread { asker: &asker, modules, own: &own, likely };
             of.infer(thread, &mut quality, &mut asked);
         }
+    }
+    for session in measurement.sessions_mut() {
+        session.metrics.push(Metric { source: MetricSource::Samples, ..Metric::sum(LIKELY_SAMPLES, "count") });
+        session.notes.retain(|note| note != NOT_WALKED);
     }
     let mut notes: Vec<String> = code.modules.iter().filter_map(|module| module.trouble.clone()).collect();
     notes.extend(asker.notes());
@@ -173,6 +182,8 @@ struct OfThread<'a> {
     modules: &'a [Option<usize>],
     /// The process's indices of the map's modules.
     own: &'a [ModuleIndex],
+    /// The number of the metric that counts samples whose path is likely.
+    likely: usize,
 }
 
 /// What is known of an identifier.
@@ -191,7 +202,7 @@ impl OfThread<'_> {
     ) {
         let root = self.asker.root(thread, self.modules);
         let mut tree = PathTree::default();
-        let (mut lost, nodes) = (0_u64, thread.tree.nodes());
+        let (mut found, nodes) = (0_u64, thread.tree.nodes());
         for (index, node) in nodes.iter().enumerate() {
             let FrameKind::Height(height) = node.key.kind() else {
                 // What is no sample stays where it is: gaps, and what a thread has used without one.
@@ -207,9 +218,9 @@ impl OfThread<'_> {
             let is_new = asked.insert((place.0, place.1, in_place));
             count(&known, node.samples, &mut quality.samples);
             count(&known, u64::from(is_new), &mut quality.pairs);
-            let to = match known {
+            let to = match &known {
                 Known::Answered(Answer::Precise(path) | Answer::Likely(path)) => {
-                    let callers = self.asker.map.path(path).skip(1);
+                    let callers = self.asker.map.path(*path).skip(1);
                     let caller = self.enter(callers.collect(), &mut tree);
                     tree.child(caller, sampled)
                 }
@@ -222,7 +233,7 @@ impl OfThread<'_> {
                     tree.child(open, sampled)
                 }
                 Known::Answered(Answer::ByCode(callers)) => {
-                    let common = self.asker.map.common(&callers);
+                    let common = self.asker.map.common(callers);
                     let caller = self.enter(common, &mut tree);
                     match callers.len() {
                         1 => tree.child(caller, sampled),
@@ -232,17 +243,27 @@ impl OfThread<'_> {
                         }
                     }
                 }
-                Known::Answered(Answer::Missing) | Known::Undetermined => {
-                    lost = lost.saturating_add(node.samples);
-                    tree.child(PARTIAL_ROOT, sampled)
-                }
+                Known::Answered(Answer::Missing) | Known::Undetermined => tree.child(PARTIAL_ROOT, sampled),
             };
+            let likely = match &known {
+                Known::Answered(Answer::Likely(_)) => true,
+                Known::Answered(Answer::ByCode(callers)) => callers.len() == 1,
+                _ => false,
+            };
+            if likely || matches!(known, Known::Answered(Answer::Precise(_))) {
+                found = found.saturating_add(node.samples);
+            }
             add(&thread.tree, index, (&mut tree, to));
+            if likely {
+                let mut values = vec![0; self.likely];
+                values.push(node.samples);
+                tree.add(to, 0, &values);
+            }
         }
         thread.tree = tree;
-        let lost = lost.min(thread.tally.full);
-        thread.tally.full -= lost;
-        thread.tally.partial = thread.tally.partial.saturating_add(lost);
+        let all = thread.tally.full.saturating_add(thread.tally.partial);
+        thread.tally.full = found.min(all);
+        thread.tally.partial = all - thread.tally.full;
     }
 
     /// A node that is no height's, with all above it, if something was measured there.

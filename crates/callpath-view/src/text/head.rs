@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 
 use callpath_db::{
-    CpuTime, Inlined, JobInfo, Metric, MetricId, ProbeAccount, ProcedureCost, Profile, RunInfo, ScopeKind,
+    CpuTime, InferredQuality, Inlined, JobInfo, Metric, MetricId, ProbeAccount, ProcedureCost, Profile, RunInfo,
+    ScopeKind,
 };
 
 use super::label::scope_label;
@@ -98,6 +99,7 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         facts.extend(profile.info.recorder_cpu_ns.map(|ns| format!("the recorder took {}", duration(ns))));
     }
     facts.extend(quality.probes.iter().flat_map(of_probes));
+    facts.extend(quality.inferred.iter().map(of_inferred));
     if page.options.selected().is_some() {
         facts[0].insert_str(0, "the whole run: ");
     }
@@ -109,6 +111,22 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// How many samples the map has so many paths of.
+fn of_inferred(inferred: &InferredQuality) -> String {
+    let counts = &inferred.samples;
+    let mut said = vec![format!("the map has one path for {}", percent(counts.precise, counts.all()))];
+    let others = [
+        (counts.likely, "one that is likely for"),
+        (counts.ambiguous, "several for"),
+        (counts.missing, "none for"),
+        (counts.undetermined, "cannot be asked for"),
+    ];
+    for (count, words) in others.into_iter().filter(|(count, _)| *count > 0) {
+        said.push(format!("{words} {}", percent(count, counts.all())));
+    }
+    said.join(", ")
 }
 
 /// What probes did not count.

@@ -1,0 +1,63 @@
+//! Of call paths that were inferred: how sure they are.
+
+use callpath_db::{
+    InferredCounts, InferredQuality, LIKELY_SAMPLES, MetricSource, Profile, ScopeKind, UNDETERMINED, View,
+};
+use serde_json::{Value, json};
+
+/// The member `inferred` of `quality`.
+pub(super) fn value(inferred: &InferredQuality) -> Value {
+    let counts = |counts: &InferredCounts| {
+        let degree: serde_json::Map<String, Value> =
+            counts.degree.iter().map(|(degree, count)| (degree.to_string(), json!(count))).collect();
+        json!({
+            "precise": counts.precise,
+            "likely": counts.likely,
+            "ambiguous": counts.ambiguous,
+            "undetermined": counts.undetermined,
+            "missing": counts.missing,
+            "degree": degree,
+        })
+    };
+    let mut value = counts(&inferred.pairs);
+    value["pairs"] = json!(inferred.pairs.all());
+    value["samples"] = counts(&inferred.samples);
+    value
+}
+
+/// How sure each node's call path is; empty where none was inferred.
+///
+/// ```text
+/// missing        the map has no path
+/// undetermined   it has several: what is called from where they part
+/// likely         one, for all samples through the node no more than likely
+/// precise        one
+/// ```
+pub(super) fn certainties(view: &View, profile: &Profile) -> Vec<Option<&'static str>> {
+    if profile.quality.inferred.is_none() {
+        return Vec::new();
+    }
+    let column = |is_it: &dyn Fn(&callpath_db::Metric) -> bool| profile.metrics.iter().position(is_it);
+    let samples = column(&|metric| metric.source == MetricSource::Samples && metric.name != LIKELY_SAMPLES);
+    let likely = column(&|metric| metric.name == LIKELY_SAMPLES);
+    let mut certainties: Vec<Option<&'static str>> = Vec::with_capacity(view.nodes.len());
+    for (index, node) in view.nodes.iter().enumerate() {
+        let above = node.parent.and_then(|parent| certainties.get(parent).copied().flatten());
+        let of_samples = || {
+            let costs = view.inclusive(index);
+            let all = samples.map_or(0, |samples| costs.get(samples));
+            let likely = likely.map_or(0, |likely| costs.get(likely));
+            if all > 0 && likely >= all { "likely" } else { "precise" }
+        };
+        certainties.push(match node.scope.kind {
+            ScopeKind::Partial => Some("missing"),
+            _ if matches!(above, Some("missing" | "undetermined")) => above,
+            _ if view.name(index, profile) == UNDETERMINED => Some("undetermined"),
+            ScopeKind::Procedure | ScopeKind::Inlined | ScopeKind::Loop | ScopeKind::Line | ScopeKind::SystemCall => {
+                Some(of_samples())
+            }
+            _ => None,
+        });
+    }
+    certainties
+}
