@@ -22,7 +22,7 @@ use thread::{Adder, Merged};
 
 use crate::links::{LinkRater, Modules};
 use crate::names::ModuleNames;
-use callpath_measurement::{Measurement, MeasurementError, PackFile, ProcessFile, SampleTally, is_number};
+use callpath_measurement::{Measurement, MeasurementError, NOT_WALKED, PackFile, ProcessFile, SampleTally, is_number};
 use callpath_schema::{Metric, MetricId, ProbeAccount};
 
 /// The profile of a measurement.
@@ -209,7 +209,8 @@ impl Attributed<'_> {
             let of_procedure = of_procedure.filter_map(|(metric, _)| column_of(metric)).collect();
             let samples = session.metrics.iter().position(|metric| metric.source == MetricSource::Samples);
             let samples = samples.and_then(column_of);
-            let adder = Adder { profile, code, merged, recorded, samples, of_procedure, is_inferred };
+            let is_walked = !is_inferred && !session.notes.iter().any(|note| note == NOT_WALKED);
+            let adder = Adder { profile, code, merged, recorded, samples, of_procedure, is_walked, is_inferred };
             let found = adder.add(thread_node, thread.start, &thread.tree);
             quality.add(&Quality { links: found.links, ..Quality::default() });
             let broken = found.broken_samples.min(quality.full);

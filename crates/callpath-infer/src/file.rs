@@ -299,7 +299,7 @@ fn unsigned(value: u64) -> i64 {
 
 /// For a fuzzer: any bytes as a map's payload, and all that a map is asked.
 #[doc(hidden)]
-pub fn fuzz_map(bytes: &[u8]) {
+pub fn fuzz_path_map(bytes: &[u8]) {
     let mut reader = Reader::new(bytes, 0);
     let Ok(map) = map_of(&mut reader) else { return };
     let again = PathMap::decode(&map.encode(), Path::new("again")).expect("what was written can be read");

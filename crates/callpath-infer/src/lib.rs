@@ -12,8 +12,10 @@ mod builder;
 mod file;
 mod map;
 mod precision;
+#[cfg(test)]
+mod tests;
 
 pub use builder::{MapBuilder, OtherBuild};
-pub use file::{MapError, fuzz_map};
+pub use file::{MapError, fuzz_path_map};
 pub use map::{Answer, ContextNode, DirectCall, Identifier, MapModule, MapProcedure, PathMap, Root, Weight};
 pub use precision::{Degrees, Precision};

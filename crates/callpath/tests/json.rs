@@ -13,9 +13,10 @@ use measurement::{measurement, with_calls, with_paths};
 use serde_json::Value;
 
 /// Commands that print no data of their own, and why.
-const WITHOUT: [(&str, &str); 6] = [
+const WITHOUT: [(&str, &str); 7] = [
     ("record", "prints what the program prints"),
     ("ctl", "prints what a probe that is under way answers; its list as JSON is tested with one that is"),
+    ("map train", "writes a map, which map show prints"),
     ("export", "writes the formats of other tools, some of which are JSON"),
     ("completions", "prints a script for a shell"),
     ("help", "prints help"),
@@ -46,6 +47,10 @@ const WITH: &[(&str, &[&str], &str)] = &[
         &["-n", "2", "--", "CALLPATH", "debug", "busy", "20", ":::", "CALLPATH", "debug", "busy", "20"],
         "view diff",
     ),
+    ("map show", &["MAP"], "kind map"),
+    ("map check", &["MAP", "HEIGHTS"], "kind map-check"),
+    ("map explain", &["MAP", "_start", "-8"], "kind map-explain"),
+    ("report", &["HEIGHTS", "--map", "MAP"], "view context"),
     ("doctor", &[], "kind doctor"),
     ("structure", &["--no-cache", "PROGRAM"], "kind structure"),
     ("demo", &["--libraries", "0"], "view context"),
@@ -71,9 +76,11 @@ fn listed(words: &[&str]) -> BTreeSet<String> {
 #[test]
 fn every_command_has_json_or_prints_no_data() {
     let mut commands = listed(&[]);
-    assert!(commands.remove("debug") && commands.len() > 10, "{commands:?}");
-    let of_debug = listed(&["debug"]).into_iter().filter(|name| name != "help");
-    commands.extend(of_debug.map(|name| format!("debug {name}")));
+    for group in ["debug", "map"] {
+        assert!(commands.remove(group) && commands.len() > 10, "{commands:?}");
+        let of_group = listed(&[group]).into_iter().filter(|name| name != "help");
+        commands.extend(of_group.map(|name| format!("{group} {name}")));
+    }
     let known = WITHOUT.iter().map(|(name, _)| name.to_string()).chain(WITH.iter().map(|(name, ..)| name.to_string()));
     assert_eq!(commands, known.collect::<BTreeSet<_>>());
 }
@@ -82,10 +89,13 @@ fn every_command_has_json_or_prints_no_data() {
 fn json_of(name: &str, words: &[&str], measured: &Path) -> Value {
     let directory = tempfile::tempdir().unwrap();
     let (exact, calls) = (with_paths(), with_calls());
+    let [map, heights] = ["a.map", "heights.callpath"].map(|name| measured.with_file_name(name));
     let places: BTreeMap<&str, &str> = BTreeMap::from([
         ("MEASUREMENT", measured.to_str().unwrap()),
         ("EXACT", exact.path().to_str().unwrap()),
         ("CALLS", calls.path().to_str().unwrap()),
+        ("MAP", map.to_str().unwrap()),
+        ("HEIGHTS", heights.to_str().unwrap()),
         ("PROGRAM", "/bin/true"),
         ("LIBRARY", "/lib/x86_64-linux-gnu/libc.so.6"),
         ("CALLPATH", env!("CARGO_BIN_EXE_callpath")),
@@ -107,12 +117,22 @@ fn json_of(name: &str, words: &[&str], measured: &Path) -> Value {
 #[test]
 fn what_is_printed_parses_and_says_its_schema() {
     let measured = measurement(2, true);
+    let beside = tempfile::tempdir().unwrap();
+    let own = beside.path().join("m.callpath");
+    std::os::unix::fs::symlink(measured.path(), &own).unwrap();
+    for words in [
+        &["map", "train", "-q", "-o", "a.map", "--", "/bin/true"][..],
+        &["record", "-q", "--unwind=both", "-o", "heights.callpath", "/bin/true"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_callpath"));
+        assert!(command.args(words).current_dir(beside.path()).status().unwrap().success(), "{words:?}");
+    }
     let has_duckdb = duckdb::is_there("query --json");
     for &(name, words, expected) in WITH {
         if name == "query" && !has_duckdb {
             continue;
         }
-        let json = json_of(name, words, measured.path());
+        let json = json_of(name, words, &own);
         let (key, word) = expected.split_once(' ').unwrap();
         assert_eq!(json[key], word, "{name} {words:?}");
         assert!(json["schema"].as_u64().is_some_and(|schema| schema > 0), "{name} {words:?}");

@@ -18,6 +18,6 @@ pub use outcome::Ended;
 pub use paths::{Calls, Counts};
 pub use probed::{Attached, Running, run_probe};
 pub use profile::{Profile, Quality};
-pub use program::{DISTRUSTED, Program, Recorded, callpath, run_report, run_report_within};
+pub use program::{DISTRUSTED, Program, Recorded, callpath, run_callpath, run_report, run_report_within};
 pub use told::{NamedPipe, Told};
 pub use truth::Truth;

@@ -243,6 +243,13 @@ impl Recorded {
     }
 }
 
+/// `callpath` with these words, run in a directory.
+pub fn run_callpath<S: AsRef<OsStr>>(directory: &Path, words: impl IntoIterator<Item = S>) -> Ended {
+    let mut command = Command::new(callpath());
+    command.args(words).current_dir(directory).env("CALLPATH_CACHE_DIR", cache()).stdin(Stdio::null());
+    Ended::of(&command.output().expect("callpath can be run"))
+}
+
 /// `callpath report` of a measurement's directory.
 pub fn run_report(directory: &Path, options: &[&str]) -> Ended {
     let mut report = Command::new(callpath());

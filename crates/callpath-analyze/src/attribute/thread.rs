@@ -36,6 +36,8 @@ pub(super) struct Adder<'a> {
     pub(super) samples: Option<usize>,
     /// The profile's columns of the metrics that are a procedure's, not a line's.
     pub(super) of_procedure: Vec<usize>,
+    /// Paths end where a walk ended.
+    pub(super) is_walked: bool,
     /// The tree was inferred: callers are procedures, and no places in them.
     pub(super) is_inferred: bool,
 }
@@ -107,7 +109,7 @@ impl Adder<'_> {
                 _ if self.is_inferred && !is_leaf(nodes, tree, index) => self.procedure(parent, node.key),
                 _ if invalid || node.parent == PARTIAL_ROOT => {
                     // Where a walk stopped is among the frames that were left out, if any were.
-                    if !invalid && node.key.kind() != FrameKind::LeftOut {
+                    if !invalid && self.is_walked && node.key.kind() != FrameKind::LeftOut {
                         self.count_stopped(node.key, samples[index]);
                     }
                     let root = *partial.get_or_insert_with(|| self.partial_root(thread));

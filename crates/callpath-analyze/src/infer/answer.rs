@@ -33,11 +33,12 @@ pub struct Inferred {
     pub notes: Vec<String>,
 }
 
-/// Whether the samples of a measurement keep how high the stack was.
+/// Whether the samples of a measurement keep how high the stack was, if there are any.
 pub fn has_heights(measurement: &Measurement) -> bool {
     let is_height = |key: FrameKey| matches!(key.kind(), FrameKind::Height(_));
-    let threads = measurement.processes.iter().flat_map(|process| &process.threads);
-    threads.flat_map(|thread| thread.tree.nodes()).any(|node| is_height(node.key))
+    let threads = || measurement.processes.iter().flat_map(|process| &process.threads);
+    threads().flat_map(|thread| thread.tree.nodes()).any(|node| is_height(node.key))
+        || threads().all(|thread| thread.tally.full == 0 && thread.tally.partial == 0)
 }
 
 /// Looks the paths of all samples up.

@@ -172,8 +172,8 @@ impl CodeModule {
         };
         with_flow(&source.module, |flow: &ModuleFlow<'_>, _| {
             let procedure_at = |addr: LinkAddr| Some((flow.procedure_at(addr)?, addr));
-            let start = |addr: LinkAddr| flow.entry(flow.procedure_at(addr)?);
-            self.entry = start(source.module.image().entry());
+            let entry = flow.procedure_at(source.module.image().entry());
+            self.entry = entry.and_then(|entry| flow.entry(entry));
             let mut procedures: Vec<usize> = Vec::new();
             for (procedure, addr) in self.addresses.iter().filter_map(|addr| procedure_at(*addr)) {
                 if let Some(start) = flow.entry(procedure) {

@@ -10,7 +10,7 @@ use crate::code::ModuleCode;
 use crate::code_map::CodeMap;
 use crate::decode::Instructions;
 use crate::graph::fragments::{self, CodeFragment};
-use crate::graph::{Fragment, FragmentKind, GraphInput, LandingPad, ProcedureGraph};
+use crate::graph::{Begins, Fragment, FragmentKind, GraphInput, LandingPad, ProcedureGraph};
 use crate::input::CodeInput;
 use crate::instruction::Instruction;
 
@@ -202,8 +202,12 @@ pub(crate) fn with_any_bytes<T>(bytes: &[u8], then: impl FnOnce(&ModuleFlow<'_>,
 /// For fuzzing: on any bytes graphs are built, and all edges lead to blocks.
 #[doc(hidden)]
 pub fn fuzz_graph(bytes: &[u8]) {
-    with_any_bytes(bytes, |_, graphs| {
+    with_any_bytes(bytes, |flow, graphs| {
         for graph in graphs {
+            for begins in [Begins::Called, Begins::Program] {
+                let heights = flow.call_heights(graph, begins);
+                assert!(heights.len() <= graph.calls.len());
+            }
             let len = graph.blocks.len() as u32;
             assert!(graph.blocks.is_sorted_by(|a, b| a.code.start < b.code.start));
             assert!(graph.blocks.iter().all(|block| block.code.start < block.code.end));

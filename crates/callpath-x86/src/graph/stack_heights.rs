@@ -198,7 +198,7 @@ impl StackHeight {
             Begins::Program => 0,
         };
         let is_known = (-16..0).contains(&mask) && mask.unsigned_abs().is_power_of_two();
-        self.rsp.filter(|_| is_known)?.checked_add(at_entry).map(|rsp| (rsp & mask) - at_entry)
+        self.rsp.filter(|_| is_known)?.checked_add(at_entry).and_then(|rsp| (rsp & mask).checked_sub(at_entry))
     }
 
     /// The value of a register after the instruction.

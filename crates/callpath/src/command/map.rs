@@ -5,10 +5,6 @@ mod explain;
 mod show;
 mod train;
 
-use std::path::Path;
-
-use callpath_infer::PathMap;
-
 use crate::outcome::Outcome;
 
 #[derive(clap::Subcommand)]
@@ -30,9 +26,4 @@ pub(crate) fn run(command: &Command) -> Outcome {
         Command::Check(arguments) => check::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
     }
-}
-
-/// The map in a file.
-pub(crate) fn read(path: &Path) -> anyhow::Result<PathMap> {
-    PathMap::read(path).map_err(|error| anyhow::anyhow!("failed to {error}"))
 }

@@ -15,6 +15,7 @@ mod list;
 mod map;
 mod merge;
 mod number;
+mod path_map;
 mod perf_options;
 mod probe;
 mod procedure_name;

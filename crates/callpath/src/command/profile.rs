@@ -9,6 +9,7 @@ use callpath_db::{CodeCosts, Profile};
 use callpath_measurement::{Measurement, MeasurementError, PackFile, has_paths, newest};
 use callpath_view::ViewError;
 
+use super::path_map;
 use crate::output;
 use crate::surroundings::{self, Progress};
 
@@ -45,7 +46,7 @@ pub(crate) fn load_inferred(directory: Option<&Path>, map: &Path) -> anyhow::Res
         "failed to look up call paths of {}: its samples keep no heights of the stack; record with --unwind=infer",
         measurement.directory.display()
     );
-    let known = super::map::read(map)?;
+    let known = path_map::read(map)?;
     let mut progress = Progress::new("reading modules");
     let options = analysis_options();
     let inferred = infer::infer(measurement, &known, &options, &mut |done, of| progress.step(done, of));

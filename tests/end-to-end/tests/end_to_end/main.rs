@@ -30,6 +30,7 @@ mod first_screen;
 mod gaps;
 mod generated;
 mod groups;
+mod inference;
 mod instances;
 mod jit;
 mod loading;

@@ -8,6 +8,7 @@ use callpath_analyze::infer::{self, Checked, Missing, Verdicts};
 use callpath_view::text::printable;
 use serde_json::{Value, json};
 
+use crate::command::path_map;
 use crate::command::profile::{self, analysis_options};
 use crate::outcome::Outcome;
 use crate::output;
@@ -30,7 +31,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let map = super::read(&arguments.map)?;
+    let map = path_map::read(&arguments.map)?;
     let measurement = profile::read(arguments.measurement.as_deref())?;
     let directory = measurement.directory.display();
     if !infer::has_heights(&measurement) {
@@ -79,6 +80,7 @@ fn value(checked: &Checked) -> Value {
     let missing: Vec<Value> = missing.collect();
     json!({
         "schema": 2,
+        "kind": "map-check",
         "paths": verdicts(&checked.paths),
         "samples": verdicts(&checked.samples),
         "unknown": checked.unknown,

@@ -11,6 +11,7 @@ use callpath_infer::{Answer, Identifier, PathMap, Root};
 use serde_json::{Value, json};
 
 use super::show::called;
+use crate::command::path_map;
 use crate::outcome::Outcome;
 use crate::screen::ScreenOptions;
 use crate::{output, surroundings};
@@ -42,7 +43,7 @@ fn height(typed: &str) -> Result<i64, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let map = super::read(&arguments.map)?;
+    let map = path_map::read(&arguments.map)?;
     let procedures = procedures(&map, &arguments.place)?;
     let begins = arguments.thread.as_deref().map(|typed| procedures_called(&map, typed)).transpose()?;
     let is_asked = |root: &Root| match (&begins, root) {
@@ -159,7 +160,7 @@ fn value(map: &PathMap, answers: &[Found]) -> Value {
             "paths": found.paths.iter().map(path).collect::<Vec<_>>(),
         })
     };
-    json!({ "schema": 2, "answers": answers.iter().map(of_root).collect::<Vec<_>>() })
+    json!({ "schema": 2, "kind": "map-explain", "answers": answers.iter().map(of_root).collect::<Vec<_>>() })
 }
 
 fn known_heights(map: &PathMap, procedures: &[u32]) -> Vec<i64> {

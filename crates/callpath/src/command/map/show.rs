@@ -8,6 +8,7 @@ use callpath_infer::{Degrees, PathMap, Precision, Root};
 use callpath_view::text::printable;
 use serde_json::{Value, json};
 
+use crate::command::path_map;
 use crate::outcome::Outcome;
 use crate::output;
 use crate::screen::ScreenOptions;
@@ -28,7 +29,7 @@ pub(crate) struct Arguments {
 const NAMED: usize = 10;
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let map = super::read(&arguments.map)?;
+    let map = path_map::read(&arguments.map)?;
     let precision = map.precision();
     if arguments.json {
         let mut out = output::stdout();
@@ -69,6 +70,7 @@ fn value(map: &PathMap, precision: &Precision) -> Value {
     let variable: Vec<Value> = map.variable().iter().map(|procedure| json!(called(map, *procedure))).collect();
     json!({
         "schema": 2,
+        "kind": "map",
         "modules": modules,
         "procedures": map.procedures().len(),
         "contexts": map.nodes().len(),

@@ -13,6 +13,7 @@ use callpath_record::{
 };
 use callpath_view::text::shell_word;
 
+use crate::command::path_map;
 use crate::command::profile::analysis_options;
 use crate::command::record::Counted;
 use crate::outcome::Outcome;
@@ -56,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     };
     let mut map = PathMap::default();
     for path in &arguments.from {
-        let other = super::read(path)?;
+        let other = path_map::read(path)?;
         let mut builder = MapBuilder::default();
         builder.add(&map).and_then(|()| builder.add(&other)).map_err(|other| of_other_build(&other, path))?;
         map = builder.finish();

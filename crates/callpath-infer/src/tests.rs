@@ -1,0 +1,208 @@
+//! Maps that are made by hand: what they answer, and what becomes of their files.
+
+use std::path::Path;
+
+use crate::{
+    Answer, DirectCall, Identifier, MapBuilder, MapError, MapModule, MapProcedure, OtherBuild, PathMap, Precision,
+    Root, Weight, fuzz_path_map,
+};
+
+/// A program in which `main` calls A, B and C, which call D; A and B have frames of the same size.
+struct Known {
+    builder: MapBuilder,
+    root: u32,
+    /// main, A, B, C, D
+    procedures: [u32; 5],
+    /// `main`'s, then main > A > D, main > B > D, main > C > D
+    nodes: [u32; 4],
+}
+
+fn procedure(builder: &mut MapBuilder, module: u32, start: u64, name: &str) -> u32 {
+    builder.procedure(MapProcedure { module, start, name: name.to_owned() })
+}
+
+fn module(identity: u8) -> MapModule {
+    MapModule { path: "/usr/bin/known".into(), identity: vec![1, identity] }
+}
+
+fn known() -> Known {
+    let mut builder = MapBuilder::default();
+    let file = builder.module(module(7)).unwrap();
+    let procedures = [("main", 0x100), ("A", 0x200), ("B", 0x300), ("C", 0x400), ("D", 0x500)];
+    let procedures = procedures.map(|(name, start)| procedure(&mut builder, file, start, name));
+    let [main, a, b, c, d] = procedures;
+    let root = builder.root(Root::Main);
+    let of_main = builder.node(None, main, root);
+    builder.met(of_main, 16, Weight { calls: 1, samples: 0 });
+    let mut nodes = [of_main; 4];
+    for (index, (caller, height, calls)) in [(a, 96, 10), (b, 96, 30), (c, 160, 5)].into_iter().enumerate() {
+        let node = builder.node(Some(of_main), caller, root);
+        builder.met(node, 48, Weight { calls, samples: 1 });
+        let called = builder.node(Some(node), d, root);
+        builder.met(called, height, Weight { calls, samples: 2 });
+        nodes[index + 1] = called;
+        builder.call(DirectCall { callee: d, caller, height: height - 48 });
+    }
+    Known { builder, root, procedures, nodes }
+}
+
+#[test]
+fn paths_that_share_an_identifier_are_all_answers_those_seen_most_first() {
+    let Known { builder, root, procedures: [main, .., d], nodes: [of_main, by_a, by_b, by_c] } = known();
+    let map = builder.finish();
+    let ask = |procedure, height| map.answer(Identifier { root, procedure, height });
+    assert_eq!(ask(main, 16), Answer::Precise(of_main));
+    assert_eq!(ask(d, 160), Answer::Precise(by_c));
+    assert_eq!(ask(d, 96), Answer::Ambiguous(&[by_b, by_a]));
+    assert_eq!((ask(d, 104), ask(main, 96)), (Answer::Missing, Answer::Missing));
+    assert_eq!(map.answer(Identifier { root: root + 1, procedure: d, height: 160 }), Answer::Missing);
+    assert_eq!(map.common(&[by_a, by_b]), [of_main]);
+    assert_eq!(map.common(&[by_a]).len(), 3);
+    let precision = map.precision();
+    // main, A, B, C, D through C; and two paths to D.
+    assert_eq!((precision.pairs, precision.paths.clone()), (6, [(1, 5), (2, 2)].into()));
+    assert_eq!(precision.calls, [(1, 1 + 10 + 30 + 5 + 5), (2, 40)].into());
+    assert_eq!(Precision::share(&precision.samples), Some(5.0 / 9.0));
+    assert_eq!(Precision::share(&Default::default()), None);
+}
+
+#[test]
+fn what_could_not_be_counted_is_told_by_the_code() {
+    let Known { mut builder, root, procedures: [main, a, b, c, d], nodes: [of_main, .., by_c] } = known();
+    let file = builder.module(module(7)).unwrap();
+    let [stub, other] = [("memcpy@plt", 0x40), ("E", 0x600)].map(|(name, at)| procedure(&mut builder, file, at, name));
+    builder.call(DirectCall { callee: stub, caller: main, height: 32 });
+    for caller in [a, b] {
+        builder.call(DirectCall { callee: other, caller, height: 24 });
+    }
+    // It is called from `main`, too, where the stack would be as high as through C.
+    builder.call(DirectCall { callee: d, caller: main, height: 160 - 16 });
+    let map = builder.finish();
+    let ask = |procedure, height| map.answer(Identifier { root, procedure, height });
+    assert_eq!(ask(stub, 48), Answer::ByCode(vec![of_main]));
+    assert_eq!(ask(stub, 56), Answer::Missing);
+    let Answer::ByCode(callers) = ask(other, 72) else { panic!("{:?}", ask(other, 72)) };
+    assert_eq!(callers.iter().map(|node| map.nodes()[*node as usize].procedure).collect::<Vec<_>>(), [a, b]);
+    assert_eq!(ask(d, 160), Answer::Likely(by_c));
+
+    let Known { mut builder, procedures: [.., d], .. } = known();
+    builder.uncounted(d);
+    let map = builder.finish();
+    let Answer::ByCode(callers) = map.answer(Identifier { root, procedure: d, height: 160 }) else { panic!("counted") };
+    assert_eq!(callers.iter().map(|node| map.nodes()[*node as usize].procedure).collect::<Vec<_>>(), [c]);
+}
+
+#[test]
+fn maps_of_several_runs_add_up_in_any_order() {
+    let one = known().builder.finish();
+    let mut other = MapBuilder::default();
+    // Other numbers for the same things, a thread, and a path of its own.
+    let file = other.module(module(7)).unwrap();
+    let work = procedure(&mut other, file, 0x800, "work");
+    let thread = other.root(Root::Thread(work));
+    let of_thread = other.node(None, work, thread);
+    other.met(of_thread, 0, Weight { calls: 4, samples: 4 });
+    let d = procedure(&mut other, file, 0x500, "D");
+    let called = other.node(Some(of_thread), d, thread);
+    other.met(called, 96, Weight { calls: 8, samples: 1 });
+    let main = procedure(&mut other, file, 0x100, "main");
+    let root = other.root(Root::Main);
+    let of_main = other.node(None, main, root);
+    other.met(of_main, 16, Weight { calls: 1, samples: 3 });
+    other.variable(work);
+    let other = other.finish();
+    let sum = |maps: [&PathMap; 2]| {
+        let mut builder = MapBuilder::default();
+        maps.into_iter().for_each(|map| builder.add(map).unwrap());
+        builder.finish()
+    };
+    let (there, back) = (sum([&one, &other]), sum([&other, &one]));
+    assert_eq!(there.precision(), back.precision());
+    assert_eq!(there.precision().calls.values().sum::<u64>(), 91 + 13);
+    assert_eq!((there.roots().len(), there.len()), (2, 8));
+    let weight = there.heights().iter().find(|(node, _, _)| there.nodes()[*node as usize].parent.is_none());
+    assert_eq!(weight.map(|(_, _, weight)| *weight), Some(Weight { calls: 2, samples: 3 }));
+    // The same map twice has the same paths.
+    assert_eq!(sum([&one, &one]).precision().paths, one.precision().paths);
+}
+
+#[test]
+fn another_build_of_a_file_is_refused() {
+    let mut builder = known().builder;
+    assert_eq!(builder.module(module(8)), Err(OtherBuild { path: "/usr/bin/known".into() }));
+    let elsewhere = MapModule { path: "/opt/known".into(), ..module(7) };
+    assert_eq!(builder.module(elsewhere), Ok(0), "the same build in another place");
+    let mut other = MapBuilder::default();
+    other.module(module(8)).unwrap();
+    assert!(builder.add(&other.finish()).is_err());
+}
+
+#[test]
+fn a_file_holds_all_of_a_map() {
+    let Known { mut builder, procedures: [main, .., d], root, .. } = known();
+    builder.variable(d);
+    builder.uncounted(main);
+    builder.unidentified(Weight { calls: 3, samples: u64::MAX });
+    let node = builder.node(None, d, root);
+    [i64::MIN, -8, i64::MAX].into_iter().for_each(|height| builder.met(node, height, Weight::default()));
+    let thread = builder.root(Root::Thread(main));
+    builder.node(None, main, thread);
+    let map = builder.finish();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.map");
+    map.write(&path).unwrap();
+    map.write(&path).unwrap();
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside it");
+    let read = PathMap::read(&path).unwrap();
+    assert_eq!((read.modules(), read.procedures()), (map.modules(), map.procedures()));
+    assert_eq!((read.roots(), read.nodes(), read.heights()), (map.roots(), map.nodes(), map.heights()));
+    assert_eq!((read.variable(), read.uncounted(), read.calls()), (map.variable(), map.uncounted(), map.calls()));
+    assert_eq!((read.precision(), read.unidentified()), (map.precision(), map.unidentified()));
+    let missing = PathMap::read(&directory.path().join("none")).unwrap_err();
+    assert!(matches!(missing, MapError::File { .. }) && missing.to_string().contains("none"), "{missing}");
+    let nowhere = map.write(&directory.path().join("none/a.map")).unwrap_err();
+    assert!(matches!(nowhere, MapError::Write { .. }), "{nowhere}");
+}
+
+#[test]
+fn a_file_that_was_cut_or_changed_is_refused() {
+    let bytes = known().builder.finish().encode();
+    let path = Path::new("changed.map");
+    for len in 0..bytes.len() {
+        let error = PathMap::decode(&bytes[..len], path).expect_err("cut");
+        assert!(error.to_string().contains("changed.map"), "{error}");
+    }
+    for at in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1 << bit;
+            let error = PathMap::decode(&changed, path).expect_err("changed");
+            let is_it = match at {
+                0..5 => matches!(error, MapError::Magic { .. }),
+                5..8 => matches!(error, MapError::Version { .. }),
+                8..16 => matches!(error, MapError::Length { .. }),
+                _ => matches!(error, MapError::Checksum { .. }),
+            };
+            assert!(is_it, "byte {at}: {error}");
+        }
+    }
+    let longer = [bytes.as_slice(), &[0]].concat();
+    assert!(matches!(PathMap::decode(&longer, path), Err(MapError::Length { .. })));
+}
+
+#[test]
+fn any_payload_is_a_map_or_an_error() {
+    const HEADER_BYTES: usize = 24;
+    let payload = known().builder.finish().encode()[HEADER_BYTES..].to_vec();
+    fuzz_path_map(&payload);
+    let mut random = fastrand::Rng::with_seed(19);
+    for _ in 0..20_000 {
+        let mut changed = payload.clone();
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(..changed.len());
+            changed[at] = random.u8(..);
+        }
+        changed.truncate(random.usize(..=changed.len() + 8));
+        fuzz_path_map(&changed);
+    }
+}

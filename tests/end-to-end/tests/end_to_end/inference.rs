@@ -1,0 +1,259 @@
+//! Call paths from the procedure and how high the stack is (`record --unwind=infer`, `callpath map`): what a map tells is true, and what it
+//! cannot tell it does not guess.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use callpath_end_to_end::{C, Ended, Profile, compiled, run_callpath, run_report};
+use serde_json::Value;
+
+const KNOWN: C = C { source: "inferred.c", output: "inferred", options: &["-O2", "-pthread"] };
+
+/// A directory with what a test makes.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir().expect("room"))
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn run<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Ended {
+        run_callpath(self.0.path(), words)
+    }
+
+    /// A map of a run.
+    #[track_caller]
+    fn train(&self, map: &str, program: &[&str]) {
+        let ended = self.run([&["map", "train", "-q", "-o", map, "--"], program].concat());
+        assert_eq!(ended.status, 0, "{ended:?}");
+    }
+
+    #[track_caller]
+    fn record(&self, (unwind, directory): (&str, &str), program: &[&str]) -> Ended {
+        self.run([&["record", "-q", "-F", "2000", unwind, "-o", directory], program].concat())
+    }
+
+    #[track_caller]
+    fn json<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Value {
+        let ended = self.run(words);
+        assert_eq!(ended.status, 0, "{ended:?}");
+        serde_json::from_str(&ended.stdout).expect("JSON")
+    }
+}
+
+fn known() -> String {
+    compiled(KNOWN).expect("it compiles").to_str().expect("a name").to_owned()
+}
+
+/// How many of something the JSON has.
+#[track_caller]
+fn number(json: &Value, pointer: &str) -> u64 {
+    json.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("{pointer}: {json}"))
+}
+
+fn names(path: &Value) -> Vec<&str> {
+    path.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+#[test]
+fn what_a_map_tells_is_what_a_walk_finds() {
+    let (place, program) = (Place::new(), known());
+    place.train("a.map", &[&program, "100"]);
+    assert_eq!(place.record(("--unwind=both", "both"), &[&program, "30000"]).status, 3);
+    let checked = place.json(["map", "check", "a.map", "both", "--json"]);
+    for wrong in ["wrong", "unlikely", "incorrect"] {
+        assert_eq!(number(&checked, &format!("/samples/{wrong}")), 0, "{checked}");
+    }
+    assert_eq!(number(&checked, "/unknown"), 0, "{checked}");
+    // thin twice, thick, down twice, many, jumps and the pointer, leaps, by a pointer through thin; of the thread thin and thick.
+    assert!(number(&checked, "/paths/precise") >= 11, "{checked}");
+    // left and right; above and below.
+    assert!((4..=6).contains(&number(&checked, "/paths/ambiguous")), "{checked}");
+    // On the stack of a handler of its own.
+    assert!(number(&checked, "/samples/undetermined") > 0, "{checked}");
+    // Below `alloca`, and below the handler.
+    let missing = checked["missing"].as_array().expect("a list");
+    assert!(!missing.is_empty(), "{checked}");
+    for missing in missing {
+        let path = names(&missing["path"]);
+        assert!(path.iter().any(|name| ["varies", "raise"].contains(name)), "{missing}");
+        assert!(names(&missing["known_at"]).is_empty(), "{missing}");
+    }
+}
+
+#[test]
+fn a_report_has_the_paths_and_says_how_sure_they_are() {
+    let (place, program) = (Place::new(), known());
+    place.train("a.map", &[&program, "100"]);
+    assert_eq!(place.record(("--unwind=infer", "infer"), &[&program, "30000"]).status, 3);
+
+    let bare = Profile::of_json(&run_report(&place.at("infer"), &["--json"]).stdout);
+    assert_eq!((bare.quality.full, bare.quality.partial), (0, bare.quality.taken - dropped(&bare)));
+
+    let report = ["report", "--json", "--map", "a.map", "infer"];
+    let (json, text) = (place.json(report), place.run(["report", "--map", "a.map", "infer"]).stdout);
+    let profile = Profile::of_json(&json.to_string());
+    let main = ["_start", "__libc_start_main", "__libc_start_call_main", "main"];
+    for path in
+        [&["thin", "work"][..], &["thick", "work"], &["down"; 8], &["many_called", "many", "work"], &["leaps", "work"]]
+    {
+        let path = [&main[..], path].concat();
+        assert!(profile.percent_through(&path) > 1.0, "{path:?}: {text}");
+    }
+    let [left, right] = ["left", "right"].map(|name| profile.percent_through(&[name]));
+    assert_eq!((left, right), (0.0, 0.0), "which of them it was cannot be told: {text}");
+    assert!(profile.percent_through(&["main", "[undetermined calls]", "work"]) > 5.0, "{text}");
+    assert!(profile.percent_through(&["thread_begins", "thick", "work"]) > 1.0, "{text}");
+
+    let inferred = &json["quality"]["inferred"];
+    let of_samples = |name: &str| number(inferred, &format!("/samples/{name}"));
+    let all = ["precise", "likely", "ambiguous", "undetermined", "missing"].map(of_samples);
+    assert_eq!(all.iter().sum::<u64>(), bare.quality.partial, "{inferred}");
+    assert!(all.iter().enumerate().all(|(class, count)| class == 1 || *count > 0), "{inferred}");
+    assert_eq!(inferred["samples"]["degree"]["2"].as_u64(), Some(of_samples("ambiguous")), "{inferred}");
+    assert_eq!(json["quality"]["full"].as_u64(), Some(all[0] + all[1]));
+    let nodes = json["nodes"].as_array().expect("nodes");
+    let certainty_of = |name: &str| -> Vec<&str> {
+        nodes.iter().filter(|node| node["name"] == name).filter_map(|node| node["certainty"].as_str()).collect()
+    };
+    assert_eq!((certainty_of("many"), certainty_of("[undetermined calls]")), (vec!["precise"], vec!["undetermined"]));
+    let of_work: std::collections::BTreeSet<_> = certainty_of("work").into_iter().collect();
+    assert_eq!(of_work.into_iter().collect::<Vec<_>>(), ["missing", "precise", "undetermined"]);
+    assert!(text.contains("the map has one path for") && !text.contains("stacks were not walked"), "{text}");
+}
+
+fn dropped(profile: &Profile) -> u64 {
+    profile.quality.dropped.values().sum()
+}
+
+/// Of programs that nobody wrote for this: what the code says of heights is what the stack is like.
+#[test]
+fn heights_of_debians_programs() {
+    let script = "my %h; for my $i (1..30000) { my $s = join ',', map { $_ * $i } 1..10; $h{length $s}++; }";
+    let rows = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 80000) select count(distinct i * 7 % 1000), \
+                sum(length(hex(i))) from n;";
+    for (name, program) in
+        [("perl", &["/usr/bin/perl", "-e", script][..]), ("sqlite3", &["/usr/bin/sqlite3", ":memory:", rows])]
+    {
+        let place = Place::new();
+        place.train("a.map", program);
+        assert_eq!(place.record(("--unwind=both", "both"), program).status, 0, "{name}");
+        let checked = place.json(["map", "check", "a.map", "both", "--json"]);
+        let samples = |verdict: &str| number(&checked, &format!("/samples/{verdict}"));
+        let right = samples("precise") + samples("likely") + samples("ambiguous");
+        let all = right + samples("wrong") + samples("unlikely") + samples("incorrect") + samples("missing");
+        assert!(all >= 20, "{name}: {checked}");
+        for missing in checked["missing"].as_array().expect("a list") {
+            let known_at = missing["known_at"].as_array().map_or(0, Vec::len);
+            assert_eq!(known_at, 0, "{name}: the map has the path at another height: {missing}");
+        }
+        // The same work in both runs.
+        assert!(right * 10 >= all * 9, "{name}: {checked}");
+    }
+}
+
+#[test]
+fn a_map_of_several_runs_and_of_measurements() {
+    let (place, program) = (Place::new(), known());
+    place.train("one.map", &[&program, "50"]);
+    let counted = ["record", "-q", "-F", "0", "--exact=calls", "-o", "counted", &program, "60"];
+    assert_eq!(place.run(counted).status, 3);
+    let learned = ["map", "train", "-q", "--measurement", "counted", "-o", "other.map"];
+    assert_eq!(place.run(learned).status, 0);
+    let both = ["map", "train", "-q", "--from", "one.map", "--from", "other.map", "-o", "both.map"];
+    assert_eq!(place.run(both).status, 0);
+    let of = |map: &str, pointer: &str| number(&place.json(["map", "show", "--json", map]), pointer);
+    for name in ["one.map", "other.map", "both.map"] {
+        assert!(of(name, "/inferred/precise") > 40, "{name}");
+        assert!(of(name, "/inferred/ambiguous") >= 4, "{name}");
+    }
+    let calls = |map: &str| of(map, "/inferred/calls/precise") + of(map, "/inferred/calls/ambiguous");
+    assert_eq!(calls("both.map"), calls("one.map") + calls("other.map"));
+    assert!(place.json(["map", "show", "--json", "both.map"])["variable"].to_string().contains("inferred!varies"));
+
+    let height = place.run(["map", "explain", "both.map", "inferred!work", "1"]).stdout;
+    let first = height.split("It knows paths there with ").nth(1).and_then(|rest| rest.split([',', '.']).next());
+    let first = first.unwrap_or_else(|| panic!("{height}"));
+    let explained = place.json(["map", "explain", "both.map", "inferred!work", first, "--json"]);
+    // The lowest of all is the thread's.
+    let answer = &explained["answers"][0];
+    assert_eq!(
+        (answer["thread"].as_str(), number(answer, "/degree")),
+        (Some("inferred!thread_begins"), 1),
+        "{explained}"
+    );
+    let path = names(&answer["paths"][0]);
+    assert_eq!(
+        path,
+        ["libc.so.6!clone3", "libc.so.6!start_thread", "inferred!thread_begins", "inferred!thin", "inferred!work"]
+    );
+    let of_thread = ["map", "explain", "both.map", "thin", "0", "--thread", "thread_begins"];
+    assert!(place.run(of_thread).stdout.contains("The map knows no call path"));
+}
+
+#[test]
+fn what_cannot_be_used_is_refused() {
+    let (place, program) = (Place::new(), known());
+    place.train("a.map", &[&program, "50"]);
+    let refused = |words: &[&str], expected: &[&str]| {
+        let ended = place.run(words);
+        assert_ne!(ended.status, 0, "{words:?}: {ended:?}");
+        for part in expected {
+            assert!(ended.stderr.contains(part), "{words:?}: {}", ended.stderr);
+        }
+        assert_eq!(ended.stderr.trim_end().lines().count(), 1, "{}", ended.stderr);
+    };
+    // Another build in the place of the one that was learned.
+    let copy = place.at("program");
+    std::fs::copy(&program, &copy).expect("a copy");
+    place.train("copy.map", &[copy.to_str().unwrap(), "50"]);
+    let other = compiled(C { source: "inferred.c", output: "inferred-o1", options: &["-O1", "-pthread"] });
+    std::fs::copy(other.expect("it compiles"), &copy).expect("a copy");
+    assert_eq!(place.record(("--unwind=infer", "infer"), &[copy.to_str().unwrap(), "2000"]).status, 3);
+    refused(&["report", "--map", "copy.map", "infer"], &["copy.map", "another build of", "program"]);
+    let train = ["map", "train", "-q", "--from", "copy.map", "-o", "b.map", "--", copy.to_str().unwrap(), "50"];
+    refused(&train, &["another build of"]);
+    assert!(!place.at("b.map").exists());
+
+    let bytes = std::fs::read(place.at("a.map")).expect("a map");
+    std::fs::write(place.at("cut.map"), &bytes[..bytes.len() / 2]).expect("room");
+    refused(&["map", "show", "cut.map"], &["cut.map", "bytes"]);
+    let mut changed = bytes.clone();
+    changed[bytes.len() / 2] ^= 4;
+    std::fs::write(place.at("changed.map"), &changed).expect("room");
+    refused(&["report", "--map", "changed.map", "infer"], &["changed.map", "checksum"]);
+    refused(&["map", "show", "infer"], &["infer"]);
+    refused(&["map", "show", &program], &["not a map of call paths"]);
+    refused(&["map", "show", "none.map"], &["none.map"]);
+    refused(&["map", "train", "-o", "b.map"], &["nothing to learn from"]);
+    refused(&["map", "train", "-q", "-o", "b.map", "--", "/no/such/program"], &["/no/such/program"]);
+    refused(&["map", "explain", "a.map", "wrok", "0"], &["wrok", "work"]);
+    refused(&["map", "explain", "a.map", "nowhere.so+0x10", "0"], &["nowhere.so"]);
+    refused(&["map", "explain", "a.map", "work", "high"], &["number of bytes"]);
+
+    assert_eq!(place.record(("--unwind=walk", "walked"), &[&program, "2000"]).status, 3);
+    refused(&["report", "--map", "a.map", "walked"], &["walked", "--unwind=infer"]);
+    refused(&["map", "check", "a.map", "walked"], &["walked", "--unwind=both"]);
+    assert_eq!(place.run(["merge", "walked", "-o", "a.db"]).status, 0);
+    refused(&["report", "--map", "a.map", "a.db"], &["a.db", "--map"]);
+    refused(&["record", "--unwind=infer", "--exact=calls", &program], &["--unwind"]);
+    refused(&["record", "--unwind=infer", "--sentinel=always", &program], &["--sentinel=always", "--unwind"]);
+}
+
+/// What the map does not know of stays a part of a path, and is said.
+#[test]
+fn a_map_that_lacks_a_module() {
+    let (place, program) = (Place::new(), known());
+    place.train("true.map", &["/bin/true"]);
+    assert_eq!(place.record(("--unwind=infer", "infer"), &[&program, "5000"]).status, 3);
+    let text = place.run(["report", "--map", "true.map", "infer"]).stdout;
+    assert!(text.contains("the map knows nothing of"), "{text}");
+    let json = place.json(["report", "--json", "--map", "true.map", "infer"]);
+    let samples = &json["quality"]["inferred"]["samples"];
+    assert_eq!(number(samples, "/precise"), 0, "{samples}");
+    assert!(number(samples, "/missing") > 0, "{samples}");
+}
