@@ -48,7 +48,7 @@ pub(crate) enum Command {
     /// List the events that can be sampled
     List(list::Arguments),
     /// Show what a recording measured
-    Report(report::Arguments),
+    Report(Box<report::Arguments>),
     /// Show a procedure's source, by line with what each costs
     Annotate(annotate::Arguments),
     /// Add up measurements in one file, a database

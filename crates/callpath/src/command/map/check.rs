@@ -90,7 +90,8 @@ fn value(checked: &Checked) -> Value {
 }
 
 fn write(checked: &Checked, out: &mut impl Write) -> std::io::Result<()> {
-    let rows: [(&str, fn(&Verdicts) -> u64); 8] = [
+    type Of = fn(&Verdicts) -> u64;
+    let rows: [(&str, Of); 8] = [
         ("one path, the true one", |verdicts| verdicts.precise),
         ("several, the true one among them", |verdicts| verdicts.ambiguous),
         ("one path, and it is wrong", |verdicts| verdicts.wrong),

@@ -43,6 +43,9 @@ pub(crate) struct Arguments {
     program: Vec<OsString>,
 }
 
+/// Says something on standard error.
+type Say<'a> = &'a dyn Fn(&dyn std::fmt::Display);
+
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if arguments.program.is_empty() && arguments.measurement.is_empty() && arguments.from.is_empty() {
         return Err(anyhow!(
@@ -89,7 +92,7 @@ fn of_other_build(other: &OtherBuild, from: &Path) -> anyhow::Error {
 }
 
 /// A map that also has what a measurement tells.
-fn learn(map: PathMap, directory: &Path, say: &dyn Fn(&dyn std::fmt::Display)) -> anyhow::Result<PathMap> {
+fn learn(map: PathMap, directory: &Path, say: Say<'_>) -> anyhow::Result<PathMap> {
     let measurement = Measurement::read(directory).map_err(|error| anyhow!("failed to {error}"))?;
     measurement.losses().iter().for_each(|loss| say(loss));
     let mut progress = Progress::new("reading modules");
@@ -103,11 +106,7 @@ fn learn(map: PathMap, directory: &Path, say: &dyn Fn(&dyn std::fmt::Display)) -
 }
 
 /// Runs the program with all its calls counted, and samples beside: code that cannot be counted is seen by them alone.
-fn run_program(
-    program: &OsString,
-    arguments: &[OsString],
-    (directory, say): (&Path, &dyn Fn(&dyn std::fmt::Display)),
-) -> anyhow::Result<i32> {
+fn run_program(program: &OsString, arguments: &[OsString], (directory, say): (&Path, Say<'_>)) -> anyhow::Result<i32> {
     let (mut events, period_ns) = parse_events(&[], Unsaid { rate: None, period: None })?;
     events.splice(0..0, probe_events(&[])?);
     let options = RecordOptions {
