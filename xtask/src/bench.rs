@@ -5,6 +5,7 @@ pub mod diff;
 pub mod exact;
 pub mod gprof;
 pub mod growth;
+pub mod infer;
 pub mod intervals;
 pub mod make;
 pub mod probe;

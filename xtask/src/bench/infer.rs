@@ -1,0 +1,169 @@
+//! `cargo xtask bench-infer`: what samples without a walk cost the suite's programs, and how often maps tell their call paths (the tables of
+//! Mytkowicz, Coughlin and Diwan 2009).
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::arguments::Arguments;
+use crate::suite::prepared::Prepared;
+use crate::{build, suite};
+
+/// `cargo xtask bench-infer [--programs NAME,...] [--runs N]`. Each program has two inputs: those of the suite's sizes 5 and 2. `runs`: pairs for
+/// the cost.
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    arguments.only(&["programs", "runs", "callpath"])?;
+    let runs = arguments.number("runs", 5)?;
+    let bench = Bench { callpath: build::command(arguments)?, place: suite::work_directory()?, runs };
+    let [mut cost, mut maps, mut checks] = [Vec::new(), Vec::new(), Vec::new()];
+    for program in suite::chosen(arguments.text("programs"))? {
+        match bench.measured(program) {
+            Ok(rows) => {
+                cost.push(format!("| {} | {} |", program.name, rows.cost));
+                maps.push(format!("| {} | {} |", program.name, rows.map));
+                checks.extend(rows.checks.map(|row| format!("| {} | {row} |", program.name)));
+            }
+            Err(error) => println!("{}: SKIPPED: {error:#}", program.name),
+        }
+    }
+    println!("\nCPU time over bare (median of {runs} pairs, least to most), 1,000 samples a second\n");
+    println!("| program | --unwind=infer | --unwind=walk |\n|---|---|---|");
+    cost.iter().for_each(|row| println!("{row}"));
+    println!("\nMaps of one run each. Precise: no other call path that was seen has the identifier\n");
+    println!(
+        "| program | training over bare | map, KB | call paths | precise | of calls | up to 5 paths | look-up, ns |\n|---|---|---|---|---|---|---|---|"
+    );
+    maps.iter().for_each(|row| println!("{row}"));
+    println!(
+        "\nWhat maps say of samples of which a walk knows the path: distinct paths, and in brackets samples, percent\n"
+    );
+    println!(
+        "| program | trained on | precise | likely | ambiguous | missing | no height | precise, wrong | likely, wrong | ambiguous, wrong |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|");
+    checks.iter().for_each(|row| println!("{row}"));
+    std::fs::remove_dir_all(&bench.place)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Bench {
+    callpath: PathBuf,
+    place: PathBuf,
+    runs: usize,
+}
+
+/// A program's rows.
+struct Rows {
+    cost: String,
+    map: String,
+    checks: [String; 2],
+}
+
+impl Bench {
+    fn measured(&self, program: &suite::Program) -> anyhow::Result<Rows> {
+        let of_size = |size: u32| {
+            let inputs = self.place.join(format!("{}-{size}", program.name));
+            suite::remove_output(&inputs)?;
+            std::fs::create_dir_all(&inputs)?;
+            anyhow::Ok(((program.prepare)(&inputs, size)?, inputs))
+        };
+        let (other, (prepared, inputs)) = (of_size(2)?, of_size(5)?);
+        let output = self.place.join("out.callpath");
+        let (mut infer, mut walk) = (Vec::new(), Vec::new());
+        let began = Instant::now();
+        suite::run_once(&prepared, prepared.bare(&inputs))?;
+        let bare_s = began.elapsed().as_secs_f64();
+        for _ in 0..self.runs {
+            let bare = suite::run_once(&prepared, prepared.bare(&inputs))?.cpu.as_secs_f64();
+            for (unwind, ratios) in [("--unwind=infer", &mut infer), ("--unwind=walk", &mut walk)] {
+                suite::remove_output(&output)?;
+                suite::run_once(&prepared, self.recording(unwind, &prepared, (&inputs, &output)))?;
+                let report = self.json(&["report", "--json"], &[&output])?;
+                let cpu_ns = report["run"]["cpu_time_by_kernel_ns"].as_f64().context("its CPU time is not known")?;
+                ratios.push(cpu_ns / 1e9 / bare);
+            }
+        }
+        let map = self.place.join("own.map");
+        let began = Instant::now();
+        self.train(&map, &prepared, &inputs)?;
+        let training = began.elapsed().as_secs_f64() / bare_s;
+        let other_map = self.place.join("other.map");
+        self.train(&other_map, &other.0, &other.1)?;
+        suite::remove_output(&output)?;
+        suite::run_once(&prepared, self.recording("--unwind=both", &prepared, (&inputs, &output)))?;
+        let check = |name: &str, map: &Path| {
+            let checked = self.json(&["map", "check", "--json"], &[map, &output])?;
+            let cell = |verdict: &str| {
+                format!("{} ({})", share(&checked["paths"], verdict), share(&checked["samples"], verdict))
+            };
+            let verdicts =
+                ["precise", "likely", "ambiguous", "missing", "undetermined", "wrong", "unlikely", "incorrect"];
+            anyhow::Ok(format!("{name} | {}", verdicts.map(cell).join(" | ")))
+        };
+        let checks = [check("this input", &map)?, check("another", &other_map)?];
+        let shown = self.json(&["map", "show", "--json"], &[&map])?;
+        let inferred = &shown["inferred"];
+        let few = inferred["degree"].as_object().into_iter().flatten();
+        let few = few.filter(|(degree, _)| degree.parse::<u64>().is_ok_and(|degree| degree <= 5));
+        let few: u64 = few.filter_map(|(_, count)| count.as_u64()).sum();
+        let [precise, ambiguous] = ["precise", "ambiguous"].map(|name| inferred[name].as_u64().unwrap_or(0));
+        let percent = |part: u64| format!("{:.1}%", 100.0 * part as f64 / (precise + ambiguous).max(1) as f64);
+        let row = format!(
+            "{training:.1} | {} | {} | {} | {}% | {} | {}",
+            std::fs::metadata(&map)?.len() / 1024,
+            precise + ambiguous,
+            percent(precise),
+            share(&inferred["calls"], "precise"),
+            percent(precise + few),
+            look_up(&map)?
+        );
+        Ok(Rows { cost: format!("{} | {}", spread(&mut infer), spread(&mut walk)), map: row, checks })
+    }
+
+    fn recording(&self, unwind: &str, prepared: &Prepared, (inputs, output): (&Path, &Path)) -> Command {
+        let mut command = Command::new(&self.callpath);
+        command.args(["record", "--quiet", unwind, "-o"]).arg(output).arg("--");
+        command.arg(&prepared.program).args(&prepared.arguments).current_dir(inputs);
+        command
+    }
+
+    fn train(&self, map: &Path, prepared: &Prepared, inputs: &Path) -> anyhow::Result<()> {
+        let mut command = Command::new(&self.callpath);
+        command.args(["map", "train", "--quiet", "-o"]).arg(map).arg("--");
+        command.arg(&prepared.program).args(&prepared.arguments).current_dir(inputs);
+        suite::run_once(prepared, command)?;
+        ensure!(map.exists(), "no map was written");
+        Ok(())
+    }
+
+    fn json(&self, words: &[&str], places: &[&Path]) -> anyhow::Result<Value> {
+        let output = Command::new(&self.callpath).args(words).args(places).output()?;
+        serde_json::from_slice(&output.stdout).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+/// What a map takes for one answer, nanoseconds.
+fn look_up(map: &Path) -> anyhow::Result<String> {
+    let mut command = build::cargo();
+    command.args(["run", "--quiet", "--release", "-p", "callpath-infer", "--example", "look_up", "--"]).arg(map);
+    let output = command.stderr(Stdio::null()).output()?;
+    ensure!(output.status.success(), "the example look_up failed");
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The percentage of one class of counts.
+fn share(counts: &Value, class: &str) -> String {
+    let all = counts.as_object().into_iter().flatten().filter_map(|(_, count)| count.as_u64());
+    let all: u64 = all.sum();
+    format!("{:.1}", 100.0 * counts[class].as_f64().unwrap_or(0.0) / all.max(1) as f64)
+}
+
+/// The median, the least and the greatest.
+fn spread(ratios: &mut [f64]) -> String {
+    ratios.sort_by(f64::total_cmp);
+    let at = |index: usize| ratios.get(index).copied().unwrap_or(f64::NAN);
+    format!("{:.3} ({:.3} to {:.3})", at(ratios.len() / 2), at(0), at(ratios.len().saturating_sub(1)))
+}
