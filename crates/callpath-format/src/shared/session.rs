@@ -318,7 +318,7 @@ impl Session {
     }
 
     /// Includes the version: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS19";
+    pub const MAGIC: [u8; 8] = *b"CPSESS20";
     /// `si_code` of a SIGTRAP by which the recorder asks a thread that waits for a sample; with it comes the nonce.
     pub const ASKED: i32 = -0x4350;
     /// The recorder answers the doorbell.

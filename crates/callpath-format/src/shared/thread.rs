@@ -111,9 +111,6 @@ pub struct ThreadRecord {
     pub trap_blocked: AtomicU32,
     /// The stack's lowest address and one past its highest; 0, 0 where it is not known.
     pub stack: [AtomicU64; 2],
-    /// The fixed place of the stack, from which heights count: of a process's first thread where the kernel put the number of arguments, of others the
-    /// CFA of the procedure that they began in; 0 where it is not known.
-    pub stack_base: AtomicU64,
     /// The procedure that the thread began in, and its argument; 0 for a process's first thread.
     pub start_routine: AtomicU64,
     /// See `start_routine`.
@@ -165,6 +162,9 @@ pub struct ThreadRecord {
     pub counted: AtomicU32,
     /// Exits of probed procedures that belong to no activation that is known.
     pub unmatched_exits: AtomicU64,
+    /// The fixed place of the stack, from which heights count: of a process's first thread where the kernel put the number of arguments, of others the
+    /// CFA of the procedure that they began in; 0 where it is not known.
+    pub stack_base: AtomicU64,
 }
 
 // SAFETY: all atomics.

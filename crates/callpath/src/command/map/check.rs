@@ -79,7 +79,7 @@ fn value(checked: &Checked) -> Value {
         .map(|missing| json!({ "path": missing.path, "height": missing.height, "known_at": missing.known_at }));
     let missing: Vec<Value> = missing.collect();
     json!({
-        "schema": 2,
+        "schema": 1,
         "kind": "map-check",
         "paths": verdicts(&checked.paths),
         "samples": verdicts(&checked.samples),

@@ -160,7 +160,7 @@ fn value(map: &PathMap, answers: &[Found]) -> Value {
             "paths": found.paths.iter().map(path).collect::<Vec<_>>(),
         })
     };
-    json!({ "schema": 2, "kind": "map-explain", "answers": answers.iter().map(of_root).collect::<Vec<_>>() })
+    json!({ "schema": 1, "kind": "map-explain", "answers": answers.iter().map(of_root).collect::<Vec<_>>() })
 }
 
 fn known_heights(map: &PathMap, procedures: &[u32]) -> Vec<i64> {

@@ -69,7 +69,7 @@ fn value(map: &PathMap, precision: &Precision) -> Value {
         map.modules().iter().map(|module| json!({ "path": module.path.to_string_lossy() })).collect();
     let variable: Vec<Value> = map.variable().iter().map(|procedure| json!(called(map, *procedure))).collect();
     json!({
-        "schema": 2,
+        "schema": 1,
         "kind": "map",
         "modules": modules,
         "procedures": map.procedures().len(),
