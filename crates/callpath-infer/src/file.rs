@@ -16,9 +16,77 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::map::{ContextNode, DirectCall, MapModule, MapProcedure, PathMap, Root, Weight};
 
-const MAGIC: &[u8; 8] = b"CPMAP001";
-const VERSION_AT: usize = 5;
 const HEADER_BYTES: usize = 24;
+const ENVELOPE: Envelope =
+    Envelope { magic: *b"CPMAP001", version_at: 5, what: "map of call paths (callpath map train makes one)" };
+
+/// What files of this crate are in: see above.
+pub(crate) struct Envelope {
+    pub(crate) magic: [u8; 8],
+    /// Where the version's digits begin in it.
+    pub(crate) version_at: usize,
+    pub(crate) what: &'static str,
+}
+
+impl Envelope {
+    pub(crate) fn begin(&self) -> Writer {
+        Writer { bytes: vec![0; HEADER_BYTES] }
+    }
+
+    pub(crate) fn finish(&self, writer: Writer) -> Vec<u8> {
+        let mut bytes = writer.bytes;
+        let len = bytes.len() as u64;
+        let checksum = xxh3_64(&bytes[HEADER_BYTES..]);
+        bytes[..8].copy_from_slice(&self.magic);
+        bytes[8..16].copy_from_slice(&len.to_le_bytes());
+        bytes[16..24].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// What `read` makes of the payload of a file.
+    pub(crate) fn decode<T>(
+        &self,
+        (bytes, path): (&[u8], &Path),
+        read: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    ) -> Result<T, MapError> {
+        let owned = || path.to_owned();
+        let is_it = |magic: &&[u8; 8]| magic[..self.version_at] == self.magic[..self.version_at];
+        let Some(magic) = bytes.first_chunk::<8>().filter(is_it) else {
+            return Err(MapError::Magic { path: owned(), what: self.what });
+        };
+        let version = |magic: &[u8; 8]| String::from_utf8_lossy(&magic[self.version_at..]).into_owned();
+        if *magic != self.magic {
+            return Err(MapError::Version { path: owned(), found: version(magic), read: version(&self.magic) });
+        }
+        let word = |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
+        let (expected, found) = (word(8), bytes.len() as u64);
+        let (Some(payload), Some(checksum)) = (bytes.get(HEADER_BYTES..), word(16).filter(|_| expected == Some(found)))
+        else {
+            let expected = expected.unwrap_or(HEADER_BYTES as u64);
+            return Err(MapError::Length { path: owned(), expected, found });
+        };
+        if checksum != xxh3_64(payload) {
+            return Err(MapError::Checksum { path: owned() });
+        }
+        let mut reader = Reader::new(bytes, HEADER_BYTES);
+        let all = read(&mut reader).and_then(|all| reader.finish().map(|()| all));
+        all.map_err(|Malformed { offset, what }| MapError::Content { path: owned(), offset, what })
+    }
+}
+
+/// Writes a file, in place of one that is there.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), MapError> {
+    let failed = |source| MapError::Write { path: path.to_owned(), source };
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    std::fs::write(&beside, bytes).map_err(failed)?;
+    std::fs::rename(&beside, path).map_err(|source| {
+        // What is left of it is of no use.
+        drop(std::fs::remove_file(&beside));
+        failed(source)
+    })
+}
 
 /// A file that is no map that can be used.
 #[derive(Debug, thiserror::Error)]
@@ -40,18 +108,22 @@ pub enum MapError {
         source: std::io::Error,
     },
     /// It begins otherwise.
-    #[error("read {}: it is not a map of call paths (callpath map train makes one)", path.display())]
+    #[error("read {}: it is not a {what}", path.display())]
     Magic {
         /// The file.
         path: PathBuf,
+        /// What it should be.
+        what: &'static str,
     },
     /// Another version of callpath wrote it.
-    #[error("read {}: it has version {found} of the format, and this callpath reads 001: train the map again", path.display())]
+    #[error("read {}: it has version {found} of the format, and this callpath reads {read}: make it anew", path.display())]
     Version {
         /// The file.
         path: PathBuf,
         /// The version.
         found: String,
+        /// The one that is read.
+        read: String,
     },
     /// It has been cut or has grown.
     #[error("read {}: it has {found} bytes and should have {expected}: it was cut, or something was added", path.display())]
@@ -84,7 +156,7 @@ pub enum MapError {
 impl PathMap {
     /// The file's bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut writer = Writer { bytes: vec![0; HEADER_BYTES] };
+        let mut writer = ENVELOPE.begin();
         writer.number(self.modules.len() as u64);
         for module in &self.modules {
             writer.path(&module.path);
@@ -130,13 +202,7 @@ impl PathMap {
             before = call.callee;
         }
         write_weight(self.unidentified, &mut writer);
-        let mut bytes = writer.bytes;
-        let len = bytes.len() as u64;
-        let checksum = xxh3_64(&bytes[HEADER_BYTES..]);
-        bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..16].copy_from_slice(&len.to_le_bytes());
-        bytes[16..24].copy_from_slice(&checksum.to_le_bytes());
-        bytes
+        ENVELOPE.finish(writer)
     }
 
     /// Reads a file.
@@ -153,16 +219,7 @@ impl PathMap {
     /// # Errors
     /// If it cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), MapError> {
-        let failed = |source| MapError::Write { path: path.to_owned(), source };
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}", std::process::id()));
-        let beside = PathBuf::from(beside);
-        std::fs::write(&beside, self.encode()).map_err(failed)?;
-        std::fs::rename(&beside, path).map_err(|source| {
-            // What is left of it is of no use.
-            drop(std::fs::remove_file(&beside));
-            failed(source)
-        })
+        replace(path, &self.encode())
     }
 
     /// The map of a file's bytes.
@@ -170,28 +227,7 @@ impl PathMap {
     /// # Errors
     /// If they are no map.
     pub fn decode(bytes: &[u8], path: &Path) -> Result<PathMap, MapError> {
-        let owned = || path.to_owned();
-        let Some(magic) = bytes.first_chunk::<8>().filter(|magic| magic[..VERSION_AT] == MAGIC[..VERSION_AT]) else {
-            return Err(MapError::Magic { path: owned() });
-        };
-        if magic != MAGIC {
-            let found = String::from_utf8_lossy(&magic[VERSION_AT..]).into_owned();
-            return Err(MapError::Version { path: owned(), found });
-        }
-        let word = |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
-        let (expected, found) = (word(8), bytes.len() as u64);
-        let (Some(payload), Some(checksum)) = (bytes.get(HEADER_BYTES..), word(16).filter(|_| expected == Some(found)))
-        else {
-            let expected = expected.unwrap_or(HEADER_BYTES as u64);
-            return Err(MapError::Length { path: owned(), expected, found });
-        };
-        if checksum != xxh3_64(payload) {
-            return Err(MapError::Checksum { path: owned() });
-        }
-        let mut reader = Reader::new(bytes, HEADER_BYTES);
-        let map = map_of(&mut reader).and_then(|map| reader.finish().map(|()| map));
-        let malformed = |Malformed { offset, what }| MapError::Content { path: owned(), offset, what };
-        map.map_err(malformed)
+        ENVELOPE.decode((bytes, path), map_of)
     }
 }
 

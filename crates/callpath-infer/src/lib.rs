@@ -11,11 +11,15 @@
 mod builder;
 mod file;
 mod map;
+mod plan;
 mod precision;
+mod resize;
 #[cfg(test)]
 mod tests;
 
 pub use builder::{MapBuilder, OtherBuild};
 pub use file::{MapError, fuzz_path_map};
 pub use map::{Answer, ContextNode, DirectCall, Identifier, MapModule, MapProcedure, PathMap, Root, Weight};
+pub use plan::{PLAN_FILE, PaddingPlan, PlannedPadding, fuzz_padding_plan};
 pub use precision::{Degrees, Precision};
+pub use resize::{Budget, Paddings, Resized};

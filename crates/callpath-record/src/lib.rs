@@ -49,7 +49,7 @@ pub use events::{
     Clock, Event, EventError, ExpressionError, HIGHEST_RATE, MAX_EVENTS, ProbeMetric, ProbeMetricError, Unsaid,
     parse_events, probe_events,
 };
-pub use exact::{Counting, ExactCounts, ExactKind, ExactKinds, ExactTimes, record_exactly};
+pub use exact::{Counting, ExactCounts, ExactKind, ExactKinds, ExactTimes, Padding, record_exactly, record_padded};
 pub use fuzzing::fuzz_arena;
 pub use offered::{Offer, offered_events};
 pub use output::Destination;

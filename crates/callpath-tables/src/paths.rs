@@ -58,6 +58,8 @@ pub struct Counting<'g> {
     pub times: Option<Timing>,
     /// Where paths are counted that have no words.
     pub hashed: Option<Hashing>,
+    /// By first instruction, procedures whose frames are larger by so many bytes, and count nothing.
+    pub paddings: Option<&'g FxHashMap<LinkAddr, u32>>,
     /// How what counts is placed: by what an earlier measurement tells of the module, or by loop depth.
     pub placing: Placing<'g>,
 }
@@ -257,6 +259,13 @@ pub fn counted(
             plan.let_copy_call(counting.bias);
             calls.plan(flow, graph, &mut plan);
             if !is_counted(graph.entry) {
+                return Ok(plan);
+            }
+            if let Some(bytes) = counting.paddings.and_then(|paddings| paddings.get(&graph.entry)) {
+                if !calls.can_enlarge(flow, graph) {
+                    return Err(Refusal { at: graph.entry, reason: Reason::RunsAtHome });
+                }
+                plan.pad(*bytes);
                 return Ok(plan);
             }
             plan.give_words(calls.can_enlarge(flow, graph));

@@ -126,6 +126,16 @@ pub(crate) fn move_rsp(constant: i8) -> [u8; 5] {
     [REX_W, 0x8d, MODRM_DISPLACED_SHORT | RSP << 3 | MODRM_SIB, SIB_RSP, constant as u8]
 }
 
+/// The same with any constant.
+pub(crate) fn move_rsp_far(constant: i32) -> Vec<u8> {
+    if let Ok(constant) = i8::try_from(constant) {
+        return move_rsp(constant).to_vec();
+    }
+    let mut bytes = vec![REX_W, 0x8d, MODRM_DISPLACED | RSP << 3 | MODRM_SIB, SIB_RSP];
+    bytes.extend(constant.to_le_bytes());
+    bytes
+}
+
 /// `mov qword [word], constant`, extended with its sign.
 pub(crate) fn set_word(word: Word, constant: i32) -> Encoded {
     with_constant(with_word(0xc7, 0, word), constant)
@@ -442,6 +452,8 @@ mod tests {
             (add_to_word(Word::OfFrame(5, -8), 3).bytes, "add qword ptr [rbp-8], 3"),
             (add_to_word(Word::OfFrame(4, 0x1000), 0x300).bytes, "add qword ptr [rsp+0x1000], 0x300"),
             (move_rsp(-0x20).to_vec(), "lea rsp, [rsp-0x20]"),
+            (move_rsp_far(0x70), "lea rsp, [rsp+0x70]"),
+            (move_rsp_far(-0x200), "lea rsp, [rsp-0x200]"),
             (count_in_table(1, Some(12), 0x40), "add qword ptr [rcx+r12*8+0x40], 1"),
             (count_in_table(11, None, 0), "add qword ptr [r11], 1"),
             (address_in_table(2, 9, Some(8), -8), "lea rdx, [r9+r8*8-8]"),

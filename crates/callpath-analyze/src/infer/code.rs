@@ -114,7 +114,7 @@ impl Code {
 }
 
 /// A build, as a map has it: what kind of identity it is, then the identity.
-pub(super) fn identity_bytes(identity: &ModuleIdentity) -> Vec<u8> {
+pub fn identity_bytes(identity: &ModuleIdentity) -> Vec<u8> {
     match identity {
         ModuleIdentity::BuildId(id) => [&[BUILD_ID], id.as_slice()].concat(),
         ModuleIdentity::Content(hash) => [&[CONTENT], hash.to_be_bytes().as_slice()].concat(),

@@ -13,4 +13,5 @@ mod train;
 
 pub use answer::{Inferred, has_heights, infer, profile};
 pub use check::{Checked, Missing, Verdicts, check};
+pub use code::identity_bytes;
 pub use train::{Trained, train};

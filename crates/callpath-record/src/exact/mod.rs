@@ -23,6 +23,7 @@ use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_tables::guide::Guide;
 use callpath_target::Ended;
+use rustc_hash::FxHashMap;
 
 use crate::beats::while_beating;
 use crate::error::RecordError;
@@ -60,6 +61,53 @@ pub struct ExactCounts {
     pub guide: Option<Guide>,
 }
 
+/// Whose frames are larger.
+pub trait Padding {
+    /// The first instructions of procedures of a module, and by how many bytes their frames shall be larger: multiples of 16.
+    fn choose(&mut self, image: &Arc<Image>, path: &Path) -> FxHashMap<LinkAddr, u32>;
+
+    /// What became of those of a module: which have larger frames now, and which cannot, and why.
+    fn padded(&mut self, path: &Path, made: &[LinkAddr], refused: &[(LinkAddr, String)]);
+
+    /// All of them are in, before the program begins. `directory`: of the measurement.
+    ///
+    /// # Errors
+    /// Why it shall not begin.
+    fn finish(&mut self, directory: &Path) -> Result<(), String>;
+}
+
+/// What copies of a program's procedures are for.
+pub(crate) enum Copied<'o> {
+    /// They count.
+    Counting(&'o ExactCounts, &'o mut dyn Counting),
+    /// Their frames are larger.
+    Padded(&'o mut dyn Padding),
+}
+
+impl<'o> Copied<'o> {
+    fn counts(&self) -> Option<&'o ExactCounts> {
+        match self {
+            Copied::Counting(counts, _) => Some(counts),
+            Copied::Padded(_) => None,
+        }
+    }
+
+    fn has(&self, kind: ExactKind) -> bool {
+        self.counts().is_some_and(|counts| counts.kinds.has(kind))
+    }
+}
+
+/// Runs the program with larger frames, and records it until it ends. `options` mark no return addresses.
+///
+/// # Errors
+/// As of [`record_exactly`].
+pub fn record_padded(options: &RecordOptions, padding: &mut dyn Padding) -> Result<Recorded, RecordError> {
+    record_as(options, |program, recorder| {
+        recorder.keep_waiting(program.pid);
+        CopiedProgram { program, copied: Copied::Padded(padding), is_set: false }
+    })
+}
+
 /// Runs the program and records it until it ends; its procedures are counted from its first constructor on. If calls are
 /// ([`ExactKind::Calls`]), `options` begin with what probes measure, and mark no return addresses.
 ///
@@ -72,25 +120,28 @@ pub fn record_exactly(
 ) -> Result<Recorded, RecordError> {
     record_as(options, |program, recorder| {
         recorder.keep_waiting(program.pid);
-        CountedProgram { program, counts, counting, is_set: false }
+        CopiedProgram { program, copied: Copied::Counting(counts, counting), is_set: false }
     })
 }
 
-/// A program that is counted.
-struct CountedProgram<'o> {
+/// A program whose procedures run as copies.
+struct CopiedProgram<'o> {
     program: Program,
-    counts: &'o ExactCounts,
-    counting: &'o mut dyn Counting,
+    copied: Copied<'o>,
     is_set: bool,
 }
 
-impl Subject for CountedProgram<'_> {
+impl Subject for CopiedProgram<'_> {
     fn look(&mut self, recorder: &mut Recorder<'_>) -> Option<Result<Ended, RecordError>> {
         if let Some(ended) = self.program.look(recorder) {
             if !self.is_set {
-                recorder.note(
-                    "nothing was counted: the program ended, or did not load callpath's object, before it could begin",
-                );
+                let what = match self.copied {
+                    Copied::Counting(..) => "nothing was counted",
+                    Copied::Padded(_) => "no frame was made larger",
+                };
+                recorder.note(&format!(
+                    "{what}: the program ended, or did not load callpath's object, before it could begin"
+                ));
             }
             return Some(ended);
         }
@@ -99,10 +150,9 @@ impl Subject for CountedProgram<'_> {
         }
         let slot = recorder.waiting()?;
         let pid = self.program.pid;
-        let counts = self.counts;
-        let counting = &mut *self.counting;
+        let copied = &mut self.copied;
         let beat = Doorbell::new(&recorder.shared.allocator.session().beat);
-        match while_beating(&beat, || place::put_in(recorder, (pid, slot), counts, counting)) {
+        match while_beating(&beat, || place::put_in(recorder, (pid, slot), copied)) {
             Ok(()) => {
                 self.is_set = true;
                 recorder.let_in();

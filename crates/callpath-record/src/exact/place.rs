@@ -22,6 +22,7 @@ use callpath_tables::probes::Change;
 use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::{self, KnownCode};
 use callpath_target::{Edits, Maps, NewMemory, Pid, ProcessHandle, SharedMemory, Write};
+use rustc_hash::FxHashMap;
 
 use super::counts::{Counted, InModule};
 use super::flows::Flows;
@@ -29,7 +30,7 @@ use super::hashed::Hashed;
 use super::regions::Regions;
 use super::returns;
 use super::times::Times;
-use super::{Counting, ExactCounts, ExactKind, ExactTimes};
+use super::{Copied, ExactKind, ExactTimes};
 use crate::error::RecordError;
 use crate::moved::MovedCode;
 use crate::probe::{Injected, InjectedInto, Loaded, halt, map_private};
@@ -50,11 +51,10 @@ struct Analysed {
 pub(super) fn put_in(
     recorder: &mut Recorder<'_>,
     (pid, slot): (Pid, usize),
-    counts: &ExactCounts,
-    counting: &mut dyn Counting,
+    copied: &mut Copied<'_>,
 ) -> Result<(), RecordError> {
     let all = Loaded::all(&Maps::read(pid)?).into_iter().filter(|loaded| !loaded.is_ours());
-    if counts.kinds.has(ExactKind::Calls) {
+    if copied.has(ExactKind::Calls) {
         recorder.want_whole_tables(pid);
     }
     // What is not known of one may matter to the calls of all others.
@@ -84,35 +84,35 @@ pub(super) fn put_in(
     let users = ReturnUsers::of(&modules, Asking::InCopies);
     let teller = Teller::new(pid, teller, asked)?;
     let lane_word = recorder.shared.allocator.session().lane_word.load(Acquire) as i64;
-    if lane_word == 0 {
+    if lane_word == 0 && copied.counts().is_some() {
         return Err(refused(analysed.first(), "it has not told where its threads keep their words"));
     }
-    let counts_contexts = counts.kinds.has(ExactKind::Calls);
-    let counts_paths = counts.kinds.has(ExactKind::Paths);
-    let injected = match counts_contexts || counts_paths {
-        true => {
+    let counts_contexts = copied.has(ExactKind::Calls);
+    let counts_paths = copied.has(ExactKind::Paths);
+    let injected = match copied.counts().filter(|_| counts_contexts || counts_paths) {
+        Some(counts) => {
             let into = InjectedInto { pid, slot: Some(slot), counts_contexts };
             Some(Injected::into(into, recorder, counts.injected)?)
         }
-        false => None,
+        None => None,
     };
     let counted: Vec<(usize, &Analysed)> =
         analysed.iter().enumerate().filter(|(_, analysed)| !analysed.loaded.is_left_alone()).collect();
     let room = |analysed: &&Analysed| (analysed.loaded.start..analysed.loaded.end, analysed.room());
     let regions = Regions::reserve(&Maps::read(pid)?, counted.iter().map(|(_, analysed)| room(analysed)));
-    let guided = ByGuide::new(counts.guide.as_ref(), pid, &analysed)?;
+    let guided = ByGuide::new(copied.counts().and_then(|counts| counts.guide.as_ref()), pid, &analysed)?;
     guided.notes.iter().for_each(|note| recorder.note(note));
     let mut placing = Placing {
         recorder,
         pid,
         lane_word,
-        inside: match (counts_paths, counts.kinds.has(ExactKind::Edges)) {
+        inside: match (counts_paths, copied.has(ExactKind::Edges)) {
             (true, _) => Inside::Paths,
             (false, true) => Inside::Edges,
             (false, false) => Inside::Nothing,
         },
         contexts: injected.filter(|_| counts_contexts),
-        times: injected.and_then(|injected| Some((injected, counts.times?))),
+        times: injected.and_then(|injected| Some((injected, copied.counts()?.times?))),
         hashed: injected.filter(|_| counts_paths),
         next_word: FIRST_WORD,
         next_procedure: 0,
@@ -126,16 +126,65 @@ pub(super) fn put_in(
         modules: Vec::new(),
     };
     for (index, of_module) in counted {
-        let chosen = counting.choose(of_module.module.image(), &of_module.loaded.path);
+        let (image, path) = (of_module.module.image(), &of_module.loaded.path);
+        let chosen = match copied {
+            Copied::Counting(_, counting) => Chosen::Counted(counting.choose(image, path)),
+            Copied::Padded(padding) => Chosen::Padded(padding.choose(image, path)),
+        };
+        if matches!(&chosen, Chosen::Padded(paddings) if paddings.is_empty()) {
+            continue;
+        }
         let homes = teller.at.to_link(of_module.bias);
         let calls = CallsInCopies::of(&of_module.module, (&users, index), homes);
         let by = guided.placing.get(index).copied().unwrap_or(paths::Placing::ByDepth);
-        placing.put_in_module(of_module, &calls, (chosen.as_deref(), by))?;
+        let (made, refused) = placing.put_in_module(of_module, &calls, (&chosen, by))?;
+        if let (Copied::Padded(padding), Chosen::Padded(paddings)) = (&mut *copied, &chosen) {
+            let made: Vec<LinkAddr> = made.into_iter().filter(|entry| paddings.contains_key(entry)).collect();
+            padding.padded(path, &made, &refused);
+        }
     }
-    counting.check().map_err(|reason| RecordError::NotChosen { reason })?;
-    placing.tell(&teller)?;
-    placing.finish()
+    match copied {
+        Copied::Counting(_, counting) => {
+            counting.check().map_err(|reason| RecordError::NotChosen { reason })?;
+            placing.tell(&teller)?;
+            placing.finish()
+        }
+        Copied::Padded(padding) => {
+            placing.tell(&teller)?;
+            placing.recorder.refresh_map(pid, Duration::ZERO);
+            let finished = padding.finish(&placing.recorder.shared.directory);
+            finished.map_err(|reason| RecordError::NotChosen { reason })
+        }
+    }
 }
+
+/// The procedures of a module that shall run as copies.
+enum Chosen {
+    /// Those that count; `None`: all.
+    Counted(Option<Vec<LinkAddr>>),
+    /// Those whose frames are larger by so many bytes.
+    Padded(FxHashMap<LinkAddr, u32>),
+}
+
+impl Chosen {
+    fn has(&self, entry: LinkAddr) -> bool {
+        match self {
+            Chosen::Counted(None) => true,
+            Chosen::Counted(Some(chosen)) => chosen.binary_search(&entry).is_ok(),
+            Chosen::Padded(paddings) => paddings.contains_key(&entry),
+        }
+    }
+
+    fn paddings(&self) -> Option<&FxHashMap<LinkAddr, u32>> {
+        match self {
+            Chosen::Counted(_) => None,
+            Chosen::Padded(paddings) => Some(paddings),
+        }
+    }
+}
+
+/// The procedures that run as copies now, and those that cannot, and why.
+type MadeAndRefused = (Vec<LinkAddr>, Vec<(LinkAddr, String)>);
 
 /// How what counts is placed in each module.
 struct ByGuide<'g> {
@@ -215,8 +264,8 @@ impl Placing<'_, '_> {
         &mut self,
         of_module: &Analysed,
         calls: &CallsInCopies<'_>,
-        (chosen, by): (Option<&[LinkAddr]>, paths::Placing<'_>),
-    ) -> Result<(), RecordError> {
+        (chosen, by): (&Chosen, paths::Placing<'_>),
+    ) -> Result<MadeAndRefused, RecordError> {
         let Analysed { loaded, bias, module } = of_module;
         let bias = *bias;
         let no_room = || RecordError::NoRoom { module: loaded.path.clone() };
@@ -228,7 +277,8 @@ impl Placing<'_, '_> {
                 maps.free_near(loaded.start..loaded.end, of_module.room()).ok_or_else(no_room)?
             }
         };
-        let is_chosen = |entry: LinkAddr| chosen.is_none_or(|chosen| chosen.binary_search(&entry).is_ok());
+        let is_chosen = |entry: LinkAddr| chosen.has(entry);
+        let paddings = chosen.paddings();
         let lane_word = i32::try_from(self.lane_word).map_err(|_| no_room())?;
         let has_back_edges = self.recorder.shared.allocator.settings().recursion == Settings::BACK_EDGES;
         let contexts = self.contexts.map(|injected| Descending {
@@ -243,7 +293,9 @@ impl Placing<'_, '_> {
             .hashed
             .map(|injected| Hashing { routine: injected.routines.count_path, first_procedure: self.next_hashed });
         let (first_word, inside) = (self.next_word, self.inside);
-        let counting = paths::Counting { bias, lane_word, first_word, inside, contexts, times, hashed, placing: by };
+        let placing = by;
+        let counting =
+            paths::Counting { bias, lane_word, first_word, inside, contexts, times, hashed, paddings, placing };
         let planned =
             counted(module, RunAddr(place).to_link(bias), (calls, is_chosen), counting).ok_or_else(no_room)?;
         let CountedModule { changes, copies, moved, header, end, procedures, .. } = planned;
@@ -253,11 +305,12 @@ impl Placing<'_, '_> {
             copies.refused.iter().map(|refused| (refused.entry, refused.refusal.to_string())).collect();
         let with_calls = without_paths.iter().map(|(at, why)| (*at, format!("{CALLS_ALONE}{why}")));
         refused.extend(with_calls);
-        let made = copies.made.iter().map(|made| made.copy.entry);
-        let called = if self.inside == Inside::Nothing { made.collect() } else { Vec::new() };
+        let made: Vec<LinkAddr> = copies.made.iter().map(|made| made.copy.entry).collect();
+        let called = if self.inside == Inside::Nothing { made.clone() } else { Vec::new() };
+        let result = (made, refused.clone());
         self.modules.push(InModule { bias, procedures, called, refused });
         if copies.made.is_empty() {
-            return Ok(());
+            return Ok(result);
         }
         (self.next_word, self.next_procedure) = (next_word, next_procedure);
         (self.next_timed, self.next_hashed) = (next_timed, next_hashed);
@@ -281,7 +334,7 @@ impl Placing<'_, '_> {
             self.regions.take(region, run(end));
         }
         self.heads.push((RunAddr(place), region.map(|(region, _)| region)));
-        Ok(())
+        Ok(result)
     }
 
     /// Tells unwinders, and who asks which module called it, of all copies.

@@ -131,7 +131,7 @@ impl Source<'_, '_, '_> {
         if frame != Some(Height::AT_ENTRY) {
             return Err(Refusal { at: LinkAddr(at), reason: Reason::FrameUnknown });
         }
-        out.bytes(&encode::move_rsp(bytes as i8));
+        out.bytes(&encode::move_rsp_far(bytes as i32));
         out.set_enlarged(0);
         Ok(())
     }
@@ -318,7 +318,7 @@ impl Copy {
         self.origins.push((out.offset(), entry));
         if bytes > 0 {
             out.set_enlarged(0);
-            out.bytes(&encode::move_rsp(-(bytes as i8)));
+            out.bytes(&encode::move_rsp_far(-(bytes as i32)));
             self.origins.push((out.offset(), entry));
             out.set_enlarged(bytes);
         }

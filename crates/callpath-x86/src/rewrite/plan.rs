@@ -230,6 +230,8 @@ pub struct Plan {
     are_unmarked: bool,
     times: Option<Times>,
     hashed: Option<Hashed>,
+    /// By how many bytes the frame is larger, though nothing is kept there.
+    padding: u32,
 }
 
 impl Plan {
@@ -244,6 +246,13 @@ impl Plan {
     pub fn count_contexts(&mut self, contexts: Contexts, keeps_node: bool) {
         self.contexts = Some(contexts);
         self.keeps_node = keeps_node;
+    }
+
+    /// Makes the frame larger by so many bytes, a multiple of the stack's alignment, so that what the procedure calls has a higher stack
+    /// (Mytkowicz, Coughlin and Diwan 2009, section 5.1). All calls have to be made in the copy ([`Plan::call_in_copy`]), and unwinders to know
+    /// its frames. Not together with words ([`Plan::give_words`]).
+    pub fn pad(&mut self, bytes: u32) {
+        self.padding = bytes;
     }
 
     /// Says where [`Operation::CountHashed`] counts.
@@ -331,7 +340,7 @@ impl Plan {
         match (self.words, self.times) {
             (Words::InFrame, Some(_)) => FRAME_BYTES + TIMES_BYTES,
             (Words::InFrame, None) => FRAME_BYTES,
-            _ => 0,
+            _ => self.padding,
         }
     }
 

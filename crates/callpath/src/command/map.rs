@@ -2,6 +2,7 @@
 
 mod check;
 mod explain;
+mod resize;
 mod show;
 mod train;
 
@@ -15,6 +16,8 @@ pub(crate) enum Command {
     Show(show::Arguments),
     /// Check how often a map is right: against a measurement whose samples were walked, and keep heights (record --unwind=both)
     Check(check::Arguments),
+    /// Plan which frames to make larger, so that more call paths have an identifier of their own (record --plan)
+    Resize(resize::Arguments),
     /// Show the call paths that a map has for a place in the code and a height of the stack
     Explain(explain::Arguments),
 }
@@ -23,6 +26,7 @@ pub(crate) fn run(command: &Command) -> Outcome {
     match command {
         Command::Train(arguments) => train::run(arguments),
         Command::Show(arguments) => show::run(arguments),
+        Command::Resize(arguments) => resize::run(arguments),
         Command::Check(arguments) => check::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
     }

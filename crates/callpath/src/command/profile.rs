@@ -46,7 +46,7 @@ pub(crate) fn load_inferred(directory: Option<&Path>, map: &Path) -> anyhow::Res
         "failed to look up call paths of {}: its samples keep no heights of the stack; record with --unwind=infer",
         measurement.directory.display()
     );
-    let known = path_map::read(map)?;
+    let known = path_map::read_for(map, &measurement)?;
     let mut progress = Progress::new("reading modules");
     let options = analysis_options();
     let inferred = infer::infer(measurement, &known, &options, &mut |done, of| progress.step(done, of));

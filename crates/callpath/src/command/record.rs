@@ -1,5 +1,6 @@
 //! `callpath record`: options in, a recording out, the program's own exit status back.
 
+mod padded;
 mod perf_options;
 mod rank;
 
@@ -15,11 +16,13 @@ use callpath_measurement::{Measurement, plain};
 use callpath_record::{
     Chooser as _, Counting, Event, EventError, ExactCounts, ExactKind, ExactKinds, ExactTimes, HIGHEST_RATE,
     MAX_EVENTS, ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded, Sentinel,
-    Unsaid, Unwind, offered_events, parse_events, probe_events, record, record_exactly, record_with_probes,
+    Unsaid, Unwind, offered_events, parse_events, probe_events, record, record_exactly, record_padded,
+    record_with_probes,
 };
 use callpath_tables::guide::Guide;
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
+use padded::Padded;
 use perf_options::Record;
 pub(crate) use rank::{NO_RANK, own as own_rank};
 
@@ -66,6 +69,10 @@ pub(crate) struct Arguments {
     /// `callpath report --map MAP` tells the path; `both` walks, and keeps the height, too (docs/inference.md)
     #[arg(long, value_name = "HOW", default_value = "walk", conflicts_with_all = ["probe", "exact"])]
     unwind: UnwindArgument,
+    /// Make frames larger as this plan says (callpath map resize), so that more call paths have heights of their own. Those procedures run
+    /// as copies
+    #[arg(long, value_name = "PLAN", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["probe", "exact"])]
+    plan: Option<PathBuf>,
     /// Function whose calls are counted, too, as `callpath probe` does; may be repeated
     #[arg(long, value_name = "FUNCTION")]
     probe: Vec<String>,
@@ -308,6 +315,14 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             anyhow::anyhow!("--sentinel=always counts returns at walked call paths: it cannot be used with --unwind");
         return Err(failed(error, FAILED));
     }
+    if arguments.plan.is_some() && arguments.unwind == UnwindArgument::Walk {
+        let error = anyhow::anyhow!("--plan is for samples that keep heights: add --unwind=infer, or both");
+        return Err(failed(error, FAILED));
+    }
+    let mut padded = match &arguments.plan {
+        None => None,
+        Some(plan) => Some(Padded::read(plan).map_err(|error| failed(error, FAILED))?),
+    };
     let sentinel = match arguments.sentinel {
         // Probes compare return addresses with what they were.
         _ if choice.is_some() || exact.is_some() => Sentinel::Never,
@@ -359,7 +374,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             let counts = ExactCounts { kinds, times, injected: preload::INJECTED, guide };
             record_exactly(&options, &counts, &mut counted).map(ProbedProcess::from)
         }
-        (None, None) => record(&options).map(ProbedProcess::from),
+        (None, None) => match &mut padded {
+            Some(padded) => record_padded(&options, padded).map(ProbedProcess::from),
+            None => record(&options).map(ProbedProcess::from),
+        },
         (Some(choice), _) => {
             let probes = ProbesBesideSamples { injected: preload::INJECTED, chooser: choice };
             record_with_probes(&options, probes)
@@ -375,6 +393,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if is_first {
         recorded.notes.iter().for_each(|note| say(note));
     }
+    padded.iter().flat_map(Padded::notes).for_each(|note| say(&note));
     if let Some(choice) = &choice {
         say_probed(choice, &probed, say);
     }

@@ -31,8 +31,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
-    let map = path_map::read(&arguments.map)?;
     let measurement = profile::read(arguments.measurement.as_deref())?;
+    let map = path_map::read_for(&arguments.map, &measurement)?;
     let directory = measurement.directory.display();
     if !infer::has_heights(&measurement) {
         return Err(anyhow!(

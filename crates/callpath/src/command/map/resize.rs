@@ -1,0 +1,74 @@
+//! `callpath map resize`: which frames to make larger, so that more call paths have an identifier of their own.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use callpath_infer::{Budget, Degrees, PathMap, Precision};
+use callpath_view::text::shell_word;
+
+use crate::command::path_map;
+use crate::outcome::Outcome;
+use crate::{output, surroundings};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The map
+    #[arg(value_name = "MAP", value_hint = clap::ValueHint::FilePath)]
+    map: PathBuf,
+    /// The plan to write, for `record --unwind=infer --plan PLAN`; one that is there is replaced
+    #[arg(short, long, value_name = "PLAN", value_hint = clap::ValueHint::FilePath)]
+    output: PathBuf,
+    /// How long to search, seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    budget: u64,
+    /// By how much the highest stack that the map knows may grow, percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    growth: u32,
+    /// Say only what went wrong
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let map = path_map::read(&arguments.map)?;
+    let budget = Budget {
+        time: Duration::from_secs(arguments.budget),
+        growth: 1.0 + f64::from(arguments.growth) / 100.0,
+        ..Budget::default()
+    };
+    // What could not run as a copy to be counted cannot with a larger frame.
+    let may_pad = |procedure: u32| map.uncounted().binary_search(&procedure).is_err();
+    let resized = map.resize(may_pad, budget);
+    let plan = map.plan(&resized.paddings);
+    plan.write(&arguments.output).map_err(|error| anyhow!("failed to {error}"))?;
+    if !arguments.quiet {
+        let file = shell_word(&arguments.output.to_string_lossy());
+        let (before, after) = (precise(&map), precise(&map.resized(&resized.paddings)));
+        let (low, high) = resized.highest;
+        output::say(format_args!(
+            "wrote {file}: {} frames larger; call paths with an identifier of their own {before} -> {after}; the highest stack grows from \
+             {low} to {high} bytes",
+            plan.paddings.len()
+        ));
+        if resized.is_cut {
+            output::say(format_args!(
+                "the search was cut short after {} s; a longer one may tell more paths apart (--budget)",
+                arguments.budget
+            ));
+        }
+        let typed = surroundings::typed_command();
+        output::say(format_args!("use it with: {typed} record --unwind=infer --plan {file} -- PROGRAM"));
+    }
+    Ok(0)
+}
+
+/// The share of paths, and of what was seen of them.
+fn precise(map: &PathMap) -> String {
+    let precision = map.precision();
+    let share = |degrees: &Degrees| Precision::share(degrees).map(|share| format!("{:.1}%", 100.0 * share));
+    let seen = share(&precision.calls).map(|calls| (calls, "calls"));
+    let seen = seen.or_else(|| share(&precision.samples).map(|samples| (samples, "samples")));
+    let seen = seen.map_or(String::new(), |(share, of)| format!(" ({share} of {of})"));
+    format!("{}{seen}", share(&precision.paths).unwrap_or_else(|| "none".to_owned()))
+}
