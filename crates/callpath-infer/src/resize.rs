@@ -87,6 +87,15 @@ impl PathMap {
         map
     }
 
+    /// The same padding for all procedures that may be padded.
+    pub fn pad_all(&self, may_pad: impl Fn(u32) -> bool, bytes: u32) -> Resized {
+        let procedures = (0..self.procedures.len() as u32).filter(|procedure| may_pad(*procedure));
+        let paddings = Paddings { of_procedures: procedures.map(|procedure| (procedure, bytes)).collect() };
+        let search = Search::new(self, Budget::default());
+        let highest = (search.highest, search.highest(&paddings.by_procedure(self.procedures.len())));
+        Resized { paddings, highest, is_cut: false }
+    }
+
     /// Searches for paddings. `may_pad`: by procedure, whether its frame can be padded.
     pub fn resize(&self, may_pad: impl Fn(u32) -> bool, budget: Budget) -> Resized {
         let began = Instant::now();

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::{
-    Answer, DirectCall, Identifier, MapBuilder, MapError, MapModule, MapProcedure, OtherBuild, PathMap, Precision,
-    Root, Weight, fuzz_path_map,
+    Answer, Budget, DirectCall, Identifier, MapBuilder, MapError, MapModule, MapProcedure, OtherBuild, PaddingPlan,
+    Paddings, PathMap, Precision, Root, Weight, fuzz_padding_plan, fuzz_path_map,
 };
 
 /// A program in which `main` calls A, B and C, which call D; A and B have frames of the same size.
@@ -64,6 +64,80 @@ fn paths_that_share_an_identifier_are_all_answers_those_seen_most_first() {
     assert_eq!(precision.calls, [(1, 1 + 10 + 30 + 5 + 5), (2, 40)].into());
     assert_eq!(Precision::share(&precision.samples), Some(5.0 / 9.0));
     assert_eq!(Precision::share(&Default::default()), None);
+}
+
+#[test]
+fn larger_frames_tell_paths_apart() {
+    let Known { builder, root, procedures: [_, a, b, c, d], nodes: [_, by_a, by_b, by_c] } = known();
+    let map = builder.finish();
+    let resized = map.resize(|_| true, Budget { growth: 1.2, ..Budget::default() });
+    let [(padded, bytes)] = resized.paddings.of_procedures[..] else { panic!("{resized:?}") };
+    assert!([a, b].contains(&padded) && bytes == 16, "{resized:?}");
+    let larger = map.resized(&resized.paddings);
+    let ask = |height| larger.answer(Identifier { root, procedure: d, height });
+    let (own, others) = if padded == a { (by_a, by_b) } else { (by_b, by_a) };
+    assert_eq!(
+        (ask(96 + 16), ask(96), ask(160)),
+        (Answer::Precise(own), Answer::Precise(others), Answer::Precise(by_c))
+    );
+    assert_eq!(larger.precision().paths, [(1, 7)].into());
+    // The procedure's own CFA stays where it is.
+    assert!(matches!(larger.answer(Identifier { root, procedure: padded, height: 48 }), Answer::Precise(_)));
+    // Nothing is gained by frames that cannot be larger, or where the stack must not grow.
+    assert_eq!(map.resize(|procedure| procedure == c, Budget::default()).paddings, Paddings::default());
+    let low = Paddings { of_procedures: vec![(c, 16)] };
+    assert_eq!(
+        map.resize(|procedure| procedure == c, Budget { growth: 9.0, ..Budget::default() }).paddings,
+        Paddings::default()
+    );
+    assert_eq!(map.resized(&low).answer(Identifier { root, procedure: d, height: 176 }), Answer::Precise(by_c));
+    let (before, after) = resized.highest;
+    assert!(before == 160 && after <= 192, "{resized:?}");
+    let out_of_time = map.resize(|_| true, Budget { time: std::time::Duration::ZERO, ..Budget::default() });
+    assert!(out_of_time.is_cut && out_of_time.paddings == Paddings::default());
+}
+
+#[test]
+fn plans_are_of_builds_and_not_of_maps() {
+    let Known { builder, procedures: [_, a, ..], .. } = known();
+    let map = builder.finish();
+    let plan = map.plan(&Paddings { of_procedures: vec![(a, 48)] });
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.plan");
+    plan.write(&path).unwrap();
+    assert_eq!(PaddingPlan::read(&path).unwrap(), plan);
+    // Another map of the program, in which the procedure has another number.
+    let mut other = MapBuilder::default();
+    let file = other.module(module(7)).unwrap();
+    procedure(&mut other, file, 0x900, "another");
+    let number = procedure(&mut other, file, 0x200, "A");
+    assert_eq!(other.finish().paddings_of(&plan), Ok(Paddings { of_procedures: vec![(number, 48)] }));
+    let mut other = MapBuilder::default();
+    other.module(module(8)).unwrap();
+    assert!(other.finish().paddings_of(&plan).is_err(), "another build");
+    assert_eq!(MapBuilder::default().finish().paddings_of(&plan), Ok(Paddings::default()), "another program");
+
+    let bytes = plan.encode();
+    for at in 0..bytes.len() {
+        assert!(PaddingPlan::decode(&bytes[..at], &path).is_err());
+        let mut changed = bytes.clone();
+        changed[at] ^= 1;
+        assert!(PaddingPlan::decode(&changed, &path).is_err());
+    }
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..20_000 {
+        let mut changed = bytes[24..].to_vec();
+        let at = random.usize(..changed.len());
+        changed[at] = random.u8(..);
+        fuzz_padding_plan(&changed);
+    }
+    let odd = |bytes: u32| {
+        let mut odd = plan.clone();
+        odd.paddings[0].bytes = bytes;
+        PaddingPlan::decode(&odd.encode(), &path)
+    };
+    assert!(odd(8).is_err() && odd(8192).is_err() && odd(4096).is_ok());
+    assert!(PathMap::decode(&bytes, &path).unwrap_err().to_string().contains("not a map of call paths"));
 }
 
 #[test]

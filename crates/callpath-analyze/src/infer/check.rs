@@ -6,7 +6,7 @@ use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, Threa
 use rustc_hash::FxHashSet;
 
 use super::answer::{Asker, Known};
-use super::code::Code;
+use super::code::{Code, Links};
 use crate::attribute::{AttributeOptions, Progress};
 
 /// Of context identifiers whose call path is known (Mytkowicz, Coughlin and Diwan 2009, section 8.4).
@@ -82,8 +82,14 @@ pub fn check(
     let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
     code.read(options, progress);
     let asker = Asker::new(map, &code)?;
-    let mut checker =
-        Checker { asker: &asker, code: &code, map, checked: Checked::default(), seen: FxHashSet::default() };
+    let mut checker = Checker {
+        asker: &asker,
+        code: &code,
+        map,
+        checked: Checked::default(),
+        links: Links::default(),
+        seen: FxHashSet::default(),
+    };
     for (process, modules) in measurement.processes.iter().zip(&modules) {
         for thread in &process.threads {
             checker.check(thread, modules);
@@ -100,6 +106,7 @@ struct Checker<'a> {
     code: &'a Code,
     map: &'a PathMap,
     checked: Checked,
+    links: Links,
     seen: FxHashSet<(Vec<Place>, Option<i64>)>,
 }
 
@@ -109,7 +116,11 @@ impl Checker<'_> {
         let nodes = thread.tree.nodes();
         for node in nodes {
             let FrameKind::Height(height) = node.key.kind() else { continue };
-            let Some(keys) = whole_path(&thread.tree, node.parent) else {
+            let keys = whole_path(&thread.tree, node.parent);
+            let is_linked = |keys: &Vec<FrameKey>| {
+                keys.windows(2).all(|link| self.links.is_possible(self.code, modules, (link[0], link[1])))
+            };
+            let Some(keys) = keys.filter(is_linked) else {
                 self.checked.unknown = self.checked.unknown.saturating_add(node.samples);
                 continue;
             };

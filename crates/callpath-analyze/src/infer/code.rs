@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, FrameKind};
+use callpath_image::exports::Export;
 use callpath_image::identity::ModuleIdentity;
 use callpath_infer::MapModule;
 use callpath_measurement::{ModuleRecord, PARTIAL_ROOT, ProcessFile};
@@ -15,6 +16,8 @@ use rustc_hash::FxHashMap;
 
 use crate::attribute::{AttributeOptions, Progress, is_ours};
 use crate::exact::open;
+use crate::links::{Frame, LinkRater, Modules, Rating};
+use crate::names::ModuleNames;
 
 /// The code of all modules that have frames.
 #[derive(Default)]
@@ -37,7 +40,8 @@ pub(super) struct CodeModule {
     /// Where the procedure begins that the kernel or the loader starts.
     entry: Option<LinkAddr>,
     /// By where procedures begin.
-    names: FxHashMap<LinkAddr, String>,
+    called: FxHashMap<LinkAddr, String>,
+    names: Option<ModuleNames>,
     /// Why nothing is known of it.
     pub(super) trouble: Option<String>,
 }
@@ -109,7 +113,39 @@ impl Code {
 
     /// Its name.
     pub(super) fn name(&self, procedure: ProcedureAt) -> &str {
-        self.modules[procedure.module].names.get(&procedure.start).map_or("", String::as_str)
+        self.modules[procedure.module].called.get(&procedure.start).map_or("", String::as_str)
+    }
+}
+
+/// Which links from callee to caller are in the code, as reports rate them.
+#[derive(Default)]
+pub(super) struct Links(LinkRater);
+
+impl Links {
+    /// Whether a frame may be called from the one above it. What lies beyond a link that the code does not have is not known.
+    pub(super) fn is_possible(
+        &mut self,
+        code: &Code,
+        modules: &[Option<usize>],
+        (caller, callee): (FrameKey, FrameKey),
+    ) -> bool {
+        let frame = |key| place(modules, key).map(|(module, address)| Frame { module, address });
+        let ends = frame(caller).zip(frame(callee));
+        ends.is_none_or(|(caller, callee)| self.0.rate(code, caller, callee) != Rating::Invalid)
+    }
+}
+
+impl Modules for Code {
+    fn count(&self) -> usize {
+        self.modules.len()
+    }
+
+    fn names(&self, module: usize) -> Option<&ModuleNames> {
+        self.modules.get(module)?.names.as_ref()
+    }
+
+    fn exports(&self, module: usize, name: &str) -> Option<&[Export]> {
+        self.modules.get(module)?.names.as_ref().map(|names| names.exports(name))
     }
 }
 
@@ -149,7 +185,8 @@ impl CodeModule {
             calls: FxHashMap::default(),
             direct: FxHashMap::default(),
             entry: None,
-            names: FxHashMap::default(),
+            called: FxHashMap::default(),
+            names: None,
             trouble: None,
         }
     }
@@ -192,8 +229,9 @@ impl CodeModule {
         });
         let called = self.direct.values().flatten().map(|(target, _)| target);
         for start in self.starts.values().chain(called) {
-            self.names.entry(*start).or_insert_with(|| names.procedure(*start).name);
+            self.called.entry(*start).or_insert_with(|| names.procedure(*start).name);
         }
         names.end_analysis();
+        self.names = Some(names);
     }
 }

@@ -15,7 +15,7 @@ use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, ThreadProfile};
 use callpath_schema::MetricId;
 use rustc_hash::FxHashMap;
 
-use super::code::{Code, ProcedureAt};
+use super::code::{Code, Links, ProcedureAt};
 use crate::attribute::{AttributeOptions, Progress};
 
 /// How high the stack is where a program or the loader begins, bytes: see above.
@@ -46,7 +46,7 @@ pub fn train(
     for module in &code.modules {
         numbers.push(builder.module(module.record.clone())?);
     }
-    let mut learner = Learner { code: &code, numbers, builder, met: FxHashMap::default() };
+    let mut learner = Learner { code: &code, numbers, builder, met: FxHashMap::default(), links: Links::default() };
     for (process, modules) in measurement.processes.iter().zip(&modules) {
         let metrics = &measurement.session_of(process).metrics;
         let calls = metrics.iter().position(|metric| metric.id == Some(MetricId::CALLS));
@@ -65,6 +65,7 @@ struct Learner<'c> {
     /// Of the code's modules, in the map.
     numbers: Vec<u32>,
     builder: MapBuilder,
+    links: Links,
     /// The procedures that were met, and whether calls of them were counted.
     met: FxHashMap<ProcedureAt, bool>,
 }
@@ -104,7 +105,10 @@ impl Learner<'_> {
             let is_root = index <= PARTIAL_ROOT as usize;
             let is_outermost = node.parent == FULL_ROOT;
             let caller = if is_root { None } else { known[node.parent as usize] };
-            let at = if is_root { None } else { self.code.procedure(modules, node.key) };
+            let is_linked = is_root
+                || is_outermost
+                || self.links.is_possible(self.code, modules, (nodes[node.parent as usize].key, node.key));
+            let at = if is_root || !is_linked { None } else { self.code.procedure(modules, node.key) };
             let Some(at) = at.filter(|_| is_outermost || caller.is_some()) else {
                 known.push(None);
                 self.builder.unidentified(own());

@@ -4,8 +4,11 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use callpath_end_to_end::{C, Ended, Profile, compiled, run_callpath, run_report};
+use callpath_end_to_end::{C, Ended, Profile, Program, compiled, run_callpath, run_report};
 use serde_json::Value;
+
+const ROWS: &str = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 80000) \
+                    select count(distinct i * 7 % 1000), sum(length(hex(i))) from n;";
 
 const KNOWN: C = C { source: "inferred.c", output: "inferred", options: &["-O2", "-pthread"] };
 
@@ -75,12 +78,12 @@ fn what_a_map_tells_is_what_a_walk_finds() {
     assert!((4..=6).contains(&number(&checked, "/paths/ambiguous")), "{checked}");
     // On the stack of a handler of its own.
     assert!(number(&checked, "/samples/undetermined") > 0, "{checked}");
-    // Below `alloca`, and below the handler.
+    // Below `alloca`, below the handler, and in what callpath's own hook of `pthread_create` calls.
     let missing = checked["missing"].as_array().expect("a list");
     assert!(!missing.is_empty(), "{checked}");
     for missing in missing {
         let path = names(&missing["path"]);
-        assert!(path.iter().any(|name| ["varies", "raise"].contains(name)), "{missing}");
+        assert!(path.iter().any(|name| ["varies", "raise", "pthread_create"].contains(name)), "{missing}");
         assert!(names(&missing["known_at"]).is_empty(), "{missing}");
     }
 }
@@ -134,10 +137,8 @@ fn dropped(profile: &Profile) -> u64 {
 #[test]
 fn heights_of_debians_programs() {
     let script = "my %h; for my $i (1..30000) { my $s = join ',', map { $_ * $i } 1..10; $h{length $s}++; }";
-    let rows = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 80000) select count(distinct i * 7 % 1000), \
-                sum(length(hex(i))) from n;";
     for (name, program) in
-        [("perl", &["/usr/bin/perl", "-e", script][..]), ("sqlite3", &["/usr/bin/sqlite3", ":memory:", rows])]
+        [("perl", &["/usr/bin/perl", "-e", script][..]), ("sqlite3", &["/usr/bin/sqlite3", ":memory:", ROWS])]
     {
         let place = Place::new();
         place.train("a.map", program);
@@ -195,6 +196,90 @@ fn a_map_of_several_runs_and_of_measurements() {
     assert!(place.run(of_thread).stdout.contains("The map knows no call path"));
 }
 
+/// With larger frames more paths have heights of their own, and what a map says of them is true still.
+#[test]
+fn larger_frames_tell_more_paths_apart() {
+    // What perl executes depends on a random number in each run.
+    let known = known();
+    for (program, status) in [(&[known.as_str(), "30000"][..], 3), (&["/usr/bin/sqlite3", ":memory:", ROWS], 0)] {
+        let place = Place::new();
+        place.train("a.map", program);
+        let said = place.run(["map", "resize", "a.map", "-o", "a.plan"]);
+        assert!(said.status == 0 && said.stderr.contains("frames larger"), "{said:?}");
+        let checked = |name: &str, options: &[&str]| {
+            let directory = format!("{name}.callpath");
+            let recorded = [&["record", "-F", "2000", "--unwind=both", "-o", &directory], options, program].concat();
+            let ended = place.run(recorded);
+            assert_eq!(ended.status, status, "{ended:?}");
+            let checked = place.json(["map", "check", "a.map", &directory, "--json"]);
+            for wrong in ["wrong", "unlikely", "incorrect"] {
+                assert_eq!(number(&checked, &format!("/samples/{wrong}")), 0, "{program:?}: {checked}");
+            }
+            for missing in checked["missing"].as_array().expect("a list") {
+                let known_at = missing["known_at"].as_array().map_or(0, Vec::len);
+                assert_eq!(known_at, 0, "{program:?}: the map has the path at another height: {missing}");
+            }
+            (ended.stderr, checked)
+        };
+        let (_, before) = checked("before", &[]);
+        let (said, after) = checked("after", &["--plan", "a.plan"]);
+        assert!(said.contains("frames are larger") && !said.contains("--plan: 0 of"), "{said}");
+        // Which samples hit is chance: distinct paths that are ambiguous, of those that are known.
+        let share = |checked: &Value| {
+            let [precise, likely, ambiguous] =
+                ["precise", "likely", "ambiguous"].map(|verdict| number(checked, &format!("/paths/{verdict}")) as f64);
+            ambiguous / (precise + likely + ambiguous)
+        };
+        assert!(share(&after) < share(&before), "{before} {after}");
+        // `report` knows of the larger frames by itself.
+        let report = place.json(["report", "--json", "--map", "a.map", "after.callpath"]);
+        let samples = &report["quality"]["inferred"]["samples"];
+        let of_check = number(&after, "/samples/precise");
+        assert_eq!(number(samples, "/precise"), of_check, "{samples}");
+    }
+}
+
+/// Every frame that can be is larger: programs do what they do bare, and their stacks are walked as ever.
+#[test]
+fn programs_with_larger_frames_are_as_they_were() {
+    let throws = C { source: "throws.cpp", output: "throws-larger", options: &["-O2"] };
+    let lands = C { source: "lands.cpp", output: "lands-larger", options: &["-O2"] };
+    let tails = C { source: "tails.c", output: "tails-larger", options: &["-O2"] };
+    // While an exception lands, a walk goes on where the handler will be; the stack is as high as it was when it was thrown.
+    let (lands_nothing, lands_some) = (false, true);
+    let programs = [
+        (Program::compiled(throws), &[][..], lands_some),
+        (Program::compiled(lands), &[], lands_some),
+        (Program::compiled(tails), &[], lands_nothing),
+        (Program::nasty("crew.c"), &["eight"], lands_nothing),
+        (Program::nasty("panics.rs"), &[], lands_some),
+    ];
+    for (program, arguments, lands) in programs {
+        let program = program.arguments(arguments);
+        let place = Place::new();
+        let path = program.path().to_str().expect("a name").to_owned();
+        place.train("a.map", &[&[path.as_str()], arguments].concat());
+        for bytes in ["16", "272"] {
+            let plan = place.at(bytes);
+            let resized = ["map", "resize", "-q", "a.map", "--every", bytes, "-o", bytes];
+            assert_eq!(place.run(resized).status, 0);
+            let options = ["--unwind=both", "--plan", plan.to_str().expect("a name")];
+            let larger = Program::at(&path).arguments(arguments).options(&options);
+            let recorded = larger.same();
+            let said = &recorded.ended.stderr;
+            assert!(said.contains("frames are larger") && !said.contains("--plan: 0 of"), "{path}: {said}");
+            recorded.profile().assert_full(900);
+            let directory = recorded.directory.to_str().expect("a name");
+            let checked = place.json(["map", "check", "a.map", directory, "--json"]);
+            assert!(lands || number(&checked, "/samples/wrong") == 0, "{path}: {checked}");
+            for missing in checked["missing"].as_array().expect("a list") {
+                let known_at = missing["known_at"].as_array().map_or(0, Vec::len);
+                assert_eq!(known_at, 0, "{path}: the map has the path at another height: {missing}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_used_is_refused() {
     let (place, program) = (Place::new(), known());
@@ -241,6 +326,13 @@ fn what_cannot_be_used_is_refused() {
     assert_eq!(place.run(["merge", "walked", "-o", "a.db"]).status, 0);
     refused(&["report", "--map", "a.map", "a.db"], &["a.db", "--map"]);
     refused(&["record", "--unwind=infer", "--exact=calls", &program], &["--unwind"]);
+    assert_eq!(place.run(["map", "resize", "-q", "copy.map", "--every", "16", "-o", "copy.plan"]).status, 0);
+    let other = ["record", "-q", "--unwind=infer", "--plan", "copy.plan", "-o", "never", copy.to_str().unwrap(), "50"];
+    refused(&other, &["copy.plan", "another build of"]);
+    assert!(!place.at("never").exists());
+    refused(&["record", "--plan", "copy.plan", &program], &["--plan", "--unwind=infer"]);
+    refused(&["record", "--unwind=infer", "--plan", "a.map", &program], &["not a plan"]);
+    refused(&["map", "resize", "a.map", "--every", "24", "-o", "odd.plan"], &["multiple of 16"]);
     refused(&["record", "--unwind=infer", "--sentinel=always", &program], &["--sentinel=always", "--unwind"]);
 }
 

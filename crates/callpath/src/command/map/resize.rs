@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use callpath_infer::{Budget, Degrees, PathMap, Precision};
+use callpath_infer::{Budget, Degrees, Paddings, PathMap, PlannedPadding, Precision};
 use callpath_view::text::shell_word;
 
 use crate::command::path_map;
@@ -25,9 +25,20 @@ pub(crate) struct Arguments {
     /// By how much the highest stack that the map knows may grow, percent
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     growth: u32,
+    /// Make every frame that can be larger by so many bytes, a multiple of 16, instead of searching: to test how a program takes it
+    #[arg(long, value_name = "BYTES", value_parser = every, conflicts_with_all = ["budget", "growth"])]
+    every: Option<u32>,
     /// Say only what went wrong
     #[arg(short, long)]
     quiet: bool,
+}
+
+fn every(typed: &str) -> Result<u32, String> {
+    let bytes = typed
+        .parse()
+        .ok()
+        .filter(|bytes| *bytes > 0 && bytes % Paddings::UNIT_BYTES == 0 && *bytes <= PlannedPadding::MOST_BYTES);
+    bytes.ok_or_else(|| "must be a multiple of 16, up to 4096".to_owned())
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
@@ -39,7 +50,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     };
     // What could not run as a copy to be counted cannot with a larger frame.
     let may_pad = |procedure: u32| map.uncounted().binary_search(&procedure).is_err();
-    let resized = map.resize(may_pad, budget);
+    let resized = match arguments.every {
+        None => map.resize(may_pad, budget),
+        Some(bytes) => map.pad_all(may_pad, bytes),
+    };
     let plan = map.plan(&resized.paddings);
     plan.write(&arguments.output).map_err(|error| anyhow!("failed to {error}"))?;
     if !arguments.quiet {
