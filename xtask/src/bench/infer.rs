@@ -1,6 +1,7 @@
 //! `cargo xtask bench-infer`: what samples without a walk cost the suite's programs, and how often maps tell their call paths (the tables of
 //! Mytkowicz, Coughlin and Diwan 2009).
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -18,25 +19,29 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     arguments.only(&["programs", "runs", "callpath"])?;
     let runs = arguments.number("runs", 5)?;
     let bench = Bench { callpath: build::command(arguments)?, place: suite::work_directory()?, runs };
-    let [mut cost, mut maps, mut checks] = [Vec::new(), Vec::new(), Vec::new()];
+    let [mut cost, mut maps, mut resized, mut checks] = [const { Vec::new() }; 4];
     for program in suite::chosen(arguments.text("programs"))? {
         match bench.measured(program) {
             Ok(rows) => {
                 cost.push(format!("| {} | {} |", program.name, rows.cost));
                 maps.push(format!("| {} | {} |", program.name, rows.map));
+                resized.push(format!("| {} | {} |", program.name, rows.resized));
                 checks.extend(rows.checks.map(|row| format!("| {} | {row} |", program.name)));
             }
             Err(error) => println!("{}: SKIPPED: {error:#}", program.name),
         }
     }
     println!("\nCPU time over bare (median of {runs} pairs, least to most), 1,000 samples a second\n");
-    println!("| program | --unwind=infer | --unwind=walk |\n|---|---|---|");
+    println!("| program | --unwind=infer | --unwind=infer --plan | --unwind=walk |\n|---|---|---|---|");
     cost.iter().for_each(|row| println!("{row}"));
     println!("\nMaps of one run each. Precise: no other call path that was seen has the identifier\n");
     println!(
         "| program | training over bare | map, KB | call paths | precise | of calls | up to 5 paths | look-up, ns |\n|---|---|---|---|---|---|---|---|"
     );
     maps.iter().for_each(|row| println!("{row}"));
+    println!("\nThe same maps when frames are larger (callpath map resize, 10% of stack at most)\n");
+    println!("| program | frames larger | precise | of calls | highest stack | search, s |\n|---|---|---|---|---|---|");
+    resized.iter().for_each(|row| println!("{row}"));
     println!(
         "\nWhat maps say of samples of which a walk knows the path: distinct paths, and in brackets samples, percent\n"
     );
@@ -59,7 +64,8 @@ struct Bench {
 struct Rows {
     cost: String,
     map: String,
-    checks: [String; 2],
+    resized: String,
+    checks: [String; 3],
 }
 
 impl Bench {
@@ -72,28 +78,40 @@ impl Bench {
         };
         let (other, (prepared, inputs)) = (of_size(2)?, of_size(5)?);
         let output = self.place.join("out.callpath");
-        let (mut infer, mut walk) = (Vec::new(), Vec::new());
+        let [mut infer, mut larger, mut walk] = [const { Vec::new() }; 3];
+        let (map, plan) = (self.place.join("own.map"), self.place.join("own.plan"));
         let began = Instant::now();
         suite::run_once(&prepared, prepared.bare(&inputs))?;
         let bare_s = began.elapsed().as_secs_f64();
+        let began = Instant::now();
+        self.train(&map, &prepared, &inputs)?;
+        let training = began.elapsed().as_secs_f64() / bare_s;
+        let began = Instant::now();
+        let said = Command::new(&self.callpath).args(["map", "resize"]).arg(&map).arg("-o").arg(&plan).output()?;
+        let (said, search_s) = (String::from_utf8_lossy(&said.stderr).into_owned(), began.elapsed().as_secs_f64());
+        let planned = [OsStr::new("--plan"), plan.as_os_str()];
         for _ in 0..self.runs {
             let bare = suite::run_once(&prepared, prepared.bare(&inputs))?.cpu.as_secs_f64();
-            for (unwind, ratios) in [("--unwind=infer", &mut infer), ("--unwind=walk", &mut walk)] {
+            let ways = [
+                ("--unwind=infer", &[][..], &mut infer),
+                ("--unwind=infer", &planned[..], &mut larger),
+                ("--unwind=walk", &[], &mut walk),
+            ];
+            for (unwind, options, ratios) in ways {
                 suite::remove_output(&output)?;
-                suite::run_once(&prepared, self.recording(unwind, &prepared, (&inputs, &output)))?;
+                suite::run_once(&prepared, self.recording((unwind, options), &prepared, (&inputs, &output)))?;
                 let report = self.json(&["report", "--json"], &[&output])?;
                 let cpu_ns = report["run"]["cpu_time_by_kernel_ns"].as_f64().context("its CPU time is not known")?;
                 ratios.push(cpu_ns / 1e9 / bare);
             }
         }
-        let map = self.place.join("own.map");
-        let began = Instant::now();
-        self.train(&map, &prepared, &inputs)?;
-        let training = began.elapsed().as_secs_f64() / bare_s;
         let other_map = self.place.join("other.map");
         self.train(&other_map, &other.0, &other.1)?;
-        suite::remove_output(&output)?;
-        suite::run_once(&prepared, self.recording("--unwind=both", &prepared, (&inputs, &output)))?;
+        let record = |options: &[&OsStr]| {
+            suite::remove_output(&output)?;
+            suite::run_once(&prepared, self.recording(("--unwind=both", options), &prepared, (&inputs, &output)))
+        };
+        record(&[])?;
         let check = |name: &str, map: &Path| {
             let checked = self.json(&["map", "check", "--json"], &[map, &output])?;
             let cell = |verdict: &str| {
@@ -103,7 +121,9 @@ impl Bench {
                 ["precise", "likely", "ambiguous", "missing", "undetermined", "wrong", "unlikely", "incorrect"];
             anyhow::Ok(format!("{name} | {}", verdicts.map(cell).join(" | ")))
         };
-        let checks = [check("this input", &map)?, check("another", &other_map)?];
+        let [own, other] = [check("this input", &map)?, check("another", &other_map)?];
+        record(&planned)?;
+        let checks = [own, other, check("this input, frames larger", &map)?];
         let shown = self.json(&["map", "show", "--json"], &[&map])?;
         let inferred = &shown["inferred"];
         let few = inferred["degree"].as_object().into_iter().flatten();
@@ -120,12 +140,18 @@ impl Bench {
             percent(precise + few),
             look_up(&map)?
         );
-        Ok(Rows { cost: format!("{} | {}", spread(&mut infer), spread(&mut walk)), map: row, checks })
+        let cost = format!("{} | {} | {}", spread(&mut infer), spread(&mut larger), spread(&mut walk));
+        Ok(Rows { cost, map: row, resized: format!("{} | {search_s:.1}", as_said(&said)?), checks })
     }
 
-    fn recording(&self, unwind: &str, prepared: &Prepared, (inputs, output): (&Path, &Path)) -> Command {
+    fn recording(
+        &self,
+        (unwind, options): (&str, &[&OsStr]),
+        prepared: &Prepared,
+        (inputs, output): (&Path, &Path),
+    ) -> Command {
         let mut command = Command::new(&self.callpath);
-        command.args(["record", "--quiet", unwind, "-o"]).arg(output).arg("--");
+        command.args(["record", "--quiet", unwind, "-o"]).arg(output).args(options).arg("--");
         command.arg(&prepared.program).args(&prepared.arguments).current_dir(inputs);
         command
     }
@@ -143,6 +169,19 @@ impl Bench {
         let output = Command::new(&self.callpath).args(words).args(places).output()?;
         serde_json::from_slice(&output.stdout).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
     }
+}
+
+/// The cells of what `map resize` says.
+fn as_said(said: &str) -> anyhow::Result<String> {
+    let between = |from: &str, to: &str| Some(said.split_once(from)?.1.split_once(to)?.0);
+    let cells = || {
+        let frames = between("plan: ", " frames")?;
+        let (paths, calls) = between("-> ", " of calls)")?.split_once(" (")?;
+        let (low, high) = between("grows from ", " bytes")?.split_once(" to ")?;
+        let growth = high.parse::<f64>().ok()? / low.parse::<f64>().ok()?;
+        Some(format!("{frames} | {paths} | {calls} | {growth:.2}x"))
+    };
+    cells().with_context(|| said.to_owned())
 }
 
 /// What a map takes for one answer, nanoseconds.
