@@ -33,6 +33,30 @@ pub struct Inferred {
     pub notes: Vec<String>,
 }
 
+/// What is asked.
+#[derive(Clone, Copy)]
+pub struct Maps<'m> {
+    /// The map of the program as it is.
+    pub map: &'m PathMap,
+    /// The same of a program whose frames were larger, if they were ([`PathMap::resized`]).
+    pub larger: Option<&'m PathMap>,
+}
+
+impl<'m> Maps<'m> {
+    /// For each process of a measurement, which of them tells its paths: frames were larger in the first one, and in what it and its forks have
+    /// forked. What executes another program has the frames that the program has.
+    pub(super) fn of_processes(self, measurement: &Measurement) -> Vec<&'m PathMap> {
+        let mut is_larger: Vec<bool> = Vec::with_capacity(measurement.processes.len());
+        for (at, process) in measurement.processes.iter().enumerate() {
+            let before = measurement.processes[..at].iter().zip(&is_larger).filter(|(p, _)| p.rank == process.rank);
+            let is_first = before.clone().next().is_none();
+            let parent = before.rev().find(|(before, _)| before.pid == process.parent_pid);
+            is_larger.push(is_first || process.forked && parent.is_some_and(|(_, is_larger)| *is_larger));
+        }
+        is_larger.into_iter().map(|is_larger| self.larger.filter(|_| is_larger).unwrap_or(self.map)).collect()
+    }
+}
+
 /// Whether the samples of a measurement keep how high the stack was, if there are any.
 pub fn has_heights(measurement: &Measurement) -> bool {
     let is_height = |key: FrameKey| matches!(key.kind(), FrameKind::Height(_));
@@ -47,20 +71,24 @@ pub fn has_heights(measurement: &Measurement) -> bool {
 /// If the map is of another build of code that was measured.
 pub fn infer(
     mut measurement: Measurement,
-    map: &PathMap,
+    maps: Maps<'_>,
     options: &AttributeOptions,
     progress: Progress<'_>,
 ) -> Result<Inferred, OtherBuild> {
     let mut code = Code::default();
     let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
     code.read(options, progress);
-    let asker = Asker::new(map, &code)?;
+    let asker = Asker::new(maps.map, &code)?;
+    let of_processes = maps.of_processes(&measurement);
     let mut quality = InferredQuality::default();
     let mut asked: FxHashSet<(Option<usize>, u64, Identifier)> = FxHashSet::default();
     let likely: Vec<usize> =
         measurement.processes.iter().map(|process| measurement.session_of(process).metrics.len()).collect();
-    for ((process, modules), likely) in measurement.processes.iter_mut().zip(&modules).zip(likely) {
+    let processes = measurement.processes.iter_mut().zip(&modules).zip(likely).zip(of_processes);
+    for (((process, modules), likely), map) in processes {
         let own = own_modules(process, map);
+        // Both maps have the same numbers.
+        let asker = Asker { map, ..asker.clone() };
         for thread in &mut process.threads {
             let of = OfThread { asker: &asker, modules, own: &own, likely };
             of.infer(thread, &mut quality, &mut asked);
@@ -99,8 +127,9 @@ fn own_modules(process: &mut ProcessFile, map: &PathMap) -> Vec<ModuleIndex> {
 }
 
 /// A map, as the code of a measurement asks it.
+#[derive(Clone)]
 pub(super) struct Asker<'a> {
-    map: &'a PathMap,
+    pub(super) map: &'a PathMap,
     code: &'a Code,
     /// By module of the code, its number in the map.
     modules: Vec<Option<u32>>,
@@ -125,7 +154,7 @@ impl<'a> Asker<'a> {
         Ok(Asker { map, code, modules, procedures, roots })
     }
 
-    fn procedure(&self, at: ProcedureAt) -> Option<u32> {
+    pub(super) fn procedure(&self, at: ProcedureAt) -> Option<u32> {
         let module = (*self.modules.get(at.module)?)?;
         self.procedures.get(&(module, at.start.0)).copied()
     }
@@ -207,7 +236,7 @@ impl OfThread<'_> {
         for (index, node) in nodes.iter().enumerate() {
             let FrameKind::Height(height) = node.key.kind() else {
                 // What is no sample stays where it is: gaps, and what a thread has used without one.
-                self.keep(&thread.tree, index, &mut tree);
+                keep(&thread.tree, index, &mut tree);
                 continue;
             };
             let sampled = nodes[node.parent as usize].key;
@@ -267,22 +296,6 @@ impl OfThread<'_> {
         thread.tally.partial = all - thread.tally.full;
     }
 
-    /// A node that is no height's, with all above it, if something was measured there.
-    fn keep(&self, from: &PathTree, index: usize, to: &mut PathTree) {
-        let node = &from.nodes()[index];
-        if node.samples == 0 && from.values(index as u32).next().is_none() {
-            return;
-        }
-        let mut path = Vec::new();
-        let mut at = index as u32;
-        while at > PARTIAL_ROOT {
-            path.push(from.nodes()[at as usize].key);
-            at = from.nodes()[at as usize].parent;
-        }
-        let place = path.iter().rev().fold(at, |node, key| to.child(node, *key));
-        add(from, index, (to, place));
-    }
-
     /// The frames of the map's nodes, the innermost first, from the root of full paths.
     fn enter(&self, path: Vec<u32>, tree: &mut PathTree) -> u32 {
         let map = self.asker.map;
@@ -296,6 +309,22 @@ impl OfThread<'_> {
             tree.child(caller, key.unwrap_or(FrameKey::UNDETERMINED))
         })
     }
+}
+
+/// Enters what was measured at a node, with all above it, into another tree.
+pub(super) fn keep(from: &PathTree, index: usize, to: &mut PathTree) {
+    let node = &from.nodes()[index];
+    if node.samples == 0 && from.values(index as u32).next().is_none() {
+        return;
+    }
+    let mut path = Vec::new();
+    let mut at = index as u32;
+    while at > PARTIAL_ROOT {
+        path.push(from.nodes()[at as usize].key);
+        at = from.nodes()[at as usize].parent;
+    }
+    let place = path.iter().rev().fold(at, |node, key| to.child(node, *key));
+    add(from, index, (to, place));
 }
 
 fn count(known: &Known<'_>, n: u64, counts: &mut InferredCounts) {

@@ -5,7 +5,7 @@ use callpath_infer::{Answer, OtherBuild, PathMap};
 use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile};
 use rustc_hash::FxHashSet;
 
-use super::answer::{Asker, Known};
+use super::answer::{Asker, Known, Maps};
 use super::code::{Code, Links};
 use crate::attribute::{AttributeOptions, Progress};
 
@@ -74,40 +74,42 @@ const KEPT: usize = 20;
 /// If the map is of another build of code that was measured.
 pub fn check(
     measurement: &Measurement,
-    map: &PathMap,
+    maps: Maps<'_>,
     options: &AttributeOptions,
     progress: Progress<'_>,
 ) -> Result<Checked, OtherBuild> {
     let mut code = Code::default();
     let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
     code.read(options, progress);
-    let asker = Asker::new(map, &code)?;
-    let mut checker = Checker {
-        asker: &asker,
-        code: &code,
-        map,
-        checked: Checked::default(),
-        links: Links::default(),
-        seen: FxHashSet::default(),
-    };
-    for (process, modules) in measurement.processes.iter().zip(&modules) {
+    let of_processes = maps.of_processes(measurement);
+    let mut asker = Asker::new(maps.map, &code)?;
+    let mut found = Found::default();
+    for ((process, modules), map) in measurement.processes.iter().zip(&modules).zip(of_processes) {
+        asker.map = map;
+        let mut checker = Checker { asker: &asker, code: &code, map, found: &mut found };
         for thread in &process.threads {
             checker.check(thread, modules);
         }
     }
-    Ok(checker.checked)
+    Ok(found.checked)
 }
 
 /// A place in code: its module and where its procedure begins; where that is not known, its key.
 type Place = (usize, u64);
 
+/// What was found out until now.
+#[derive(Default)]
+struct Found {
+    checked: Checked,
+    links: Links,
+    seen: FxHashSet<(Vec<Place>, Option<i64>)>,
+}
+
 struct Checker<'a> {
     asker: &'a Asker<'a>,
     code: &'a Code,
     map: &'a PathMap,
-    checked: Checked,
-    links: Links,
-    seen: FxHashSet<(Vec<Place>, Option<i64>)>,
+    found: &'a mut Found,
 }
 
 impl Checker<'_> {
@@ -118,10 +120,10 @@ impl Checker<'_> {
             let FrameKind::Height(height) = node.key.kind() else { continue };
             let keys = whole_path(&thread.tree, node.parent);
             let is_linked = |keys: &Vec<FrameKey>| {
-                keys.windows(2).all(|link| self.links.is_possible(self.code, modules, (link[0], link[1])))
+                keys.windows(2).all(|link| self.found.links.is_possible(self.code, modules, (link[0], link[1])))
             };
             let Some(keys) = keys.filter(is_linked) else {
-                self.checked.unknown = self.checked.unknown.saturating_add(node.samples);
+                self.found.checked.unknown = self.found.checked.unknown.saturating_add(node.samples);
                 continue;
             };
             let place = |key: &FrameKey| {
@@ -158,10 +160,10 @@ impl Checker<'_> {
                     false => |verdicts| &mut verdicts.incorrect,
                 },
             };
-            let samples = verdict(&mut self.checked.samples);
+            let samples = verdict(&mut self.found.checked.samples);
             *samples = samples.saturating_add(node.samples);
-            if self.seen.insert((truth, height)) {
-                *verdict(&mut self.checked.paths) += 1;
+            if self.found.seen.insert((truth, height)) {
+                *verdict(&mut self.found.checked.paths) += 1;
             }
         }
     }
@@ -181,20 +183,20 @@ impl Checker<'_> {
     }
 
     fn note_missing(&mut self, (truth, height): (&[Place], Option<i64>), keys: &[FrameKey], modules: &[Option<usize>]) {
-        let Some(height) = height.filter(|_| self.checked.missing.len() < KEPT) else { return };
+        let Some(height) = height.filter(|_| self.found.checked.missing.len() < KEPT) else { return };
         let node = (0..self.map.nodes().len() as u32).find(|node| self.is(*node, truth));
         let known_at = node.map(|known| {
             let heights = self.map.heights().iter().filter(|(node, _, _)| *node == known);
             heights.map(|(_, height, _)| *height).collect()
         });
         let missing = Missing { path: self.named(keys, modules), height, known_at };
-        if !self.checked.missing.contains(&missing) {
-            self.checked.missing.push(missing);
+        if !self.found.checked.missing.contains(&missing) {
+            self.found.checked.missing.push(missing);
         }
     }
 
     fn note_wrong(&mut self, path: u32, keys: &[FrameKey], modules: &[Option<usize>]) {
-        if self.checked.wrong.len() >= KEPT {
+        if self.found.checked.wrong.len() >= KEPT {
             return;
         }
         let named = self.map.path(path).filter_map(|node| {
@@ -204,8 +206,8 @@ impl Checker<'_> {
         let mut said: Vec<String> = named.collect();
         said.reverse();
         let wrong = (said, self.named(keys, modules));
-        if !self.checked.wrong.contains(&wrong) {
-            self.checked.wrong.push(wrong);
+        if !self.found.checked.wrong.contains(&wrong) {
+            self.found.checked.wrong.push(wrong);
         }
     }
 }

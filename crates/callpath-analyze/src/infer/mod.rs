@@ -9,9 +9,11 @@
 mod answer;
 mod check;
 mod code;
+mod novel;
 mod train;
 
-pub use answer::{Inferred, has_heights, infer, profile};
+pub use answer::{Inferred, Maps, has_heights, infer, profile};
 pub use check::{Checked, Missing, Verdicts, check};
 pub use code::identity_bytes;
+pub use novel::{Novel, novel};
 pub use train::{Trained, train};

@@ -49,7 +49,7 @@ pub(crate) fn load_inferred(directory: Option<&Path>, map: &Path) -> anyhow::Res
     let known = path_map::read_for(map, &measurement)?;
     let mut progress = Progress::new("reading modules");
     let options = analysis_options();
-    let inferred = infer::infer(measurement, &known, &options, &mut |done, of| progress.step(done, of));
+    let inferred = infer::infer(measurement, known.maps(), &options, &mut |done, of| progress.step(done, of));
     let inferred = inferred.map_err(|other| {
         anyhow::anyhow!(
             "failed to look up call paths in {}: {other} than was measured; train a map of this build",
@@ -58,6 +58,25 @@ pub(crate) fn load_inferred(directory: Option<&Path>, map: &Path) -> anyhow::Res
     })?;
     let profile = infer::profile(&inferred, &options, &mut |done, of| progress.step(done, of));
     checked(&inferred.measurement, profile)
+}
+
+/// The profile of what a map never saw of a measurement.
+pub(crate) fn load_novel(directory: Option<&Path>, map: &Path) -> anyhow::Result<Profile> {
+    let measurement = read(directory)?;
+    let known = path_map::read_for(map, &measurement)?;
+    let mut progress = Progress::new("reading modules");
+    let options = analysis_options();
+    let novel = infer::novel(measurement, known.maps(), &options, &mut |done, of| progress.step(done, of));
+    let novel = novel.map_err(|other| {
+        anyhow::anyhow!("failed to look for novel call paths by {}: {other} than was measured", map.display())
+    })?;
+    let mut profile = attribute(&novel.measurement, &options, &mut |done, of| progress.step(done, of));
+    let (samples, of) = novel.samples;
+    profile
+        .info
+        .notes
+        .push(format!("--novel: {samples} of {of} samples are in call paths that {} never saw", map.display()));
+    checked(&novel.measurement, profile)
 }
 
 /// That a profile has samples, for what cannot be done without.

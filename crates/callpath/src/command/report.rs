@@ -18,7 +18,7 @@ use perf_options::Report;
 use shape::ShapeAsked;
 
 use super::perf_options::PerfOptions;
-use super::profile::{load, load_and_pack, load_inferred, need_samples, shown};
+use super::profile::{load, load_and_pack, load_inferred, load_novel, need_samples, shown};
 use super::selection::Selection;
 use crate::outcome::Outcome;
 use crate::screen::ScreenOptions;
@@ -49,6 +49,9 @@ pub(crate) struct Arguments {
     /// Find the call paths of samples that walked no stack (record --unwind=infer) in this map (callpath map train)
     #[arg(long, value_name = "MAP", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["pack", "context"])]
     map: Option<PathBuf>,
+    /// Show only call paths that the map never saw: what this run did that no training run has done
+    #[arg(long, requires = "map")]
+    novel: bool,
     /// Print a view as JSON (context unless --view names another), complete unless limited
     #[arg(long)]
     json: bool,
@@ -237,7 +240,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         return Ok(0);
     }
     let mut profile = if let Some(map) = &arguments.map {
-        load_inferred(directory, map)?
+        if arguments.novel { load_novel(directory, map)? } else { load_inferred(directory, map)? }
     } else if arguments.pack {
         let (profile, said) = load_and_pack(directory)?;
         output::say(said);

@@ -239,6 +239,48 @@ fn larger_frames_tell_more_paths_apart() {
     }
 }
 
+/// Paths that training has not taken: of a walked run and of one without walks.
+#[test]
+fn what_training_never_saw() {
+    let place = Place::new();
+    let source = "int printf(const char *, ...);\n\
+                  __attribute__((noinline)) long work(long n) { long s = n; for (long i = 0; i < 40000000; i++) s = s * 31 + (i ^ s >> 3); return s; }\n\
+                  __attribute__((noinline)) long usual(long n) { volatile char own[64]; own[0] = n; return work(n) + own[0]; }\n\
+                  __attribute__((noinline)) long rare(long n) { volatile char own[640]; own[0] = n; return work(n) + own[0]; }\n\
+                  int main(int count, char **words) { long s = usual(count); if (count > 1) s += rare(count); printf(\"%ld\\n\", s); return 0; }\n";
+    std::fs::write(place.at("novel.c"), source).expect("room");
+    let gcc =
+        std::process::Command::new("gcc").args(["-O1", "-o", "novel", "novel.c"]).current_dir(place.at(".")).status();
+    assert!(gcc.expect("gcc can be run").success());
+    place.train("a.map", &["./novel"]);
+    for (unwind, rare_path) in [("--unwind=walk", &["main", "rare", "work"][..]), ("--unwind=infer", &["work"])] {
+        for (more, is_novel) in [(&["./novel", "more"][..], true), (&["./novel"], false)] {
+            let directory = format!("run{unwind}-{is_novel}");
+            assert_eq!(place.record((unwind, &directory), more).status, 0);
+            let profile = place.json(["report", "--json", "--map", "a.map", "--novel", &directory]);
+            let profile = Profile::of_json(&profile.to_string());
+            let [usual, rare] = [&["usual"][..], rare_path].map(|path| profile.through(path, "samples"));
+            assert_eq!((usual, rare > 20), (0, is_novel), "{unwind} {more:?}: {:?}", profile.paths());
+        }
+    }
+}
+
+/// What is executed by a program with larger frames has the frames that it has.
+#[test]
+fn a_program_that_another_executes_has_its_own_frames() {
+    let (place, known) = (Place::new(), known());
+    place.train("a.map", &[&known, "100"]);
+    assert_eq!(place.run(["map", "resize", "-q", "a.map", "--every", "64", "-o", "a.plan"]).status, 0);
+    let script = format!("{known} 20000; exit 7");
+    let shell = ["record", "--unwind=both", "--plan", "a.plan", "-o", "both", "/bin/sh", "-c", &script];
+    assert_eq!(place.run(shell).status, 7);
+    let checked = place.json(["map", "check", "a.map", "both", "--json"]);
+    for wrong in ["wrong", "unlikely", "incorrect"] {
+        assert_eq!(number(&checked, &format!("/samples/{wrong}")), 0, "{checked}");
+    }
+    assert!(number(&checked, "/paths/precise") >= 11, "{checked}");
+}
+
 /// Every frame that can be is larger: programs do what they do bare, and their stacks are walked as ever.
 #[test]
 fn programs_with_larger_frames_are_as_they_were() {

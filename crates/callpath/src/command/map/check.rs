@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         .into());
     }
     let mut progress = Progress::new("reading modules");
-    let checked = infer::check(&measurement, &map, &analysis_options(), &mut |done, of| progress.step(done, of));
+    let checked = infer::check(&measurement, map.maps(), &analysis_options(), &mut |done, of| progress.step(done, of));
     drop(progress);
     let checked = checked.map_err(|other| {
         anyhow!("failed to check {} against {directory}: {other} than was measured", arguments.map.display())

@@ -7,6 +7,7 @@ use callpath_analyze::infer::identity_bytes;
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_infer::{PLAN_FILE, PaddingPlan, PlannedPadding};
+use callpath_measurement::write_file;
 use callpath_record::Padding;
 use rustc_hash::FxHashMap;
 
@@ -83,6 +84,6 @@ impl Padding for Padded {
         self.made.sort();
         // What is looked up later has to know which frames were larger in truth.
         let carried_out = PaddingPlan { modules: self.plan.modules.clone(), paddings: self.made.clone() };
-        carried_out.write(&directory.join(PLAN_FILE)).map_err(|error| format!("failed to {error}"))
+        write_file(directory, PLAN_FILE, &carried_out.encode()).map_err(|error| format!("failed to {error}"))
     }
 }

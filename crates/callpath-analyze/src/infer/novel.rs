@@ -1,0 +1,141 @@
+//! Leaves of a measurement what its map never saw: what a program does in production that it does not do in tests.
+//!
+//! A path that was walked is novel from the first call on that no training run made there. Where a walk was not made, what is novel is that the map has
+//! no path. Code that could not be counted, and that known code calls, may have been called: it is not novel.
+
+use callpath_format::frame::{FrameKey, FrameKind};
+use callpath_infer::{Answer, OtherBuild, PathMap};
+use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::answer::{Asker, Known, Maps, keep};
+use super::code::{Code, Links};
+use crate::attribute::{AttributeOptions, Progress};
+
+/// A measurement with the samples alone that are novel.
+pub struct Novel {
+    /// The measurement.
+    pub measurement: Measurement,
+    /// Samples that are, and all.
+    pub samples: (u64, u64),
+}
+
+/// What a map says of a frame in its context.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// Its node; `None`: above all.
+    Yes(Option<u32>),
+    No,
+    /// That cannot be told.
+    Unclear,
+}
+
+/// What a map knows of calls.
+struct Calls {
+    nodes: FxHashMap<(Option<u32>, u32, u32), u32>,
+    /// Callee and caller.
+    direct: FxHashSet<(u32, u32)>,
+    uncounted: FxHashSet<u32>,
+}
+
+impl Calls {
+    fn of(map: &PathMap) -> Calls {
+        let nodes = (0u32..).zip(map.nodes()).map(|(at, node)| ((node.parent, node.procedure, node.root), at));
+        let counted: FxHashSet<u32> = map
+            .nodes()
+            .iter()
+            .map(|node| node.procedure)
+            .filter(|p| map.uncounted().binary_search(p).is_err())
+            .collect();
+        let all = 0..map.procedures().len() as u32;
+        Calls {
+            nodes: nodes.collect(),
+            direct: map.calls().iter().map(|call| (call.callee, call.caller)).collect(),
+            uncounted: all.filter(|procedure| !counted.contains(procedure)).collect(),
+        }
+    }
+}
+
+/// Leaves what is novel.
+///
+/// # Errors
+/// If the map is of another build of code that was measured.
+pub fn novel(
+    mut measurement: Measurement,
+    maps: Maps<'_>,
+    options: &AttributeOptions,
+    progress: Progress<'_>,
+) -> Result<Novel, OtherBuild> {
+    let mut code = Code::default();
+    let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
+    code.read(options, progress);
+    let mut asker = Asker::new(maps.map, &code)?;
+    let of_processes = maps.of_processes(&measurement);
+    let (calls, mut links, mut samples) = (Calls::of(maps.map), Links::default(), (0_u64, 0_u64));
+    for ((process, modules), map) in measurement.processes.iter_mut().zip(&modules).zip(of_processes) {
+        asker.map = map;
+        let of = OfProcess { asker: &asker, code: &code, modules, calls: &calls };
+        for thread in &mut process.threads {
+            of.leave_novel(thread, &mut links, &mut samples);
+        }
+    }
+    Ok(Novel { measurement, samples })
+}
+
+struct OfProcess<'a> {
+    asker: &'a Asker<'a>,
+    code: &'a Code,
+    modules: &'a [Option<usize>],
+    calls: &'a Calls,
+}
+
+impl OfProcess<'_> {
+    fn leave_novel(&self, thread: &mut ThreadProfile, links: &mut Links, samples: &mut (u64, u64)) {
+        let root = self.asker.root(thread, self.modules);
+        let nodes = thread.tree.nodes();
+        let mut seen: Vec<Seen> = Vec::with_capacity(nodes.len());
+        let mut novel = PathTree::default();
+        for (index, node) in nodes.iter().enumerate() {
+            let above = seen.get(node.parent as usize).copied().unwrap_or(Seen::Unclear);
+            let here = match (index as u32, node.key.kind()) {
+                (FULL_ROOT, _) => Seen::Yes(None),
+                (PARTIAL_ROOT, _) => Seen::Unclear,
+                // Of a sample that walked no stack.
+                (_, FrameKind::Height(height)) if nodes[node.parent as usize].parent == PARTIAL_ROOT => {
+                    let at = self.code.procedure(self.modules, nodes[node.parent as usize].key);
+                    match self.asker.ask(root, at, height).0 {
+                        Known::Answered(Answer::Missing) => Seen::No,
+                        Known::Answered(_) | Known::Undetermined => Seen::Unclear,
+                    }
+                }
+                (_, FrameKind::Height(_)) => above,
+                _ => self.seen(above, root, (nodes[node.parent as usize].key, node.key), links),
+            };
+            seen.push(here);
+            samples.1 = samples.1.saturating_add(node.samples);
+            if here == Seen::No {
+                samples.0 = samples.0.saturating_add(node.samples);
+                keep(&thread.tree, index, &mut novel);
+            }
+        }
+        thread.tree = novel;
+    }
+
+    fn seen(&self, above: Seen, root: Option<u32>, (caller, key): (FrameKey, FrameKey), links: &mut Links) -> Seen {
+        let Seen::Yes(parent) = above else { return above };
+        if parent.is_some() && !links.is_possible(self.code, self.modules, (caller, key)) {
+            return Seen::Unclear;
+        }
+        // A thread that begins where none did.
+        let Some(root) = root else { return Seen::No };
+        let Some(at) = self.code.procedure(self.modules, key) else { return Seen::Unclear };
+        let Some(procedure) = self.asker.procedure(at) else { return Seen::No };
+        if let Some(node) = self.calls.nodes.get(&(parent, procedure, root)) {
+            return Seen::Yes(Some(*node));
+        }
+        let of_caller =
+            parent.and_then(|parent| self.asker.map.nodes().get(parent as usize)).map(|node| node.procedure);
+        let may_call = of_caller.is_some_and(|of_caller| self.calls.direct.contains(&(procedure, of_caller)));
+        if may_call && self.calls.uncounted.contains(&procedure) { Seen::Unclear } else { Seen::No }
+    }
+}
