@@ -41,17 +41,10 @@ struct Calls {
 impl Calls {
     fn of(map: &PathMap) -> Calls {
         let nodes = (0u32..).zip(map.nodes()).map(|(at, node)| ((node.parent, node.procedure, node.root), at));
-        let counted: FxHashSet<u32> = map
-            .nodes()
-            .iter()
-            .map(|node| node.procedure)
-            .filter(|p| map.uncounted().binary_search(p).is_err())
-            .collect();
-        let all = 0..map.procedures().len() as u32;
         Calls {
             nodes: nodes.collect(),
             direct: map.calls().iter().map(|call| (call.callee, call.caller)).collect(),
-            uncounted: all.filter(|procedure| !counted.contains(procedure)).collect(),
+            uncounted: map.uncounted().iter().copied().collect(),
         }
     }
 }
@@ -109,7 +102,7 @@ impl OfProcess<'_> {
                     }
                 }
                 (_, FrameKind::Height(_)) => above,
-                _ => self.seen(above, root, (nodes[node.parent as usize].key, node.key), links),
+                _ => self.seen((above, root), (nodes[node.parent as usize].key, node.key), links),
             };
             seen.push(here);
             samples.1 = samples.1.saturating_add(node.samples);
@@ -121,7 +114,7 @@ impl OfProcess<'_> {
         thread.tree = novel;
     }
 
-    fn seen(&self, above: Seen, root: Option<u32>, (caller, key): (FrameKey, FrameKey), links: &mut Links) -> Seen {
+    fn seen(&self, (above, root): (Seen, Option<u32>), (caller, key): (FrameKey, FrameKey), links: &mut Links) -> Seen {
         let Seen::Yes(parent) = above else { return above };
         if parent.is_some() && !links.is_possible(self.code, self.modules, (caller, key)) {
             return Seen::Unclear;

@@ -13,7 +13,7 @@ use callpath_format::frame::FrameKey;
 use callpath_infer::{DirectCall, MapBuilder, MapProcedure, OtherBuild, PathMap, Root, Weight};
 use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, ThreadProfile};
 use callpath_schema::MetricId;
-use rustc_hash::FxHashMap;
+use rustc_hash::FxHashSet;
 
 use super::code::{Code, Links, ProcedureAt};
 use crate::attribute::{AttributeOptions, Progress};
@@ -46,7 +46,18 @@ pub fn train(
     for module in &code.modules {
         numbers.push(builder.module(module.record.clone())?);
     }
-    let mut learner = Learner { code: &code, numbers, builder, met: FxHashMap::default(), links: Links::default() };
+    // What cannot be read of it counts as not counted.
+    let exact = measurement.read_paths().unwrap_or_default();
+    let counted = exact.processes.iter().flat_map(|(process, counts)| {
+        let modules = &modules[*process];
+        counts.procedures.iter().filter_map(|counted| {
+            let module = (*modules.get(usize::from(counted.module.0))?)?;
+            Some(ProcedureAt { module, start: counted.entry })
+        })
+    });
+    let counted = counted.collect();
+    let mut learner =
+        Learner { code: &code, numbers, builder, met: FxHashSet::default(), counted, links: Links::default() };
     for (process, modules) in measurement.processes.iter().zip(&modules) {
         let metrics = &measurement.session_of(process).metrics;
         let calls = metrics.iter().position(|metric| metric.id == Some(MetricId::CALLS));
@@ -66,8 +77,10 @@ struct Learner<'c> {
     numbers: Vec<u32>,
     builder: MapBuilder,
     links: Links,
-    /// The procedures that were met, and whether calls of them were counted.
-    met: FxHashMap<ProcedureAt, bool>,
+    /// The procedures that were met.
+    met: FxHashSet<ProcedureAt>,
+    /// Those whose calls were counted, whether or not there were any.
+    counted: FxHashSet<ProcedureAt>,
 }
 
 /// What is known of a frame in its context.
@@ -115,7 +128,7 @@ impl Learner<'_> {
                 continue;
             };
             let weight = own();
-            *self.met.entry(at).or_default() |= weight.calls > 0;
+            self.met.insert(at);
             let procedure = self.procedure(at);
             let context = self.builder.node(caller.map(|caller| caller.node), procedure, root);
             let height = match caller {
@@ -135,15 +148,19 @@ impl Learner<'_> {
 
     /// Adds what is known of the procedures that were met.
     fn end(&mut self) {
-        let mut met: Vec<(ProcedureAt, bool)> = self.met.drain().collect();
-        met.sort_unstable_by_key(|(at, _)| (at.module, at.start));
-        for (at, is_counted) in met {
+        let mut met: Vec<ProcedureAt> = self.met.drain().collect();
+        met.sort_unstable_by_key(|at| (at.module, at.start));
+        for at in met {
             let caller = self.procedure(at);
-            if !is_counted {
+            if !self.counted.contains(&at) {
                 self.builder.uncounted(caller);
             }
             for &(start, height) in self.code.modules[at.module].direct.get(&at.start).into_iter().flatten() {
-                let callee = self.procedure(ProcedureAt { start, ..at });
+                let called = ProcedureAt { start, ..at };
+                let callee = self.procedure(called);
+                if !self.counted.contains(&called) {
+                    self.builder.uncounted(callee);
+                }
                 self.builder.call(DirectCall { callee, caller, height });
             }
         }
