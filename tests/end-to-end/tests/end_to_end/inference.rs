@@ -78,12 +78,14 @@ fn what_a_map_tells_is_what_a_walk_finds() {
     assert!((4..=6).contains(&number(&checked, "/paths/ambiguous")), "{checked}");
     // On the stack of a handler of its own.
     assert!(number(&checked, "/samples/undetermined") > 0, "{checked}");
-    // Below `alloca`, below the handler, and in what callpath's own hook of `pthread_create` calls.
+    // The program's own are missing below `alloca`, and below the handler. A sample may also hit what binds a call for the first time, or what
+    // callpath's own hook of `pthread_create` calls.
     let missing = checked["missing"].as_array().expect("a list");
-    assert!(!missing.is_empty(), "{checked}");
+    let is_own = |missing: &&Value| names(&missing["path"]).last() == Some(&"work");
+    assert!(missing.iter().filter(is_own).count() > 0, "{checked}");
     for missing in missing {
         let path = names(&missing["path"]);
-        assert!(path.iter().any(|name| ["varies", "raise", "pthread_create"].contains(name)), "{missing}");
+        assert!(!is_own(&missing) || path.iter().any(|name| ["varies", "raise"].contains(name)), "{missing}");
         assert!(names(&missing["known_at"]).is_empty(), "{missing}");
     }
 }
@@ -357,6 +359,7 @@ fn what_cannot_be_used_is_refused() {
     refused(&["map", "show", &program], &["not a map of call paths"]);
     refused(&["map", "show", "none.map"], &["none.map"]);
     refused(&["map", "train", "-o", "b.map"], &["nothing to learn from"]);
+    refused(&["map", "train", "-o", "no/b.map", "--", &program, "50"], &["no/b.map", "the program was not run"]);
     refused(&["map", "train", "-q", "-o", "b.map", "--", "/no/such/program"], &["/no/such/program"]);
     refused(&["map", "explain", "a.map", "wrok", "0"], &["wrok", "work"]);
     refused(&["map", "explain", "a.map", "nowhere.so+0x10", "0"], &["nowhere.so"]);

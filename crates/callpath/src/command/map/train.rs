@@ -69,6 +69,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         map = learn(map, directory, &say)?;
     }
     if let Some((program, rest)) = arguments.program.split_first() {
+        // Better known before the program has run.
+        can_be_written(&arguments.output)?;
         let place = tempfile::Builder::new().prefix("callpath-map-").tempdir()?;
         let directory = place.path().join("run.callpath");
         let status = run_program(program, rest, (&directory, &say))?;
@@ -85,6 +87,13 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let typed = surroundings::typed_command();
     say(&format_args!("wrote {file}: {paths} call paths{precise}; see it with: {typed} map show {file}"));
     Ok(0)
+}
+
+/// That there is room for a file beside one that may be replaced.
+fn can_be_written(file: &Path) -> anyhow::Result<()> {
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let made = tempfile::Builder::new().prefix(".callpath-map-").tempfile_in(directory);
+    made.map(drop).map_err(|error| anyhow!("failed to write {}: {error}; the program was not run", file.display()))
 }
 
 fn of_other_build(other: &OtherBuild, from: &Path) -> anyhow::Error {
