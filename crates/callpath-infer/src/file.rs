@@ -157,11 +157,7 @@ impl PathMap {
     /// The file's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = ENVELOPE.begin();
-        writer.number(self.modules.len() as u64);
-        for module in &self.modules {
-            writer.path(&module.path);
-            writer.bytes(&module.identity);
-        }
+        write_modules(&self.modules, &mut writer);
         writer.number(self.procedures.len() as u64);
         for procedure in &self.procedures {
             writer.number(procedure.module.into());
@@ -233,10 +229,7 @@ impl PathMap {
 
 fn map_of(reader: &mut Reader<'_>) -> Result<PathMap, Malformed> {
     let mut map = PathMap::default();
-    for _ in 0..reader.count(2)? {
-        let path = reader.path()?;
-        map.modules.push(MapModule { path, identity: reader.bytes()?.to_vec() });
-    }
+    map.modules = read_modules(reader)?;
     for _ in 0..reader.count(3)? {
         let module = index(reader, map.modules.len(), "module of a procedure")?;
         let start = reader.number()?;
@@ -308,6 +301,19 @@ fn map_of(reader: &mut Reader<'_>) -> Result<PathMap, Malformed> {
     map.unidentified = read_weight(reader)?;
     map.finish();
     Ok(map)
+}
+
+pub(crate) fn write_modules(modules: &[MapModule], writer: &mut Writer) {
+    writer.number(modules.len() as u64);
+    for module in modules {
+        writer.path(&module.path);
+        writer.bytes(&module.identity);
+    }
+}
+
+pub(crate) fn read_modules(reader: &mut Reader<'_>) -> Result<Vec<MapModule>, Malformed> {
+    let count = reader.count(2)?;
+    (0..count).map(|_| Ok(MapModule { path: reader.path()?, identity: reader.bytes()?.to_vec() })).collect()
 }
 
 fn index(reader: &mut Reader<'_>, count: usize, what: &'static str) -> Result<u32, Malformed> {

@@ -8,12 +8,12 @@
 //!     procedure's first instruction, the padding in bytes, the name
 //! ```
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use callpath_schema::encoding::{Malformed, Reader};
 
 use crate::builder::OtherBuild;
-use crate::file::{Envelope, MapError};
+use crate::file::{Envelope, MapError, read_modules, write_modules};
 use crate::map::{MapModule, PathMap};
 use crate::resize::Paddings;
 
@@ -90,11 +90,7 @@ impl PaddingPlan {
     /// The file's bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = ENVELOPE.begin();
-        writer.number(self.modules.len() as u64);
-        for module in &self.modules {
-            writer.path(&module.path);
-            writer.bytes(&module.identity);
-        }
+        write_modules(&self.modules, &mut writer);
         writer.number(self.paddings.len() as u64);
         for PlannedPadding { module, start, bytes, name } in &self.paddings {
             [u64::from(*module), *start, u64::from(*bytes)].into_iter().for_each(|number| writer.number(number));
@@ -130,11 +126,7 @@ impl PaddingPlan {
 }
 
 fn plan_of(reader: &mut Reader<'_>) -> Result<PaddingPlan, Malformed> {
-    let mut plan = PaddingPlan::default();
-    for _ in 0..reader.count(2)? {
-        let path: PathBuf = reader.path()?;
-        plan.modules.push(MapModule { path, identity: reader.bytes()?.to_vec() });
-    }
+    let mut plan = PaddingPlan { modules: read_modules(reader)?, paddings: Vec::new() };
     for _ in 0..reader.count(4)? {
         let module = reader.small("module of a padding")?;
         if module as usize >= plan.modules.len() {

@@ -38,7 +38,8 @@ unsafe extern "C" fn child() {
     let record: Option<&ThreadRecord> = parent.arena.get(ArenaRef(tls::get(Word::Record) as u32));
     let stack = record.map_or(OwnStack::default(), |record| OwnStack {
         bounds: [record.stack[0].load(Relaxed), record.stack[1].load(Relaxed)],
-        base: record.stack_base.load(Relaxed),
+        // A thread's that forks is the stack of the child's first thread then, whose heights count from elsewhere.
+        base: if record.start_routine.load(Relaxed) == 0 { record.stack_base.load(Relaxed) } else { 0 },
     });
     tls::set(Word::Record, 0);
     sends::forget();

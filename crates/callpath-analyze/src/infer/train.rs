@@ -11,7 +11,7 @@
 
 use callpath_format::frame::FrameKey;
 use callpath_infer::{DirectCall, MapBuilder, MapProcedure, OtherBuild, PathMap, Root, Weight};
-use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, ThreadProfile};
+use callpath_measurement::{FULL_ROOT, MeasuredPaths, Measurement, PARTIAL_ROOT, ThreadProfile, plain};
 use callpath_schema::MetricId;
 use rustc_hash::FxHashSet;
 
@@ -47,7 +47,16 @@ pub fn train(
         numbers.push(builder.module(module.record.clone())?);
     }
     // What cannot be read of it counts as not counted.
-    let exact = measurement.read_paths().unwrap_or_default();
+    let (exact, unreadable) = match measurement.read_paths() {
+        Ok(exact) => (exact, None),
+        Err(error) => (MeasuredPaths::default(), Some(error)),
+    };
+    let lost = exact.unreadable.iter().chain(&unreadable).map(|error| {
+        format!(
+            "failed to {}: the procedures that it has count as not counted, and their paths are no more than likely",
+            plain(error)
+        )
+    });
     let counted = exact.processes.iter().flat_map(|(process, counts)| {
         let modules = &modules[*process];
         counts.procedures.iter().filter_map(|counted| {
@@ -67,7 +76,7 @@ pub fn train(
     }
     learner.end();
     let map = learner.builder.finish();
-    let notes = code.modules.iter().filter_map(|module| module.trouble.clone()).collect();
+    let notes = code.modules.iter().filter_map(|module| module.trouble.clone()).chain(lost).collect();
     Ok(Trained { map, notes })
 }
 

@@ -267,6 +267,27 @@ fn what_training_never_saw() {
     }
 }
 
+/// The stack of the thread that forks is the child's first: it has no fixed place there.
+#[test]
+fn a_child_that_a_thread_has_forked() {
+    let place = Place::new();
+    let source = "#include <pthread.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+                  static volatile long sink;\n\
+                  __attribute__((noinline)) void work(long n) { for (long i = 0; i < n * 1000000; i++) sink = sink * 31 + i; }\n\
+                  __attribute__((noinline)) void *forks(void *n) { if (fork() == 0) { work((long)n); _exit(0); } wait(0); work((long)n); return n; }\n\
+                  int main(void) { pthread_t t; work(60); pthread_create(&t, 0, forks, (void *)60); pthread_join(t, 0); return 0; }\n";
+    std::fs::write(place.at("forks.c"), source).expect("room");
+    let mut gcc = std::process::Command::new("gcc");
+    gcc.args(["-O1", "-pthread", "-o", "forks", "forks.c"]).current_dir(place.at("."));
+    assert!(gcc.status().expect("gcc can be run").success());
+    place.train("a.map", &["./forks"]);
+    assert_eq!(place.record(("--unwind=both", "both"), &["./forks"]).status, 0);
+    let checked = place.json(["map", "check", "a.map", "both", "--json"]);
+    let samples = |verdict: &str| number(&checked, &format!("/samples/{verdict}"));
+    assert_eq!([samples("wrong"), samples("unlikely"), samples("incorrect")], [0; 3], "{checked}");
+    assert!(samples("undetermined") > 20 && samples("precise") > 40, "{checked}");
+}
+
 /// What is executed by a program with larger frames has the frames that it has.
 #[test]
 fn a_program_that_another_executes_has_its_own_frames() {
