@@ -27,7 +27,7 @@ struct Event {
 pub fn start(process: &Process<'_>, thread: &Thread<'_>) {
     let settings = &process.session.settings;
     let (clock, period_ns) = match Source::from_u32(process.slot.source.load(Acquire)) {
-        Source::None | Source::Clock | Source::Refused => return,
+        Source::None | Source::Clock | Source::Refused | Source::Outside => return,
         Source::UserClock if settings.uses(Settings::CPU_TIME) => (CLOCK_THREAD_CPUTIME, SHORTEST_TICK_NS),
         Source::UserClock => return,
         Source::CpuTimer => (CLOCK_THREAD_CPUTIME, settings.period_ns),

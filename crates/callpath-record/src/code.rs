@@ -45,6 +45,8 @@ pub(crate) struct ProcessCode {
     retired: Vec<(Region, u32)>,
     module_indices: FxHashMap<(ModuleId, u64), ModuleIndex>,
     pub(crate) modules: Vec<ModuleRecord>,
+    /// It is sampled from outside: nothing in it can be disturbed.
+    pub(crate) is_from_outside: bool,
 }
 
 impl ProcessCode {
@@ -64,6 +66,7 @@ impl ProcessCode {
             retired: Vec::new(),
             module_indices: FxHashMap::default(),
             modules: Vec::new(),
+            is_from_outside: false,
         }
     }
 
@@ -106,7 +109,7 @@ impl ProcessCode {
                 }
             }
         }
-        if self.is_go_without_c(&shared.modules) {
+        if !self.is_from_outside && self.is_go_without_c(&shared.modules) {
             // It will not be sampled.
             return;
         }

@@ -44,6 +44,10 @@ pub enum RecordError {
         "probe process {pid}: it is in another PID name space (a container), where its threads have other numbers; run callpath in the same one"
     )]
     OtherNameSpace { pid: Pid },
+    #[error("attach to process {pid}: {reason}")]
+    NotAttached { pid: Pid, reason: String },
+    #[error("attach to a process: none was named; -p takes their numbers")]
+    NoProcess,
     #[error("find these functions: {reason}")]
     NotChosen { reason: String },
     #[error("place counters by --guide: {guide} measured {program}, and has nothing of {other}")]

@@ -21,6 +21,7 @@ mod modules;
 mod moved;
 mod offered;
 mod output;
+mod outside;
 pub mod perf_map;
 mod plausible;
 mod probe;
@@ -53,10 +54,11 @@ pub use exact::{Counting, ExactCounts, ExactKind, ExactKinds, ExactTimes, Paddin
 pub use fuzzing::fuzz_arena;
 pub use offered::{Offer, offered_events};
 pub use output::Destination;
+pub use outside::{AttachOptions, attach};
 pub use probe::{
     Answer, CONTROL_SOCKET, Chooser, ListedProbe, ProbeOptions, ProbedProcess, ProbesBesideSamples, ask, is_left_alone,
     probe, probed_modules, record_with_probes,
 };
 pub use serve::{Recorded, record};
 pub use settings::{RecordOptions, Recursion, Sentinel, Unwind};
-pub use suitable::{Suitable, check_program};
+pub use suitable::{Suitable, WayIn, check_program, way_in};

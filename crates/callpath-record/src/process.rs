@@ -1,6 +1,7 @@
 //! One measured process: its load map, its threads, what it has measured so far.
 //! It must not look at other processes.
 
+mod outside;
 mod waiting;
 mod writing;
 
@@ -17,6 +18,7 @@ use callpath_measurement::{ProcessLog, ThreadProfile};
 use callpath_target::{Maps, Pid, ProcessHandle};
 use rustc_hash::FxHashSet;
 
+pub(crate) use outside::{Outside, Taken};
 pub(crate) use waiting::LOOK_AT_MOST;
 
 use crate::arena::{ArenaAllocator, wake};
@@ -121,6 +123,8 @@ pub(crate) struct Process {
     unmatched_exits: u64,
     /// What was counted in contexts by threads that have ended.
     flows: ContextCounts,
+    /// It is sampled from outside.
+    outside: Option<Box<Outside>>,
 }
 
 impl Process {
@@ -157,6 +161,7 @@ impl Process {
             unmatched_exits: 0,
             has_no_record: false,
             flows: ContextCounts::default(),
+            outside: None,
         }
     }
 
@@ -260,7 +265,7 @@ impl Process {
         let bases = shared.allocator.bases(self.slot);
         self.sources.iter_mut().for_each(|sources| sources.counters.look(bases));
         let look_every = LOOK_AT_CLOCKS_EVERY * (1 + self.records.len() / THREADS_A_LOOK) as u32;
-        if self.ran_looked.is_none_or(|at| at.elapsed() >= look_every) {
+        if self.outside.is_none() && self.ran_looked.is_none_or(|at| at.elapsed() >= look_every) {
             self.ran_looked = Some(Instant::now());
             self.ran.look(&self.handle, self.sources.as_ref().and_then(Sources::cpu_clock));
         }
@@ -336,11 +341,17 @@ impl Process {
 
     /// Whether the process has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        !self.handle.lives()
+        match &self.outside {
+            Some(outside) => outside.is_over,
+            None => !self.handle.lives(),
+        }
     }
 
     /// Publishes the load map as the process's memory map is now, with the tables of all its modules.
     pub(crate) fn refresh_map(&mut self, shared: &mut Shared) {
+        if self.outside.is_some() {
+            return self.refresh_from_outside(shared);
+        }
         // A process that has ended has no map; what it had is still right for its raw samples.
         match Maps::read(self.handle.pid()) {
             Ok(maps) => self.publish_maps(shared, &maps),

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::AcqRel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use callpath_target::{Ended, Launch, Launched, Pid, TargetError};
+use callpath_target::{Before, Ended, Launch, Launched, Pid, TargetError};
 
 use crate::error::RecordError;
 use crate::settings::RecordOptions;
@@ -129,13 +129,29 @@ impl Waiter {
     /// Starts the program in the thread that waits for it. The program comes first: a
     /// thread that took the last place is given up for it.
     pub(crate) fn start(launch: &Launch, doorbell: Doorbell) -> Result<(Waiter, Pid), TargetError> {
+        Waiter::start_after(launch, doorbell, None)
+    }
+
+    /// The same, when `before` has returned, which the calling thread runs.
+    pub(crate) fn start_after(
+        launch: &Launch,
+        doorbell: Doorbell,
+        mut before: Option<Before<'_>>,
+    ) -> Result<(Waiter, Pid), TargetError> {
         let result = Arc::new(Mutex::new(None));
         let ours = Arc::clone(&result);
         let (started, start) = std::sync::mpsc::channel();
+        let (there, is_there) = std::sync::mpsc::channel();
+        let (go, may_go) = std::sync::mpsc::channel();
+        let is_held = before.is_some();
         let in_thread = launch.clone();
         let thread = threads::start(move || {
             let doorbell = doorbell;
-            let launched = match in_thread.start() {
+            let mut held = |pid: Pid| {
+                there.send(pid).ok();
+                may_go.recv().unwrap_or(Ok(()))
+            };
+            let launched = match in_thread.start_after(if is_held { Some(&mut held) } else { None }) {
                 Ok(launched) => launched,
                 // The receiver is gone only if the recorder itself has ended.
                 Err(error) => return drop(started.send(Err(error))),
@@ -150,6 +166,9 @@ impl Waiter {
         if let Some(thread) = thread {
             let broken = || io::Error::other("its thread has ended");
             let broken = || TargetError::Launch { program: launch.program.clone(), source: broken() };
+            if let (Some(before), Ok(pid)) = (before.as_mut(), if is_held { is_there.recv() } else { Ok(Pid(0)) }) {
+                drop(go.send(before(pid)));
+            }
             match start.recv().unwrap_or_else(|_| Err(broken())) {
                 Ok(pid) => return Ok((Waiter { result, by: By::Thread(Some(thread)) }, pid)),
                 // By the kernel's documentation, a process that could not be created may succeed soon.
@@ -159,7 +178,7 @@ impl Waiter {
                 Err(error) => return Err(error),
             }
         }
-        let launched = launch.start()?;
+        let launched = launch.start_after(before)?;
         let pid = launched.pid();
         Ok((Waiter { result, by: By::Asking(launched) }, pid))
     }

@@ -1,5 +1,7 @@
 //! Raw samples, unwound by the collector's own walk once their tables are there.
 
+mod copied;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -22,6 +24,7 @@ use crate::arena::ArenaAllocator;
 use crate::generated::{GeneratedCode, ModuleList, Witness};
 use crate::module::{Awaited, ModuleId};
 use crate::thread::Thread;
+pub(crate) use copied::Copied;
 
 /// The raw samples that a process has put down since the last time.
 pub(crate) fn take_list(allocator: &ArenaAllocator, slot: &ProcessSlot) -> Vec<ChunkIndex> {
@@ -381,6 +384,11 @@ impl Standing {
 }
 
 impl Walked {
+    /// How many frames there are.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
     /// What is at each frame, the innermost first.
     pub(crate) fn into_keys(self) -> Vec<FrameKey> {
         self.keys

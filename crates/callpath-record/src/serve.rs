@@ -25,6 +25,7 @@ use crate::exact::Counted;
 use crate::moved::MovedCode;
 use crate::offered;
 use crate::output::Destination;
+use crate::outside::{Outside, record_from_outside};
 use crate::plausible::Limits;
 use crate::process::{self, Process};
 use crate::program::{Preload, Waiter, kill};
@@ -32,7 +33,7 @@ use crate::raw::Standing;
 use crate::settings::{RecordOptions, frames_left_out};
 use crate::shared::Shared;
 use crate::signals::{self, HandedOn, Signals};
-use crate::suitable::check_program;
+use crate::suitable::{WayIn, check_program, way_in};
 use crate::time_base::{own_cpu_ns, ticks};
 use crate::unmeasured;
 pub(crate) use prepared::Prepared;
@@ -68,7 +69,11 @@ pub struct Recorded {
 
 /// Runs the program and records it until it ends. Before the program is started an error means that it never ran.
 pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
-    record_as(options, |program, _| program)
+    let program = find_program(&options.program)?;
+    match way_in(&program)? {
+        WayIn::Inside(_) => record_as(options, |program, _| program),
+        WayIn::Outside(what) => record_from_outside(options, &program, &what),
+    }
 }
 
 /// The same, with what is done in the program while it is recorded. `subject`: makes it of the program and its number.
@@ -133,8 +138,8 @@ impl<S: Subject> Subject for &mut S {
 /// A program that was typed.
 pub(crate) struct Program {
     pub(crate) pid: Pid,
-    waiter: Waiter,
-    signals: HandedOn,
+    pub(crate) waiter: Waiter,
+    pub(crate) signals: HandedOn,
 }
 
 impl Subject for Program {
@@ -150,15 +155,17 @@ impl Subject for Program {
 
 /// A recording under way.
 pub(crate) struct Recorder<'o> {
+    /// What is sampled from outside. The first to go, as below.
+    pub(crate) outside: Option<Outside>,
     pub(crate) shared: Shared,
     options: &'o RecordOptions,
     session: SessionFile,
-    processes: Vec<Process>,
+    pub(crate) processes: Vec<Process>,
     /// Those that wait for recipe tables before they begin, and how long at most.
     held: Vec<(Process, Instant)>,
     /// Those that have ended, and when, whose samples wait for recipe tables.
     leaving: Vec<(Process, Instant)>,
-    sequence: u32,
+    pub(crate) sequence: u32,
     /// How long it was, once it is over.
     lasted: Option<Duration>,
     notes: Vec<String>,
@@ -208,6 +215,7 @@ impl<'o> Recorder<'o> {
             options,
             session,
             processes: Vec::new(),
+            outside: None,
             held: Vec::new(),
             leaving: Vec::new(),
             sequence: 0,
@@ -261,6 +269,7 @@ impl<'o> Recorder<'o> {
             }
         };
         self.serve();
+        self.end_outside();
         self.lasted = Some(self.shared.began.elapsed());
         // What samples still wait for.
         signals::have_stopped();
@@ -481,6 +490,7 @@ impl<'o> Recorder<'o> {
             }
         }
         self.shared.modules.receive(&mut self.shared.publisher);
+        self.serve_outside();
         for (mut process, until) in std::mem::take(&mut self.held) {
             process.receive_tables(&mut self.shared, process::LOOK_AT_MOST);
             let is_ready = process.has_all_tables(&self.shared) || Instant::now() >= until;
@@ -516,7 +526,7 @@ impl<'o> Recorder<'o> {
         self.processes.iter().chain(waiting)
     }
 
-    fn take_leave(&mut self, process: Process) {
+    pub(crate) fn take_leave(&mut self, process: Process) {
         self.take_leave_at(process, Instant::now());
     }
 

@@ -19,7 +19,16 @@ pub(crate) const GO_WITHOUT_C: &str = "it is built by Go without cgo, whose runt
 /// The longest chain of interpreters, as in the kernel.
 const SCRIPTS: u32 = 5;
 
-/// A program that can be recorded.
+/// From where a program is measured.
+#[derive(Clone, Debug)]
+pub enum WayIn {
+    /// From a preloaded object inside it.
+    Inside(Suitable),
+    /// From outside, by samples of its CPU time: what it is, completing "it is ...", that loads no preloaded object.
+    Outside(String),
+}
+
+/// A program that can be measured from inside.
 #[derive(Clone, Copy, Debug)]
 pub struct Suitable {
     /// With what it is built.
@@ -55,25 +64,48 @@ impl Suitable {
     }
 }
 
-/// Checks whether the program at `path` can be recorded, and why not. Of a script, its interpreter is checked.
-pub fn check_program(path: &Path) -> Result<Suitable, RecordError> {
+/// From where the program at `path` can be measured, or why it cannot. Of a script, its interpreter is looked at.
+pub fn way_in(path: &Path) -> Result<WayIn, RecordError> {
+    let (kind, file) = executed(path)?;
+    match kind {
+        ElfPeek::Static => Ok(WayIn::Outside("statically linked".to_owned())),
+        ElfPeek::Dynamic { .. } if is_go_without_c(&file) => Ok(WayIn::Outside("built by Go without cgo".to_owned())),
+        ElfPeek::Dynamic { interpreter } if is_musl(&interpreter) => {
+            Ok(WayIn::Outside("of another C library (musl)".to_owned()))
+        }
+        // SAFETY: returns a number.
+        ElfPeek::Dynamic { .. } if unsafe { libc::geteuid() } == 0 && check_privilege(&file).is_err() => {
+            Ok(WayIn::Outside("run with other privileges than yours".to_owned()))
+        }
+        _ => check_program(path).map(WayIn::Inside),
+    }
+}
+
+fn is_musl(interpreter: &Path) -> bool {
+    interpreter.file_name().unwrap_or_default().as_bytes().starts_with(b"ld-musl")
+}
+
+/// What is executed for the program at `path`, and the file: its interpreter, if it is a script.
+fn executed(path: &Path) -> Result<(ElfPeek, PathBuf), RecordError> {
     let mut file = path.to_owned();
     for _ in 0..SCRIPTS {
         match kind_of(&file, path)? {
-            ElfPeek::Dynamic { interpreter } => {
-                check_privilege(&file)?;
-                if is_go_without_c(&file) {
-                    return Err(unsuitable(path, GO_WITHOUT_C));
-                }
-                let loader = interpreter.file_name().unwrap_or_default();
-                let is_musl = loader.as_bytes().starts_with(b"ld-musl");
-                return Ok(Suitable { sanitizer: Sanitizer::of(&file), is_musl });
-            }
             ElfPeek::Script { interpreter, .. } => file = interpreter,
-            other => return Err(unsuitable(path, &reason(&file, path, &other))),
+            kind => return Ok((kind, file)),
         }
     }
     Err(unsuitable(path, "its interpreter is a script, whose interpreter is a script, and so on"))
+}
+
+/// Checks whether the program at `path` can be measured from inside, and why not. Of a script, its interpreter is checked.
+pub fn check_program(path: &Path) -> Result<Suitable, RecordError> {
+    let (kind, file) = executed(path)?;
+    let ElfPeek::Dynamic { interpreter } = kind else { return Err(unsuitable(path, &reason(&file, path, &kind))) };
+    check_privilege(&file)?;
+    if is_go_without_c(&file) {
+        return Err(unsuitable(path, GO_WITHOUT_C));
+    }
+    Ok(Suitable { sanitizer: Sanitizer::of(&file), is_musl: is_musl(&interpreter) })
 }
 
 fn kind_of(file: &Path, program: &Path) -> Result<ElfPeek, RecordError> {

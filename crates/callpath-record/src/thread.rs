@@ -29,6 +29,18 @@ pub(crate) struct Thread {
     pub(crate) raw_partial: u64,
     /// What it had done when the profile was brought up to date last.
     noted: Option<Doings>,
+    /// It is sampled from outside, and has no record.
+    pub(crate) outside: Option<OutsideThread>,
+}
+
+/// What is known of a thread that is sampled from outside.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OutsideThread {
+    /// Samples of it that have come.
+    pub(crate) taken: u64,
+    /// Frames on their paths.
+    pub(crate) frames: u64,
+    pub(crate) has_ended: bool,
 }
 
 /// What changes in a thread's record, and here, with whatever its profile is brought up to date with.
@@ -57,7 +69,14 @@ impl Thread {
             raw_full: 0,
             raw_partial: 0,
             noted: None,
+            outside: None,
         }
+    }
+
+    /// A thread that is sampled from outside. `key`: no record's, and no other thread's of the process.
+    pub(crate) fn from_outside(key: ArenaRef, tid: u32, name: String) -> Thread {
+        let profile = ThreadProfile { tid, count: 1, name, ..ThreadProfile::default() };
+        Thread { profile, outside: Some(OutsideThread::default()), ..Thread::new(key) }
     }
 
     /// Whether the thread has done anything since this was asked last.
@@ -113,11 +132,17 @@ impl Thread {
 
     /// Whether the thread has run its last destructor of ours.
     pub(crate) fn says_it_ended(&self, allocator: &ArenaAllocator) -> bool {
-        self.record(allocator).is_some_and(|r| r.state.load(Acquire) == ThreadRecord::EXITED)
+        match &self.outside {
+            Some(outside) => outside.has_ended,
+            None => self.record(allocator).is_some_and(|r| r.state.load(Acquire) == ThreadRecord::EXITED),
+        }
     }
 
     /// Whether the thread can add no more: the kernel no longer knows it, or its record shows its end before it ran.
     pub(crate) fn has_ended(&self, allocator: &ArenaAllocator, pid: callpath_target::Pid) -> bool {
+        if let Some(outside) = &self.outside {
+            return outside.has_ended;
+        }
         let Some(record) = self.record(allocator) else { return true };
         let tid = record.tid.load(Relaxed);
         let exited = record.state.load(Acquire) == ThreadRecord::EXITED;
@@ -162,6 +187,11 @@ impl Thread {
 
     /// What became of the thread's samples.
     fn tally(&self, allocator: &ArenaAllocator, tick: TickLength) -> SampleTally {
+        if let Some(OutsideThread { taken, frames, .. }) = self.outside {
+            let (full, partial) = (self.raw_full, self.raw_partial);
+            let raw_kept = taken.saturating_sub(full + partial);
+            return SampleTally { taken, full, partial, raw_kept, frames, ..SampleTally::default() };
+        }
         let Some(record) = self.record(allocator) else { return SampleTally::default() };
         // Calls of probed procedures are counted in the tree alone. Beside samples they are none.
         let [calls_full, calls_partial] =

@@ -47,6 +47,9 @@ pub struct Launch {
     pub added_space: u64,
 }
 
+/// What is done to a process before it executes its program.
+pub type Before<'b> = &'b mut dyn FnMut(Pid) -> Result<(), TargetError>;
+
 /// A running program.
 #[derive(Debug)]
 pub struct Launched {
@@ -168,6 +171,11 @@ impl Launch {
     /// be traced by its parent is traced by that thread. Its environment is ours in the same
     /// order, with the variables to add at the end.
     pub fn start(&self) -> Result<Launched, TargetError> {
+        self.start_after(None)
+    }
+
+    /// The same; the process is there, and executes the program when `before` has returned. If that is an error, it never does.
+    pub fn start_after(&self, before: Option<Before<'_>>) -> Result<Launched, TargetError> {
         let failed = |source| TargetError::Launch { program: self.program.clone(), source };
         let words = |list: Vec<OsString>| -> Result<Vec<CString>, TargetError> {
             list.into_iter().map(|w| CString::new(w.into_vec()).map_err(|e| failed(e.into()))).collect()
@@ -180,6 +188,7 @@ impl Launch {
         };
         let (argv, envp) = (pointers(&arguments), pointers(&environment));
         let (reading, writing) = pipe().map_err(failed)?;
+        let gate = before.as_ref().map(|_| pipe()).transpose().map_err(failed)?;
         // SAFETY: the child makes async-signal-safe calls only, on memory that was made before the fork.
         let pid = unsafe { libc::fork() };
         if pid < 0 {
@@ -188,6 +197,13 @@ impl Launch {
         if pid == 0 {
             // SAFETY: as above; the arrays end with null pointers.
             unsafe {
+                if let Some((waits, opens)) = &gate {
+                    libc::close(opens.as_raw_fd());
+                    let mut byte = 0u8;
+                    if libc::read(waits.as_raw_fd(), (&raw mut byte).cast(), 1) != 1 {
+                        libc::_exit(127);
+                    }
+                }
                 restore_inherited(self.added_space);
                 libc::execve(path[0].as_ptr(), argv.as_ptr(), envp.as_ptr());
                 let error = *libc::__errno_location();
@@ -197,6 +213,15 @@ impl Launch {
         }
         drop(writing);
         let launched = Launched { pid: Pid(pid as u32) };
+        if let (Some(before), Some((_, opens))) = (before, gate) {
+            if let Err(error) = before(launched.pid) {
+                drop(opens);
+                launched.wait()?;
+                return Err(error);
+            }
+            let mut opens = File::from(opens);
+            io::Write::write_all(&mut opens, &[1]).map_err(failed)?;
+        }
         let mut error = [0; size_of::<i32>()];
         match File::from(reading).read_exact(&mut error) {
             // The pipe was closed by a successful execve.

@@ -73,6 +73,24 @@ impl Maps {
         below.or_else(|| gaps.iter().rfind(|gap| gap.start >= near.end).map(|gap| gap.end - len))
     }
 
+    /// Enters what the process has mapped, in place of what was there.
+    pub fn map(&mut self, entry: MapEntry) {
+        if entry.start >= entry.end {
+            return;
+        }
+        let first = self.entries.partition_point(|other| other.end <= entry.start);
+        let behind = self.entries.partition_point(|other| other.start < entry.end).max(first);
+        let cut: Vec<MapEntry> = self.entries.drain(first..behind).collect();
+        let below = cut.first().filter(|other| other.start < entry.start);
+        let below = below.map(|other| MapEntry { end: entry.start, ..other.clone() });
+        let above = cut.last().filter(|other| other.end > entry.end);
+        let above = above.map(|other| {
+            let file_offset = other.file_offset.wrapping_add(entry.end.0 - other.start.0);
+            MapEntry { start: entry.end, file_offset, ..other.clone() }
+        });
+        self.entries.splice(first..first, below.into_iter().chain([entry]).chain(above));
+    }
+
     /// From the text of `/proc/PID/maps`. A line that is not of that form is left out.
     pub fn parse(text: &[u8]) -> Maps {
         Maps { entries: text.split(|b| *b == b'\n').filter_map(parse_line).collect() }
@@ -147,6 +165,40 @@ mod tests {
         assert_eq!(first.file, Some(FileId { device: (0xfe, 0), inode: 1234 }));
         assert_eq!(maps.entries[1].path, PathBuf::from("[vdso]"));
         assert!(maps.entries[2].executable && maps.entries[2].path.as_os_str().is_empty());
+    }
+
+    #[test]
+    fn what_is_mapped_later_takes_the_place_of_what_was_there() {
+        let entry = |start: u64, end: u64, file_offset| MapEntry {
+            start: RunAddr(start),
+            end: RunAddr(end),
+            executable: true,
+            readable: true,
+            file_offset,
+            file: None,
+            path: PathBuf::new(),
+            deleted: false,
+        };
+        let mut maps = Maps::default();
+        let ranges = |maps: &Maps| -> Vec<(u64, u64, u64)> {
+            maps.entries.iter().map(|entry| (entry.start.0, entry.end.0, entry.file_offset)).collect()
+        };
+        maps.map(entry(0x1000, 0x9000, 0));
+        maps.map(entry(0x3000, 0x5000, 0x100));
+        assert_eq!(ranges(&maps), [(0x1000, 0x3000, 0), (0x3000, 0x5000, 0x100), (0x5000, 0x9000, 0x4000)]);
+        maps.map(entry(0x4000, 0x6000, 0x200));
+        maps.map(entry(0xa000, 0xb000, 0x300));
+        maps.map(entry(0xc000, 0xc000, 0));
+        let expected = [
+            (0x1000, 0x3000, 0),
+            (0x3000, 0x4000, 0x100),
+            (0x4000, 0x6000, 0x200),
+            (0x6000, 0x9000, 0x5000),
+            (0xa000, 0xb000, 0x300),
+        ];
+        assert_eq!(ranges(&maps), expected);
+        maps.map(entry(0, 0x10000, 0));
+        assert_eq!(ranges(&maps), [(0, 0x10000, 0)]);
     }
 
     #[test]

@@ -3,11 +3,15 @@
 //!
 //! The descriptor stays in callpath: the program's own descriptors are untouched, and the samples end with callpath.
 
+mod attributes;
+
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::pid::Pid;
 use crate::process::descriptors_are_scarce;
+pub(crate) use attributes::Attributes;
+pub use attributes::StackSamples;
 
 /// When the kernel takes a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,26 +98,18 @@ impl PerfEvent {
         if descriptors_are_scarce() {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
-        PerfEvent::with(&Attributes::new(spec, signal_data), pid.0)
+        PerfEvent::with(&Attributes::of_signals(spec, signal_data), pid.0)
     }
 
     /// Whether the kernel would open it: tried on the calling thread, without ever counting.
     pub fn try_out(spec: &EventSpec) -> io::Result<()> {
-        const DISABLED: u64 = 1;
-        let mut attributes = Attributes::new(spec, 0);
-        attributes.flags |= DISABLED;
+        let mut attributes = Attributes::of_signals(spec, 0);
+        attributes.flags |= Attributes::DISABLED;
         PerfEvent::with(&attributes, 0).map(drop)
     }
 
     fn with(attributes: &Attributes, pid: u32) -> io::Result<PerfEvent> {
-        const PERF_FLAG_FD_CLOEXEC: u64 = 8;
-        // SAFETY: the kernel reads `size` bytes of the attributes.
-        let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, attributes, pid, -1, -1, PERF_FLAG_FD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: a new descriptor that no other code owns.
-        Ok(PerfEvent { descriptor: unsafe { OwnedFd::from_raw_fd(fd as i32) } })
+        Ok(PerfEvent { descriptor: attributes.open(pid, None)? })
     }
 
     /// What was counted up to now, also in threads that have ended.
@@ -145,76 +141,6 @@ impl PerfEvent {
         match unsafe { libc::ioctl(self.descriptor.as_raw_fd(), PERF_EVENT_IOC_PERIOD as _, &period) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
-        }
-    }
-}
-
-/// `struct perf_event_attr`, version 7 (128 bytes): the kernel's include/uapi/linux/perf_event.h.
-#[repr(C)]
-#[derive(Default)]
-struct Attributes {
-    unit: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint: u32,
-    config1: u64,
-    config2: u64,
-    branch_sample_type: u64,
-    sample_regs_user: u64,
-    sample_stack_user: u32,
-    clockid: i32,
-    sample_regs_intr: u64,
-    aux_watermark: u32,
-    sample_max_stack: u16,
-    reserved_2: u16,
-    aux_sample_size: u32,
-    reserved_3: u32,
-    sig_data: u64,
-}
-
-const _: () = assert!(size_of::<Attributes>() == 128);
-
-impl Attributes {
-    fn new(spec: &EventSpec, signal_data: u64) -> Attributes {
-        const INHERIT: u64 = 1 << 1;
-        const EXCLUDE_USER: u64 = 1 << 4;
-        const EXCLUDE_KERNEL: u64 = 1 << 5;
-        const EXCLUDE_HV: u64 = 1 << 6;
-        const FREQ: u64 = 1 << 10;
-        const PRECISE_SHIFT: u32 = 15;
-        const INHERIT_THREAD: u64 = 1 << 35;
-        const REMOVE_ON_EXEC: u64 = 1 << 36;
-        const SIGTRAP: u64 = 1 << 37;
-        const TOTAL_TIME_ENABLED: u64 = 1;
-        const TOTAL_TIME_RUNNING: u64 = 2;
-        let mut flags = INHERIT | INHERIT_THREAD | REMOVE_ON_EXEC | SIGTRAP;
-        flags |= u64::from(spec.precise & 3) << PRECISE_SHIFT;
-        for (is_set, flag) in [
-            (spec.exclude_user, EXCLUDE_USER),
-            (spec.exclude_kernel, EXCLUDE_KERNEL),
-            (spec.exclude_hypervisor, EXCLUDE_HV),
-            (matches!(spec.every, Every::Rate(_)), FREQ),
-        ] {
-            flags |= if is_set { flag } else { 0 };
-        }
-        let (Every::Period(sample_period) | Every::Rate(sample_period)) = spec.every;
-        Attributes {
-            unit: spec.unit,
-            size: size_of::<Attributes>() as u32,
-            config: spec.config,
-            config1: spec.config1,
-            config2: spec.config2,
-            breakpoint: spec.breakpoint,
-            sample_period,
-            read_format: TOTAL_TIME_ENABLED | TOTAL_TIME_RUNNING,
-            flags,
-            sig_data: signal_data,
-            ..Attributes::default()
         }
     }
 }

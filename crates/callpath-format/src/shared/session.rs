@@ -23,6 +23,8 @@ pub enum Source {
     WallTimer = 4,
     /// None: the recorder could not identify the process.
     Refused = 5,
+    /// None in the process: the recorder samples it from outside, and the process does not know of the slot.
+    Outside = 6,
 }
 
 impl Source {
@@ -34,6 +36,7 @@ impl Source {
             3 => Source::CpuTimer,
             4 => Source::WallTimer,
             5 => Source::Refused,
+            6 => Source::Outside,
             _ => Source::None,
         }
     }

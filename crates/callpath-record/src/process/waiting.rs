@@ -16,7 +16,7 @@ use super::{MAP_IS_OLD, Process, ThreadState};
 pub(crate) const LOOK_AT_MOST: Duration = Duration::from_millis(2);
 
 /// Threads that samples may be added to.
-struct Live {
+pub(super) struct Live {
     /// Their indices in the process, by their records.
     thread_indices: FxHashMap<ArenaRef, usize>,
     settings: Settings,
@@ -119,7 +119,7 @@ impl Process {
 
     /// Adds a raw sample to its thread, or retains it for later: until the tables
     /// are there that it gives, the first one first.
-    fn attribute(&mut self, live: &Live, raw: &Raw<'_>, walked: &Walked) -> Vec<Awaited> {
+    pub(super) fn attribute(&mut self, live: &Live, raw: &Raw<'_>, walked: &Walked) -> Vec<Awaited> {
         if let Some(awaited) = walked.met_awaited
             && self.backlog.retain(raw, awaited)
         {
@@ -174,6 +174,11 @@ impl Process {
     /// Whether samples of this thread wait for a table or an analysis.
     pub(super) fn has_waiting(&self, record: ArenaRef) -> bool {
         self.backlog.has_any_of(record) || self.postponed.has_any_of(record)
+    }
+
+    /// One thread, whose index is known.
+    pub(super) fn only(&self, record: ArenaRef, index: usize, settings: &Settings) -> Live {
+        Live { thread_indices: [(record, index)].into_iter().collect(), settings: *settings }
     }
 
     fn live_threads(&self, settings: &Settings) -> Live {

@@ -55,7 +55,7 @@ impl Process {
             }
         }
         self.writings += 1;
-        if let Some(ended_ns) = ended_ns {
+        if let Some(ended_ns) = ended_ns.filter(|_| self.outside.is_none()) {
             if self.threads.is_empty() {
                 // There was no memory for its first thread's record. What it has run is known all the same.
                 let (tid, name) = (self.handle.pid().0, self.program_name());
@@ -177,6 +177,9 @@ impl Process {
     fn update(&mut self, index: usize, shared: &Shared, is_last: bool) {
         let time_base = shared.began.time_base();
         let ThreadState::Live(thread) = &mut self.threads[index] else { return };
+        if thread.outside.is_some() {
+            return thread.update_tally(&shared.allocator, time_base.tick);
+        }
         thread.learn_name(&shared.allocator, |tid| self.handle.thread_name(tid));
         let units = Units { tick: time_base.tick, metrics: shared.publisher.metrics() };
         thread.follow_tree(&shared.allocator, units, is_last);

@@ -75,7 +75,7 @@ impl Prepared {
         vec![("LD_PRELOAD".into(), objects), ("CALLPATH_SESSION".into(), session.into())]
     }
 
-    pub(super) fn doorbell(&self) -> Doorbell {
+    pub(crate) fn doorbell(&self) -> Doorbell {
         Doorbell::new(&self.allocator.session().doorbell)
     }
 }

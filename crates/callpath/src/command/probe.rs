@@ -21,6 +21,7 @@ pub(super) use choice::Choice;
 use list::{ListOptions, list};
 use live::{Live, LiveSubject};
 
+use super::number::seconds;
 use super::record::{FAILED, own_rank, status_of};
 use crate::outcome::{Failure, Outcome};
 use crate::screen::ScreenOptions;
@@ -80,12 +81,6 @@ pub(super) fn metric(typed: &str) -> Result<ProbeMetric, String> {
         },
         error => error.to_string(),
     })
-}
-
-/// A number of seconds, whole or not.
-fn seconds(typed: &str) -> Result<Duration, String> {
-    let number: f64 = typed.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    Duration::try_from_secs_f64(number).map_err(|_| "not a time that can be waited for".to_owned())
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {

@@ -1,5 +1,6 @@
 //! `callpath record`: options in, a recording out, the program's own exit status back.
 
+mod attached;
 mod padded;
 mod perf_options;
 mod rank;
@@ -8,6 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use attached::Attaching;
 use callpath_analyze::exact::guide;
 use callpath_db::nearest;
 use callpath_format::address::LinkAddr;
@@ -40,7 +42,9 @@ const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 #[derive(clap::Args)]
-#[command(override_usage = "callpath record [OPTIONS] [--] PROGRAM [ARGUMENT]...")]
+#[command(
+    override_usage = "callpath record [OPTIONS] [--] PROGRAM [ARGUMENT]...\n       callpath record [OPTIONS] -p PID[,PID]..."
+)]
 pub(crate) struct Arguments {
     /// Event to sample, with a period (@1000000: nanoseconds or events) or a rate (@f1000) of its own if it has one;
     /// may be repeated. `callpath list` names the events [default: cpu-time]
@@ -108,6 +112,8 @@ pub(crate) struct Arguments {
     /// Say only what went wrong
     #[arg(short, long)]
     quiet: bool,
+    #[command(flatten)]
+    attaching: Attaching,
     #[command(flatten)]
     perf: PerfOptions<Record>,
     /// The program and its arguments
@@ -262,8 +268,12 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if let Some(refusal) = &arguments.perf.refusal {
         return Err(failed(anyhow::anyhow!("{refusal}"), FAILED));
     }
-    let Some((program, rest)) = arguments.program.split_first() else {
-        return Err(failed(anyhow::anyhow!("no program to record; see: callpath record --help"), FAILED));
+    let (program, rest) = match arguments.program.split_first() {
+        Some((program, rest)) => (program.clone(), rest),
+        None if arguments.attaching.is_asked_for() => {
+            (arguments.attaching.program().map_err(|error| failed(error, FAILED))?, &[][..])
+        }
+        None => return Err(failed(anyhow::anyhow!("no program to record; see: callpath record --help"), FAILED)),
     };
     let say = |line: &dyn std::fmt::Display| {
         if !arguments.quiet {
@@ -344,7 +354,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     let rank = rank::own().map_err(|error| failed(error, FAILED))?;
     let options = RecordOptions {
-        program: program.clone(),
+        program,
         arguments: rest.to_vec(),
         events,
         period_ns,
@@ -373,6 +383,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         (None, Some(kinds)) => {
             let counts = ExactCounts { kinds, times, injected: preload::INJECTED, guide };
             record_exactly(&options, &counts, &mut counted).map(ProbedProcess::from)
+        }
+        (None, None) if arguments.attaching.is_asked_for() => {
+            arguments.attaching.record(&options).map(ProbedProcess::from)
         }
         (None, None) => match &mut padded {
             Some(padded) => record_padded(&options, padded).map(ProbedProcess::from),

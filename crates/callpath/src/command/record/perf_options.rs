@@ -19,7 +19,6 @@ const THREADS: Answer = NotNeeded("threads are always kept apart; `callpath repo
 const PERIODS: Answer = NotNeeded("the weight of each sample is always known");
 const CLOCK: Answer = NotNeeded("samples are attributed, also in generated code, without a clock of yours");
 const WAITS: Answer = Instead("to see where threads wait: -e wall-time");
-const ATTACH: Answer = Instead("callpath cannot attach to what runs already; start it with: callpath record PROGRAM");
 const ONE_PROGRAM: Answer = Instead("callpath records one program and its children; write: callpath record PROGRAM");
 const MODES: Answer = Instead("choose the mode with the event: -e page-faults:u (user), -e page-faults:k (kernel)");
 const ADDRESSES: Answer = Instead("a sample keeps its call path, no addresses of data and no registers");
@@ -56,14 +55,18 @@ const ROWS: &[Row] = &[
         Value,
         Instead("threads are recorded on every processor; to choose some: callpath record -- taskset -c CPUS PROGRAM"),
     ),
-    ("-p, --pid", Value, ATTACH),
-    ("-t, --tid", Value, ATTACH),
+    (
+        "-t, --tid",
+        Value,
+        Instead("all threads of a process are recorded: -p PID; to see one: callpath report --thread NAME"),
+    ),
     ("-D, --delay", Value, Instead("recording begins with the program")),
-    ("--duration", Value, Instead("recording ends with the program; a measurement can be reported while it runs")),
     (
         "-i, --no-inherit",
         Nothing,
-        Instead("children are always recorded; to see one process: callpath report --process NAME"),
+        Instead(
+            "children are recorded, but with -p PID --no-children; to see one process: callpath report --process NAME",
+        ),
     ),
     ("--all-user", Nothing, MODES),
     ("--all-kernel", Nothing, MODES),
@@ -147,12 +150,10 @@ mod tests {
         for (words, start, remedy) in [
             (&["-a"][..], "-a, --all-cpus: ", "callpath record PROGRAM"),
             (&["--all-cpus"], "-a, --all-cpus: ", "callpath record PROGRAM"),
-            (&["-p", "17"], "-p, --pid: ", "cannot attach"),
-            (&["-t17"], "-t, --tid: ", "cannot attach"),
+            (&["-t17"], "-t, --tid: ", "-p PID"),
             (&["-C", "0-3"], "-C, --cpu: ", "taskset"),
             (&["-D", "-1"], "-D, --delay: ", "begins with the program"),
             (&["--all-user"], "--all-user: ", ":u"),
-            (&["--duration", "5"], "--duration: ", "ends with the program"),
             (&["-ga"], "-a, --all-cpus: ", "callpath record PROGRAM"),
         ] {
             let refusal = parsed(words).refusal.expect("a refusal");

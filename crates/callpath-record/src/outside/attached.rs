@@ -1,0 +1,156 @@
+//! Processes that run already, sampled until they end, for a time, or until somebody interrupts.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use callpath_target::{
+    Certainty, Ended, EventSpec, Every, PerfEvent, Pid, ProcessHandle, StackSamples, raise_own_limits,
+    survive_long_files,
+};
+
+use super::Outside;
+use crate::error::RecordError;
+use crate::events::{Clock, EventSource};
+use crate::output::Destination;
+use crate::probe::discard_directory;
+use crate::serve::{Prepared, Recorded, Recorder, Subject};
+use crate::settings::RecordOptions;
+use crate::signals;
+
+/// What is sampled, and how long.
+pub struct AttachOptions<'o> {
+    /// What the processes are called; what is measured; where it is kept.
+    pub record: &'o RecordOptions,
+    /// The processes.
+    pub pids: &'o [Pid],
+    /// Those that they start are sampled, too.
+    pub with_children: bool,
+    /// How long, if not to the end of all of them.
+    pub duration: Option<Duration>,
+}
+
+/// Samples processes from outside. Before the first sample an error means that nothing was measured.
+pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
+    let record = options.record;
+    check_events(record, "a process that runs already")?;
+    survive_long_files();
+    raise_own_limits();
+    let handles: Vec<ProcessHandle> = options.pids.iter().map(|pid| ProcessHandle::open(*pid)).collect();
+    if let Some(gone) = handles.iter().find(|handle| !handle.lives()) {
+        return Err(refusal(gone, &io::Error::from_raw_os_error(libc::ESRCH)));
+    }
+    let Some(first) = handles.first() else { return Err(RecordError::NoProcess) };
+    let prepared = Prepared::new(record)?;
+    let user_only = sees_user_mode_only();
+    let samples = StackSamples {
+        period_ns: record.period_ns,
+        user_only,
+        stack_bytes: 0,
+        with_children: options.with_children,
+        from_exec: false,
+    };
+    let outside = Outside::new(samples, prepared.doorbell());
+    let mut outside = outside.map_err(|error| refusal(first, &error))?;
+    let destination = match Destination::known(record)? {
+        Some(destination) => destination,
+        None => Destination::usual(&record.program, first.pid())?,
+    };
+    let program = first.program().unwrap_or_else(|| PathBuf::from(&record.program));
+    signals::are_all_for_us();
+    let directory = destination.directory.clone();
+    let mut recorder = Recorder::new(prepared, record, &program, destination.directory);
+    destination.note.iter().for_each(|note| recorder.note(note));
+    if user_only {
+        recorder.note(USER_ONLY);
+    }
+    for handle in &handles {
+        outside = match recorder.begin_outside(outside, handle.pid()) {
+            Ok(outside) => outside,
+            Err(error) => {
+                discard_directory(&directory);
+                return Err(refusal(handle, &error));
+            }
+        };
+    }
+    recorder.outside = Some(outside);
+    let until = options.duration.map(|duration| Instant::now() + duration);
+    let recorded = recorder.run(Attached { handles, until })?;
+    Ok(Recorded { of_job: destination.of_job, ..recorded })
+}
+
+/// Whether the events can be had from outside.
+pub(super) fn check_events(record: &RecordOptions, of: &str) -> Result<(), RecordError> {
+    let refused = record.events.iter().find(|event| event.source != EventSource::Clock(Clock::CpuTime));
+    refused.map_or(Ok(()), |event| {
+        let reason = format!("{of} is sampled from outside, by CPU time alone; leave -e out");
+        Err(RecordError::Event { event: event.name.clone(), reason })
+    })
+}
+
+/// For the user.
+pub(super) const USER_ONLY: &str = "the kernel lets this user sample user mode only (kernel.perf_event_paranoid is 2 or more): time in system calls is not in \
+                         the call paths; with `sysctl kernel.perf_event_paranoid=1`, or as root, it is";
+
+/// Whether the kernel refuses samples that hit in it to this user.
+pub(super) fn sees_user_mode_only() -> bool {
+    const SOFTWARE: u32 = 1;
+    const CPU_CLOCK: u64 = 0;
+    let spec = EventSpec { every: Every::Period(1_000_000), ..EventSpec::new(SOFTWARE, CPU_CLOCK) };
+    PerfEvent::try_out(&spec).is_err()
+}
+
+/// Why a process cannot be sampled.
+pub(super) fn refusal(handle: &ProcessHandle, error: &io::Error) -> RecordError {
+    let pid = handle.pid();
+    let reason = match error.raw_os_error() {
+        Some(libc::ESRCH) => "there is no such process".to_owned(),
+        Some(libc::EACCES | libc::EPERM) => not_allowed(pid),
+        Some(libc::EMFILE) => {
+            "there are not enough descriptors for events on all processors; raise the limit (ulimit -n)".to_owned()
+        }
+        Some(libc::ENOSYS) => "the kernel, or a filter of this container, has no perf_event_open".to_owned(),
+        _ => error.to_string(),
+    };
+    RecordError::NotAttached { pid, reason }
+}
+
+fn not_allowed(pid: Pid) -> String {
+    let owner = std::fs::metadata(format!("/proc/{pid}")).map(|metadata| metadata.uid());
+    // SAFETY: returns a number.
+    let own = unsafe { libc::geteuid() };
+    if own != 0 && owner.is_ok_and(|owner| owner != own) {
+        return "it belongs to another user; run callpath as that user, or as root".to_owned();
+    }
+    let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    if own != 0 && paranoid.trim().parse().is_ok_and(|level: i32| level > 2) {
+        return format!(
+            "kernel.perf_event_paranoid is {}, so that only root may sample; with `sysctl kernel.perf_event_paranoid=2` every user may \
+             sample processes of their own",
+            paranoid.trim()
+        );
+    }
+    "the kernel does not allow it: the process has privileges that this user lacks, or a filter of this container refuses \
+     perf_event_open"
+        .to_owned()
+}
+
+/// What is sampled, as long as it is.
+struct Attached {
+    handles: Vec<ProcessHandle>,
+    until: Option<Instant>,
+}
+
+impl Subject for Attached {
+    fn look(&mut self, _: &mut Recorder<'_>) -> Option<Result<Ended, RecordError>> {
+        let certainty = if !self.handles.iter().any(ProcessHandle::lives) {
+            Certainty::Unknown
+        } else if self.until.is_some_and(|until| Instant::now() >= until) || signals::shall_stop() {
+            Certainty::GoesOn
+        } else {
+            return None;
+        };
+        Some(Ok(Ended { certainty, ..Ended::default() }))
+    }
+}

@@ -1,0 +1,61 @@
+//! A program that loads no preloaded object: started by the recorder, and sampled from outside, with all that it starts.
+
+use std::path::Path;
+
+use callpath_target::{Launch, Pid, ProcessHandle, StackSamples, TargetError, raise_own_limits, survive_long_files};
+
+use super::Outside;
+use super::attached::{USER_ONLY, check_events, refusal, sees_user_mode_only};
+use crate::error::RecordError;
+use crate::output::Destination;
+use crate::program::{Waiter, kill};
+use crate::serve::{Prepared, Program, Recorded, Recorder};
+use crate::settings::{RecordOptions, Unwind};
+use crate::signals::Signals;
+
+/// Runs the program and samples it until it ends. `what` completes "it is ...".
+pub(crate) fn record_from_outside(
+    options: &RecordOptions,
+    program: &Path,
+    what: &str,
+) -> Result<Recorded, RecordError> {
+    check_events(options, &format!("the program is {what}: it"))?;
+    if options.unwind != Unwind::Walk {
+        let reason = format!("it is {what}, and heights of stacks (--unwind) are kept by an object inside a program");
+        return Err(RecordError::Unsuitable { program: program.to_owned(), reason });
+    }
+    survive_long_files();
+    raise_own_limits();
+    let mut prepared = Prepared::new(options)?;
+    let destination = Destination::known(options)?;
+    let user_only = sees_user_mode_only();
+    let samples =
+        StackSamples { period_ns: options.period_ns, user_only, stack_bytes: 0, with_children: true, from_exec: true };
+    let own = ProcessHandle::open(Pid(std::process::id()));
+    let mut outside = Outside::new(samples, prepared.doorbell()).map_err(|error| refusal(&own, &error))?;
+    prepared.notes.push(format!("sampled from outside: it is {what}"));
+    prepared.notes.extend(user_only.then(|| USER_ONLY.to_owned()));
+    let launch = Launch {
+        program: program.to_owned(),
+        name: options.program.clone(),
+        arguments: options.arguments.clone(),
+        environment: Vec::new(),
+        added_space: 0,
+    };
+    let signals = Signals::hold_back();
+    let mut begin = |pid: Pid| {
+        let failed = |source| TargetError::Event { event: "cpu-clock with copies of stacks", pid, source };
+        outside.begin(pid).map_err(failed)
+    };
+    let (waiter, pid) = Waiter::start_after(&launch, prepared.doorbell(), Some(&mut begin))?;
+    let signals = signals.hand_on_to(pid);
+    let destination = match destination {
+        Some(destination) => destination,
+        None => Destination::usual(&options.program, pid).inspect_err(|_| kill(pid))?,
+    };
+    prepared.notes.extend(destination.note);
+    let mut recorder = Recorder::new(prepared, options, program, destination.directory);
+    recorder.outside = Some(outside);
+    let recorded = recorder.run(Program { pid, waiter, signals })?;
+    Ok(Recorded { of_job: destination.of_job, ..recorded })
+}

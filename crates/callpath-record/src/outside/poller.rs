@@ -1,0 +1,50 @@
+//! A thread that waits for rings to fill, and rings the recorder's doorbell.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use callpath_target::{Ring, StackSampler};
+
+use crate::program::Doorbell;
+use crate::threads;
+
+/// How soon it sees that it shall end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Such a thread, as long as there is one. Without it the recorder looks at the rings a few times a second.
+pub(super) struct Poller {
+    thread: Option<JoinHandle<()>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Poller {
+    /// Has a thread wait, if the system lets it start.
+    pub(super) fn start(rings: &Arc<[Ring]>, doorbell: Doorbell) -> Poller {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (over, rings) = (Arc::clone(&is_over), Arc::clone(rings));
+        let thread = threads::start(move || {
+            let doorbell = doorbell;
+            let descriptors: Vec<RawFd> = rings.iter().map(Ring::descriptor).collect();
+            while !over.load(Relaxed) {
+                if StackSampler::wait(&descriptors, LOOK_EVERY) {
+                    doorbell.ring();
+                }
+            }
+        });
+        Poller { thread, is_over }
+    }
+}
+
+impl Drop for Poller {
+    fn drop(&mut self) {
+        self.is_over.store(true, Relaxed);
+        // It must not outlive the doorbell.
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}

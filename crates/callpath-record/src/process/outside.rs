@@ -1,0 +1,244 @@
+//! A process that is sampled from outside: its threads by number, and its memory map as the kernel's records tell it. What the
+//! process is at the moment may be another program already.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use callpath_format::frame::{FrameKey, Gap};
+use callpath_format::shared::{ArenaRef, Dropped, ProcessSlot, Settings, SlotState, Source};
+use callpath_measurement::FULL_ROOT;
+use callpath_target::{MapEntry, Maps, Pid, StackCopy};
+use rustc_hash::FxHashMap;
+
+use super::{MAP_IS_OLD, Process, ThreadState};
+use crate::arena::ArenaAllocator;
+use crate::raw::Copied;
+use crate::shared::Shared;
+use crate::thread::Thread;
+
+/// What is known of such a process beside what every process has.
+#[derive(Default)]
+pub(crate) struct Outside {
+    /// Where threads are in the process's list, by number, if they still are.
+    places: FxHashMap<u32, usize>,
+    /// How many threads it has had.
+    threads: u32,
+    /// Its memory map, by the last look and by what the kernel has recorded since.
+    maps: Maps,
+    /// It has changed since it was published.
+    has_changed: bool,
+    /// Nothing of it comes any more.
+    pub(crate) is_over: bool,
+    /// What its samples are worth, by metric.
+    values: Vec<u64>,
+}
+
+/// A sample that the kernel has taken of a thread.
+pub(crate) struct Taken<'r> {
+    pub(crate) tid: u32,
+    /// `None`: it has none in user mode, or those of another word length.
+    pub(crate) registers: Option<[u64; 17]>,
+    pub(crate) stack: StackCopy<'r>,
+    /// How long a copy was asked for, bytes.
+    pub(crate) asked_bytes: usize,
+}
+
+impl Process {
+    /// A process that is sampled from outside. It has no slot of its own, and is given one. `None`: all are taken.
+    /// `maps`: its memory map, if it is known.
+    pub(crate) fn from_outside(
+        shared: &mut Shared,
+        pid: Pid,
+        (sequence, started_ns): (u32, u64),
+        maps: Option<Maps>,
+    ) -> Option<Process> {
+        let slot = take_slot(&shared.allocator, pid)?;
+        let period_ns = shared.allocator.settings().period_ns;
+        let worth = |meter: u32| if meter == Settings::CPU_TIME { period_ns } else { 0 };
+        let values = shared.publisher.metrics().iter().map(|metric| worth(metric.meter)).collect();
+        let mut process = Process::new(shared, slot, sequence, started_ns);
+        process.code.is_from_outside = true;
+        let maps = maps.or_else(|| Maps::read(pid).ok()).unwrap_or_default();
+        process.outside = Some(Box::new(Outside { maps, values, has_changed: true, ..Outside::default() }));
+        process.publish_known_maps(shared);
+        Some(process)
+    }
+
+    /// Whether it is sampled from outside.
+    pub(crate) fn is_from_outside(&self) -> bool {
+        self.outside.is_some()
+    }
+
+    /// Its memory map as far as it is known.
+    pub(crate) fn known_maps(&self) -> Option<&Maps> {
+        self.outside.as_ref().map(|outside| &outside.maps)
+    }
+
+    /// Nothing of it comes any more.
+    pub(crate) fn is_over(&mut self) {
+        self.outside.iter_mut().for_each(|outside| outside.is_over = true);
+    }
+
+    /// Enters what it has mapped.
+    pub(crate) fn has_mapped(&mut self, entry: MapEntry) {
+        if let Some(outside) = &mut self.outside {
+            outside.maps.map(entry);
+            outside.has_changed = true;
+        }
+    }
+
+    fn publish_known_maps(&mut self, shared: &mut Shared) {
+        let Some(outside) = self.outside.as_mut().filter(|outside| outside.has_changed) else { return };
+        outside.has_changed = false;
+        let maps = outside.maps.clone();
+        self.publish_maps(shared, &maps);
+    }
+
+    /// Publishes its memory map: as it is now, if it still runs the same program, else as it was recorded.
+    pub(super) fn refresh_from_outside(&mut self, shared: &mut Shared) {
+        let Some(outside) = &mut self.outside else { return };
+        let is_of_file = |entry: &&MapEntry| entry.executable && entry.file.is_some();
+        let first = outside.maps.entries.iter().find(is_of_file).cloned();
+        let now = Maps::read(self.handle.pid()).unwrap_or_default();
+        // The number may be that of another program by now, or of another process.
+        let is_same = first.is_some_and(|first| {
+            now.entries.iter().any(|entry| (entry.start, entry.file) == (first.start, first.file))
+        });
+        if is_same && outside.maps != now {
+            outside.maps = now;
+            outside.has_changed = true;
+        }
+        self.code.map_read = std::time::Instant::now();
+        self.publish_known_maps(shared);
+    }
+
+    /// Adds a sample: walks the copy of the stack, now or when the tables are there that it needs. Whether the copy was too short.
+    pub(crate) fn take(&mut self, shared: &mut Shared, taken: &Taken<'_>) -> bool {
+        let index = self.thread_of(taken.tid);
+        let (Some(outside), Some(ThreadState::Live(thread))) = (&self.outside, self.threads.get_mut(index)) else {
+            return false;
+        };
+        let values: Vec<AtomicU64> = outside.values.iter().copied().map(AtomicU64::new).collect();
+        let record = thread.record;
+        thread.outside.iter_mut().for_each(|outside| outside.taken += 1);
+        let is_begun = !outside.maps.entries.is_empty();
+        let Some(registers) = taken.registers.filter(|_| is_begun) else {
+            // It has not begun to run its program, or runs none that has a path.
+            let node = thread.profile.tree.child(FULL_ROOT, FrameKey::gap(Gap::Start));
+            thread.profile.tree.add(node, 1, &outside.values);
+            thread.raw_full += 1;
+            return false;
+        };
+        let is_whole = taken.stack.len_bytes() < taken.asked_bytes;
+        let copied = Copied::new(registers, taken.stack, is_whole);
+        let raw = copied.as_raw(&values, record);
+        if outside.has_changed {
+            self.publish_known_maps(shared);
+        }
+        let mut walked = self.code.walk(&raw, shared.publisher.published());
+        if walked.met_unknown && self.code.map_read.elapsed() > MAP_IS_OLD {
+            self.refresh_from_outside(shared);
+            walked = self.code.walk(&raw, shared.publisher.published());
+        }
+        if let Some(ThreadState::Live(thread)) = self.threads.get_mut(index) {
+            thread.outside.iter_mut().for_each(|outside| outside.frames += walked.len() as u64);
+        }
+        let live = self.only(record, index, shared.allocator.settings());
+        let wanted = self.attribute(&live, &raw, &walked);
+        wanted.into_iter().for_each(|awaited| shared.modules.hurry(awaited));
+        walked.ran_out
+    }
+
+    /// So many samples were lost: there was no room for them.
+    pub(crate) fn has_lost(&mut self, shared: &Shared, count: u64) {
+        let first = self.handle.pid().0;
+        let index = self.thread_of(first);
+        let (Some(outside), Some(ThreadState::Live(thread))) = (&self.outside, self.threads.get_mut(index)) else {
+            return;
+        };
+        let slot = shared.allocator.slot(self.slot);
+        slot.dropped_unrecorded[Dropped::RawFull as usize].fetch_add(count, Relaxed);
+        let values: Vec<u64> = outside.values.iter().map(|value| value.saturating_mul(count)).collect();
+        let node = thread.profile.tree.child(FULL_ROOT, FrameKey::gap(Gap::NoRoom));
+        thread.profile.tree.add(node, 0, &values);
+    }
+
+    /// A thread has this name now.
+    pub(crate) fn has_named(&mut self, tid: u32, name: String) {
+        let index = self.thread_of(tid);
+        if let Some(ThreadState::Live(thread)) = self.threads.get_mut(index) {
+            thread.profile.name = name;
+        }
+    }
+
+    /// A thread has ended.
+    pub(crate) fn has_ended_thread(&mut self, tid: u32) {
+        let Some(index) = self.outside.as_ref().and_then(|outside| outside.places.get(&tid).copied()) else { return };
+        if let Some(ThreadState::Live(thread)) = self.threads.get_mut(index).filter(|state| is_of(state, tid)) {
+            thread.outside.iter_mut().for_each(|outside| outside.has_ended = true);
+        }
+    }
+
+    /// Where a thread is in the list, from now on if it was not.
+    fn thread_of(&mut self, tid: u32) -> usize {
+        let Some(outside) = &mut self.outside else { return usize::MAX };
+        let known = outside.places.get(&tid).copied();
+        if let Some(index) = known.filter(|index| self.threads.get(*index).is_some_and(|state| is_of(state, tid))) {
+            return index;
+        }
+        let index = self.threads.iter().position(|state| is_of(state, tid)).unwrap_or_else(|| {
+            let name = self.handle.thread_name(tid).unwrap_or_default();
+            outside.threads += 1;
+            // No record is that far in the arena.
+            let key = ArenaRef(u32::MAX - outside.threads);
+            self.threads.push(ThreadState::Live(Box::new(Thread::from_outside(key, tid, name))));
+            self.threads.len() - 1
+        });
+        outside.places.insert(tid, index);
+        index
+    }
+}
+
+/// Whether it is a thread of this number that goes on.
+fn is_of(state: &ThreadState, tid: u32) -> bool {
+    match state {
+        ThreadState::Live(thread) => {
+            thread.profile.tid == tid && thread.outside.as_ref().is_some_and(|outside| !outside.has_ended)
+        }
+        ThreadState::Ended(_) => false,
+    }
+}
+
+/// Takes a free slot for a process that does not know of it.
+fn take_slot(allocator: &ArenaAllocator, pid: Pid) -> Option<usize> {
+    let claim =
+        |slot: &ProcessSlot| slot.state.compare_exchange(SlotState::FREE, SlotState::CLAIMED, Relaxed, Relaxed).is_ok();
+    let index = (0..callpath_format::shared::PROCESS_SLOTS).find(|index| claim(allocator.slot(*index)))?;
+    let slot = allocator.slot(index);
+    slot.pid.store(pid.0, Relaxed);
+    slot.source.store(Source::Outside as u32, Relaxed);
+    let zero = [
+        &slot.map_wanted,
+        &slot.map_served,
+        &slot.threads,
+        &slot.raw,
+        &slot.raw_pending,
+        &slot.forked_from,
+        &slot.record_word,
+        &slot.trap_default,
+        &slot.unloading,
+        &slot.pause,
+        &slot.walks_itself,
+        &slot.unmarked,
+        &slot.marks_lost,
+        &slot.refused_calls,
+        &slot.raw_reach,
+    ];
+    zero.into_iter().for_each(|word| word.store(0, Relaxed));
+    slot.load_map.store(0, Relaxed);
+    slot.inherited_cpu_ns.store(0, Relaxed);
+    slot.dropped_unrecorded.iter().for_each(|count| count.store(0, Relaxed));
+    // The recorder alone reads it, which knows it already.
+    slot.state.store(SlotState::LIVE, Relaxed);
+    Some(index)
+}

@@ -1,0 +1,47 @@
+//! A sample that the kernel has taken from outside: registers, and a copy of the stack in a ring.
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use callpath_format::shared::ArenaRef;
+use callpath_format::shared::tree::RawSample;
+use callpath_target::StackCopy;
+
+use super::{Raw, StackPart};
+
+/// Where the stack pointer is in DWARF order.
+const RSP: usize = 7;
+
+/// Such a sample.
+pub(crate) struct Copied<'r> {
+    sample: RawSample,
+    start: u64,
+    stack: StackCopy<'r>,
+}
+
+impl<'r> Copied<'r> {
+    /// Registers in DWARF order, then rip; `is_whole`: the copy ends where the stack does.
+    pub(crate) fn new(registers: [u64; 17], stack: StackCopy<'r>, is_whole: bool) -> Copied<'r> {
+        let start = registers[RSP];
+        let sample = RawSample {
+            registers: registers.map(AtomicU64::new),
+            samples: AtomicU64::new(1),
+            flags: AtomicU32::new(u32::from(is_whole)),
+            ..RawSample::default()
+        };
+        Copied { sample, start, stack }
+    }
+
+    /// As a raw sample of a thread, with its weight by metric.
+    pub(crate) fn as_raw<'a>(&'a self, values: &'a [AtomicU64], owner: ArenaRef) -> Raw<'a> {
+        let mut start = self.start;
+        let mut parts = Vec::with_capacity(self.stack.pieces.len());
+        for words in self.stack.pieces {
+            if words.is_empty() {
+                continue;
+            }
+            parts.push(StackPart { start, words });
+            start = start.wrapping_add(8 * words.len() as u64);
+        }
+        Raw { sample: &self.sample, values, stack: parts, code: &[], owner }
+    }
+}

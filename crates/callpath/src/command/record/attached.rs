@@ -1,0 +1,53 @@
+//! `callpath record -p PID`: processes that run already, sampled from outside.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use anyhow::bail;
+use callpath_record::{AttachOptions, RecordError, RecordOptions, Recorded, attach};
+use callpath_target::{Pid, ProcessHandle};
+
+use crate::command::number::seconds;
+
+#[derive(clap::Args)]
+pub(super) struct Attaching {
+    /// Sample processes that run already, from outside: nothing in them changes. Ends with them, after --duration, or with Ctrl-C
+    #[arg(
+        short,
+        long,
+        value_name = "PID",
+        value_delimiter = ',',
+        conflicts_with_all = ["program", "probe", "exact", "plan", "wait_all", "sentinel", "unwind"]
+    )]
+    pid: Vec<u32>,
+    /// With -p, end after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "pid")]
+    duration: Option<Duration>,
+    /// With -p, leave out processes that they start
+    #[arg(long, requires = "pid")]
+    no_children: bool,
+}
+
+impl Attaching {
+    /// Whether processes that run are sampled.
+    pub(super) fn is_asked_for(&self) -> bool {
+        !self.pid.is_empty()
+    }
+
+    /// What the first process is called.
+    pub(super) fn program(&self) -> anyhow::Result<OsString> {
+        let Some(pid) = self.pid.first() else { bail!("no process to attach to") };
+        let handle = ProcessHandle::open(Pid(*pid));
+        match handle.program().or_else(|| handle.thread_name(*pid).map(Into::into)) {
+            Some(program) => Ok(program.into_os_string()),
+            None => bail!("failed to attach to process {pid}: there is no such process"),
+        }
+    }
+
+    pub(super) fn record(&self, record: &RecordOptions) -> Result<Recorded, RecordError> {
+        let mut pids: Vec<Pid> = self.pid.iter().copied().map(Pid).collect();
+        pids.sort_unstable_by_key(|pid| pid.0);
+        pids.dedup();
+        attach(&AttachOptions { record, pids: &pids, with_children: !self.no_children, duration: self.duration })
+    }
+}
