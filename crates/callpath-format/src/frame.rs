@@ -67,12 +67,21 @@ pub enum Gap {
     OwnStart = 4,
     /// It ended before its first sample.
     NeverSampled = 5,
+    /// It was in the kernel, where this user may not take samples from outside.
+    InKernel = 6,
 }
 
 impl Gap {
     /// All reasons.
-    pub const ALL: [Gap; 6] =
-        [Gap::TrapBlocked, Gap::AfterLastSample, Gap::NoRoom, Gap::Start, Gap::OwnStart, Gap::NeverSampled];
+    pub const ALL: [Gap; 7] = [
+        Gap::TrapBlocked,
+        Gap::AfterLastSample,
+        Gap::NoRoom,
+        Gap::Start,
+        Gap::OwnStart,
+        Gap::NeverSampled,
+        Gap::InKernel,
+    ];
 
     /// Its name in reports and JSON.
     pub const fn name(self) -> &'static str {
@@ -83,6 +92,7 @@ impl Gap {
             Gap::Start => "not sampled (start of the process: exec, loader)",
             Gap::OwnStart => "not sampled (start of callpath in the process)",
             Gap::NeverSampled => "not sampled (ended before the first sample)",
+            Gap::InKernel => "not sampled (in the kernel)",
         }
     }
 }

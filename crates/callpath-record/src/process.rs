@@ -18,7 +18,7 @@ use callpath_measurement::{ProcessLog, ThreadProfile};
 use callpath_target::{Maps, Pid, ProcessHandle};
 use rustc_hash::FxHashSet;
 
-pub(crate) use outside::{Outside, Taken};
+pub(crate) use outside::{Origin, Outside, Taken};
 pub(crate) use waiting::LOOK_AT_MOST;
 
 use crate::arena::{ArenaAllocator, wake};

@@ -181,7 +181,7 @@ impl<'a> Raw<'a> {
     /// Walks it.
     pub(crate) fn walk(&self, mut code: Code<'_>) -> Walked {
         let registers = std::array::from_fn(|i| self.sample.registers[i].load(Relaxed));
-        let mut memory = Stack { parts: &self.stack };
+        let mut memory = Stack { parts: &self.stack, read_bytes: 0 };
         code.witness = Witness {
             start: RunAddr(self.sample.code_start.load(Relaxed)),
             bytes: self.code.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect(),
@@ -224,7 +224,8 @@ impl<'a> Raw<'a> {
                     let (ran_out, met_postponed) = (ran_out && !full, !full && generated.postponed);
                     let base = self.sample.stack_base.load(Relaxed);
                     let height = innermost_cfa.filter(|_| base != 0).map(|cfa| base.wrapping_sub(cfa) as i64);
-                    return Walked { keys, full, height, ran_out, met_unknown, met_awaited, met_postponed };
+                    let read_bytes = memory.read_bytes;
+                    return Walked { keys, full, height, ran_out, read_bytes, met_unknown, met_awaited, met_postponed };
                 }
             }
         }
@@ -266,6 +267,8 @@ pub(crate) struct Walked {
     height: Option<i64>,
     /// They do not, since they reach the end of the copied part of the stack.
     pub(crate) ran_out: bool,
+    /// How much of the copy they have needed, bytes.
+    pub(crate) read_bytes: usize,
     /// Some code was not in the load map.
     pub(crate) met_unknown: bool,
     /// It ends where this recipe table is awaited.
@@ -421,6 +424,8 @@ impl RetainedRaw {
 /// A copy of a stack: parts by address, each beginning where the one before ends.
 struct Stack<'a> {
     parts: &'a [StackPart<'a>],
+    /// What of it was needed: up to the last byte that was read.
+    read_bytes: usize,
 }
 
 impl Stack<'_> {
@@ -434,8 +439,10 @@ impl Stack<'_> {
 
 impl Memory for Stack<'_> {
     fn read_u64(&mut self, addr: u64) -> Option<u64> {
-        let shift = addr.checked_sub(self.parts.first()?.start)? % 8;
+        let from_start = addr.checked_sub(self.parts.first()?.start)?;
+        let shift = from_start % 8;
         let low = self.word(addr - shift)?;
+        self.read_bytes = self.read_bytes.max(from_start as usize + 8);
         if shift == 0 {
             return Some(low);
         }

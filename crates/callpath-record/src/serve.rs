@@ -260,7 +260,8 @@ impl<'o> Recorder<'o> {
                 self.write_all();
                 next_write = Instant::now() + WRITE_EVERY.max(now.elapsed() * WRITE_SHARE);
             }
-            if !self.any_awaits(|process, _| process.has_more_to_walk()) {
+            let is_pressing = self.outside.as_ref().is_some_and(Outside::is_pressing);
+            if !is_pressing && !self.any_awaits(|process, _| process.has_more_to_walk()) {
                 wait(
                     &self.shared.allocator.session().doorbell,
                     rung,

@@ -43,6 +43,6 @@ pub use pid::Pid;
 pub use process::{ProcessHandle, Waiting, thread_lives};
 pub use refused::refused_calls;
 pub use ring::{Record, Records, Ring, RingRecord, StackCopy, What};
-pub use stack_sampler::{Opened, StackSampler, threads_of};
+pub use stack_sampler::StackSampler;
 pub use step::{StepOptions, Stepped, Stepper, TrapCause};
 pub use tasks::are_scarce as tasks_are_scarce;

@@ -1,11 +1,11 @@
 //! Samples of other processes' threads, taken from outside: registers and a copy of the stack, written by the kernel into a ring
 //! for each processor. Nothing in the processes changes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::perf_event::{Attributes, StackSamples};
 use crate::pid::Pid;
@@ -15,10 +15,8 @@ use crate::ring::Ring;
 /// The events of one thread, on every processor; threads that it starts inherit them.
 #[derive(Debug)]
 struct OfThread {
-    pid: Pid,
-    tid: u32,
-    events: Vec<OwnedFd>,
-    numbers: Vec<u64>,
+    generation: u32,
+    _events: Vec<OwnedFd>,
 }
 
 /// Rings, and events on threads that write into them. Dropping it ends the samples.
@@ -27,32 +25,47 @@ pub struct StackSampler {
     processors: Vec<u32>,
     rings: Arc<[Ring]>,
     samples: StackSamples,
-    threads: Vec<OfThread>,
-    /// By an event's number, the process that it was opened on.
-    opened_on: HashMap<u64, Pid>,
-}
-
-/// What came of opening events on a process's threads.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Opened {
-    /// Threads that have them.
-    pub threads: usize,
-    /// Threads that could have none: there were no descriptors left, or the kernel refused.
-    pub refused: usize,
+    /// How often the samples have changed: events of earlier ones are replaced.
+    generation: u32,
+    /// Those that have events of their own, by number. They stay when a thread has ended: others have inherited from it.
+    threads: HashMap<u32, OfThread>,
+    /// Those that have inherited events of this generation.
+    inherited: HashSet<u32>,
+    /// Those that are to have events.
+    waiting: VecDeque<(Pid, u32)>,
+    /// By an event's number, the process that it was opened on, and its generation.
+    opened_on: HashMap<u64, (Pid, u32)>,
+    /// Those that could have none.
+    refused: HashSet<u32>,
 }
 
 impl StackSampler {
     /// The lengths of a ring that are tried, the longest first, bytes. An ordinary user may lock half a megabyte for each processor.
     const RING_LENGTHS: [usize; 6] = [8 << 20, 4 << 20, 2 << 20, 1 << 20, 512 << 10, 256 << 10];
 
-    /// Rings for all processors that are there. Samples are not taken before [`StackSampler::begin`].
+    /// So many of the longest copies shall find room in a ring.
+    const ROOM: usize = 32;
+
+    /// Rings for all processors that are there. Copies are as long as `samples` says, or shorter if the rings are short.
     pub fn new(samples: StackSamples) -> io::Result<StackSampler> {
         let processors = processors();
-        let rings = processors
+        let rings: Arc<[Ring]> = processors
             .iter()
             .map(|processor| Ring::open(*processor, &StackSampler::RING_LENGTHS))
             .collect::<Result<_, _>>()?;
-        Ok(StackSampler { processors, rings, samples, threads: Vec::new(), opened_on: HashMap::new() })
+        let shortest = rings.iter().map(Ring::len_bytes).min().unwrap_or(0);
+        let stack_bytes = samples.stack_bytes.min((shortest / StackSampler::ROOM) as u32).min(StackSamples::MOST_BYTES);
+        Ok(StackSampler {
+            processors,
+            rings,
+            samples: StackSamples { stack_bytes, ..samples },
+            generation: 0,
+            threads: HashMap::new(),
+            inherited: HashSet::new(),
+            waiting: VecDeque::new(),
+            opened_on: HashMap::new(),
+            refused: HashSet::new(),
+        })
     }
 
     /// The rings, by processor.
@@ -67,82 +80,117 @@ impl StackSampler {
 
     /// The process that an event was opened on which a record names.
     pub fn process_of(&self, event: u64) -> Option<Pid> {
-        self.opened_on.get(&event).copied()
+        self.opened_on.get(&event).map(|(pid, _)| *pid)
     }
 
-    /// Samples all threads that a process has, and those that they start.
+    /// Whether a thread has a sample by another event, too: this one's was to be replaced.
+    pub fn is_replaced(&self, event: u64, tid: u32) -> bool {
+        let is_old = self.opened_on.get(&event).is_some_and(|(_, generation)| *generation != self.generation);
+        is_old && self.is_sampled(tid)
+    }
+
+    /// How many threads could have no events: there were no descriptors left.
+    pub fn refused(&self) -> usize {
+        self.refused.len()
+    }
+
+    /// Whether a thread has events of this generation.
+    fn is_sampled(&self, tid: u32) -> bool {
+        let own = self.threads.get(&tid).is_some_and(|thread| thread.generation == self.generation);
+        own || self.inherited.contains(&tid)
+    }
+
+    /// Samples the first thread of a process, and those that it starts; its other threads by [`StackSampler::open_more`].
     ///
     /// # Errors
     /// Its first thread cannot be sampled: there is no such process, or the kernel allows it not.
-    pub fn begin(&mut self, pid: Pid) -> io::Result<Opened> {
-        let mut opened = Opened::default();
+    pub fn begin(&mut self, pid: Pid) -> io::Result<()> {
         let first = self.open_on(pid, pid.0)?;
-        let mut fresh = vec![first];
-        // Threads that begin meanwhile have inherited the events of whoever began them, or are found by the next look.
-        const LOOKS: usize = 3;
-        for _ in 0..LOOKS {
-            let known =
-                |tid: u32, fresh: &[OfThread]| fresh.iter().chain(&self.threads).any(|thread| thread.tid == tid);
-            let unknown: Vec<u32> = threads_of(pid).into_iter().filter(|tid| !known(*tid, &fresh)).collect();
-            if unknown.is_empty() {
-                break;
+        self.threads.insert(pid.0, first);
+        self.wait_for_threads(pid);
+        Ok(())
+    }
+
+    /// Puts all threads of a process in line that have no events.
+    fn wait_for_threads(&mut self, pid: Pid) {
+        let is_new = |tid: &u32| !self.is_sampled(*tid) && !self.refused.contains(tid);
+        let fresh: Vec<u32> = threads_of(pid).into_iter().filter(is_new).collect();
+        self.waiting.extend(fresh.into_iter().map(|tid| (pid, tid)));
+    }
+
+    /// How many threads wait for events.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Gives threads events that wait for them, for so long at most.
+    pub fn open_more(&mut self, at_most: Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < at_most
+            && let Some((pid, tid)) = self.waiting.pop_front()
+        {
+            if self.is_sampled(tid) {
+                continue;
             }
-            for tid in unknown {
-                match self.open_on(pid, tid) {
-                    Ok(thread) => fresh.push(thread),
-                    // It has ended meanwhile.
-                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                    Err(_) => opened.refused += 1,
+            match self.open_on(pid, tid) {
+                Ok(thread) => drop(self.threads.insert(tid, thread)),
+                // It has ended meanwhile.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(_) => drop(self.refused.insert(tid)),
+            }
+            if self.waiting.is_empty() {
+                // Threads that began meanwhile have inherited events, or their number is not known yet.
+                self.wait_for_threads(pid);
+                if self.waiting.is_empty() {
+                    let generation = self.generation;
+                    self.threads.retain(|_, thread| thread.generation == generation);
                 }
             }
-            if opened.refused > 0 {
-                break;
-            }
         }
-        opened.threads = fresh.len();
-        if !self.samples.from_exec {
-            fresh.iter().for_each(OfThread::enable);
-        }
-        for thread in fresh {
-            self.opened_on.extend(thread.numbers.iter().map(|number| (*number, pid)));
-            self.threads.push(thread);
-        }
-        Ok(opened)
     }
 
-    /// A thread has begun that has inherited its events: one that were opened on a thread of that number beside are closed.
-    pub fn has_begun(&mut self, tid: u32) {
-        self.threads.retain(|thread| thread.tid != tid);
+    /// A thread has begun; `event` is the one that tells of it, which it has inherited.
+    pub fn has_begun(&mut self, tid: u32, event: u64) {
+        if self.opened_on.get(&event).is_some_and(|(_, generation)| *generation == self.generation) {
+            self.inherited.insert(tid);
+            self.threads.remove(&tid);
+        }
     }
 
-    /// Takes longer or shorter copies of stacks from now on: `pids` are sampled anew.
+    /// A thread has ended.
+    pub fn has_ended(&mut self, tid: u32) {
+        self.inherited.remove(&tid);
+        self.refused.remove(&tid);
+    }
+
+    /// Takes longer or shorter copies of stacks from now on: the threads of `pids` get other events, one after the other.
     pub fn copy(&mut self, stack_bytes: u32, pids: impl Iterator<Item = Pid>) {
         self.samples.stack_bytes = stack_bytes.min(StackSamples::MOST_BYTES);
         self.samples.from_exec = false;
-        let before = std::mem::take(&mut self.threads);
-        let mut kept = Vec::new();
+        self.generation += 1;
+        self.inherited.clear();
+        self.waiting.clear();
         for pid in pids {
-            // Those of a process that cannot be sampled anew go on.
-            if self.begin(pid).is_err() {
-                kept.push(pid);
-            }
+            self.waiting.extend(threads_of(pid).into_iter().map(|tid| (pid, tid)));
         }
-        self.threads.extend(before.into_iter().filter(|thread| kept.contains(&thread.pid)));
     }
 
-    fn open_on(&self, pid: Pid, tid: u32) -> io::Result<OfThread> {
+    fn open_on(&mut self, pid: Pid, tid: u32) -> io::Result<OfThread> {
+        if descriptors_are_scarce() {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
         let attributes = Attributes::of_stacks(&self.samples);
-        let mut thread = OfThread { pid, tid, events: Vec::new(), numbers: Vec::new() };
+        let mut events = Vec::with_capacity(self.processors.len());
         for (processor, ring) in self.processors.iter().zip(&*self.rings) {
-            if descriptors_are_scarce() {
-                return Err(io::Error::from_raw_os_error(libc::EMFILE));
-            }
             let event = attributes.open(tid, Some(*processor))?;
             ring.take_in(event.as_raw_fd())?;
-            thread.numbers.push(number_of(&event)?);
-            thread.events.push(event);
+            self.opened_on.insert(number_of(&event)?, (pid, self.generation));
+            if !self.samples.from_exec {
+                enable(&event);
+            }
+            events.push(event);
         }
-        Ok(thread)
+        Ok(OfThread { generation: self.generation, _events: events })
     }
 
     /// Waits until a ring is half full, for `at_most`. Whether one is.
@@ -156,14 +204,10 @@ impl StackSampler {
     }
 }
 
-impl OfThread {
-    fn enable(&self) {
-        const ENABLE: libc::c_ulong = 0x2400;
-        for event in &self.events {
-            // SAFETY: takes no argument.
-            unsafe { libc::ioctl(event.as_raw_fd(), ENABLE, 0) };
-        }
-    }
+fn enable(event: &OwnedFd) {
+    const ENABLE: libc::c_ulong = 0x2400;
+    // SAFETY: takes no argument; on an event that is there it succeeds.
+    unsafe { libc::ioctl(event.as_raw_fd(), ENABLE, 0) };
 }
 
 /// An event's number, as its records name it.
@@ -179,7 +223,7 @@ fn number_of(event: &OwnedFd) -> io::Result<u64> {
 }
 
 /// The threads of a process, by number; none if it has ended.
-pub fn threads_of(pid: Pid) -> Vec<u32> {
+fn threads_of(pid: Pid) -> Vec<u32> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
@@ -254,8 +298,11 @@ mod tests {
                 });
             });
             let first = told.recv().unwrap();
-            let opened = sampler.begin(Pid(std::process::id())).expect("a process may sample itself");
-            assert!(opened.threads >= 2 && opened.refused == 0, "{opened:?}");
+            sampler.begin(Pid(std::process::id())).expect("a process may sample itself");
+            while sampler.waiting() > 0 {
+                sampler.open_more(Duration::from_millis(1));
+            }
+            assert!(sampler.threads.len() >= 2 && sampler.refused() == 0, "{sampler:?}");
             go.send(()).unwrap();
             let second = told.recv().unwrap();
             let mut seen = Vec::new();
@@ -264,9 +311,9 @@ mod tests {
                 for ring in &*sampler.rings() {
                     let mut records = ring.records();
                     for record in records.by_ref() {
-                        let Some(Record { pid, tid, what }) = record.read() else { panic!("{record:?} is cut") };
-                        assert!(pid == std::process::id() || matches!(what, What::Lost { .. }), "{tid} of {pid}");
-                        if let (What::Sample { event, registers, stack }, true) = (what, tid == second) {
+                        let Some(Record { pid, tid, event, what }) = record.read() else { panic!("{record:?} is cut") };
+                        assert!(pid == std::process::id() || matches!(what, What::Lost(_)), "{tid} of {pid}");
+                        if let (What::Sample { registers, stack }, true) = (what, tid == second) {
                             let registers = registers.expect("a thread in user mode has registers");
                             assert!(registers[7] != 0 && registers[16] != 0 && stack.len_bytes() > 0);
                             assert_eq!(sampler.process_of(event), Some(Pid(pid)));

@@ -7,34 +7,39 @@ mod poller;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use callpath_target::{Pid, Record, Ring, RingRecord, StackSampler, StackSamples, What};
 use rustc_hash::FxHashMap;
 
-use crate::process::{Process, Taken};
+use crate::process::{Origin, Process, Taken};
 use crate::program::Doorbell;
 use crate::serve::Recorder;
 pub use attached::{AttachOptions, attach};
 pub(crate) use launched::record_from_outside;
 use poller::Poller;
 
-/// The copies of stacks that are tried, from the shortest, bytes: most stacks are shallow, and what is copied costs time.
-const COPIES_BYTES: [u32; 3] = [8 << 10, 24 << 10, StackSamples::MOST_BYTES];
+/// The lengths of copies of stacks, from the shortest, bytes: most stacks are shallow, and what is copied costs time.
+const COPIES_BYTES: [u32; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, StackSamples::MOST_BYTES];
 
-/// So many samples whose copies were too short make them longer.
-const TOO_SHORT: u32 = 8;
+/// After so many samples copies are made as short as these allow.
+const ENOUGH: u32 = 500;
+
+/// How long threads are given events at a time: what others write meanwhile must be read.
+const OPEN_AT_MOST: Duration = Duration::from_millis(5);
 
 /// The rings, and what is known of whom they are about.
 pub(crate) struct Outside {
     // The first to go: its thread looks at the rings.
     _poller: Poller,
     sampler: StackSampler,
-    /// Samples whose copies were too short.
+    /// Samples since copies were made as long as they are; what the longest walk among them has needed of one, bytes; and how many
+    /// were too short.
+    samples: u32,
+    needed_bytes: usize,
     too_short: u32,
     /// The kernel took no samples for a while.
-    pub(crate) was_throttled: bool,
-    /// Processes that were started with all the rest, and whose own threads cannot all be sampled.
-    pub(crate) refused: usize,
+    was_throttled: bool,
 }
 
 /// A record that is due.
@@ -46,27 +51,35 @@ struct Due<'r> {
 impl Outside {
     /// Rings for samples at this period. `user_only`: see [`StackSamples`].
     pub(crate) fn new(samples: StackSamples, doorbell: Doorbell) -> io::Result<Outside> {
-        let sampler = StackSampler::new(StackSamples { stack_bytes: COPIES_BYTES[0], ..samples })?;
+        let sampler = StackSampler::new(StackSamples { stack_bytes: StackSamples::MOST_BYTES, ..samples })?;
         let _poller = Poller::start(&sampler.rings(), doorbell);
-        Ok(Outside { _poller, sampler, too_short: 0, was_throttled: false, refused: 0 })
+        Ok(Outside { _poller, sampler, samples: 0, needed_bytes: 0, too_short: 0, was_throttled: false })
     }
 
     /// Samples a process from now on.
     pub(crate) fn begin(&mut self, pid: Pid) -> io::Result<()> {
-        let opened = self.sampler.begin(pid)?;
-        self.refused += opened.refused;
-        Ok(())
+        self.sampler.begin(pid)
     }
 
-    /// Copies more of stacks from now on, if copies were too short.
+    /// Whether there is something to do at once.
+    pub(crate) fn is_pressing(&self) -> bool {
+        self.sampler.waiting() > 0
+    }
+
+    /// Copies more of stacks from now on, if copies were too short, or less, if less is enough.
     fn fit_copies(&mut self, pids: impl Iterator<Item = Pid>) {
-        if self.too_short < TOO_SHORT {
+        let now = self.sampler.samples().stack_bytes;
+        let is_longer = self.too_short > 0;
+        if self.sampler.waiting() > 0 || (!is_longer && self.samples < ENOUGH) {
             return;
         }
-        self.too_short = 0;
-        let now = self.sampler.samples().stack_bytes;
-        if let Some(longer) = COPIES_BYTES.into_iter().find(|bytes| *bytes > now) {
-            self.sampler.copy(longer, pids);
+        // What is enough now may not be later: half as much again.
+        let enough = |bytes: &u32| if is_longer { *bytes > now } else { *bytes as usize >= self.needed_bytes * 3 / 2 };
+        let fitting = COPIES_BYTES.into_iter().find(enough).unwrap_or(StackSamples::MOST_BYTES);
+        let is_other = fitting > now || (fitting < now && !is_longer);
+        (self.samples, self.needed_bytes, self.too_short) = (0, 0, 0);
+        if is_other {
+            self.sampler.copy(fitting, pids);
         }
     }
 }
@@ -75,6 +88,9 @@ impl Recorder<'_> {
     /// Reads what the rings hold.
     pub(crate) fn serve_outside(&mut self) {
         let Some(mut outside) = self.outside.take() else { return };
+        if outside.sampler.samples().user_only {
+            self.processes.iter_mut().for_each(Process::look_at_clock);
+        }
         // What they did before they ended is in the rings by now.
         let ended: Vec<Pid> = self.processes_outside().filter(|p| !p.handle.lives()).map(|p| p.pid()).collect();
         let rings: Arc<[Ring]> = outside.sampler.rings();
@@ -97,6 +113,7 @@ impl Recorder<'_> {
         }
         let live: Vec<Pid> = self.processes_outside().map(Process::pid).filter(|pid| !ended.contains(pid)).collect();
         outside.fit_copies(live.into_iter());
+        outside.sampler.open_more(OPEN_AT_MOST);
         self.outside = Some(outside);
     }
 
@@ -118,8 +135,12 @@ impl Recorder<'_> {
         if outside.was_throttled {
             self.note("the kernel took no samples for a while, since they took too much time (kernel.perf_cpu_time_max_percent); a lower rate (-F) helps");
         }
-        if outside.refused > 0 {
-            let refused = outside.refused;
+        let waiting = outside.sampler.waiting();
+        if waiting > 0 {
+            self.note(&format!("{waiting} threads were not sampled from the beginning: events for so many take longer than the recording"));
+        }
+        let refused = outside.sampler.refused();
+        if refused > 0 {
             self.note(&format!(
                 "{refused} threads were not sampled: there are not enough descriptors for events on all processors (ulimit -n)"
             ));
@@ -132,19 +153,24 @@ impl Recorder<'_> {
 
     /// Enters one record.
     fn enter(&mut self, outside: &mut Outside, places: &mut FxHashMap<u32, usize>, record: Record<'_>) {
-        let Record { pid, tid, what } = record;
+        let Record { pid, tid, event, what } = record;
         if pid == 0 || pid == u32::MAX {
             // The thread had ended for the kernel when it was written.
             return;
         }
         let pid = Pid(pid);
         match what {
-            What::Sample { event: _, registers, stack } => {
+            What::Sample { .. } if outside.sampler.is_replaced(event, tid) => {}
+            What::Sample { registers, stack } => {
                 let asked_bytes = outside.sampler.samples().stack_bytes as usize;
                 let taken = Taken { tid, registers, stack, asked_bytes };
                 let Some(index) = self.place_of(pid, places, None) else { return };
-                let is_too_short = self.processes[index].take(&mut self.shared, &taken);
-                outside.too_short += u32::from(is_too_short);
+                let needed = self.processes[index].take(&mut self.shared, &taken);
+                outside.samples += 1;
+                match needed {
+                    Some(bytes) => outside.needed_bytes = outside.needed_bytes.max(bytes),
+                    None => outside.too_short += 1,
+                }
             }
             What::Mapped(entry) => {
                 if let Some(index) = self.place_of(pid, places, None) {
@@ -160,19 +186,20 @@ impl Recorder<'_> {
                 }
             }
             What::Began { by } => {
-                outside.sampler.has_begun(tid);
+                outside.sampler.has_begun(tid, event);
                 if pid.0 != by {
                     let parent = self.processes.iter().find(|process| process.pid().0 == by);
-                    let maps = parent.and_then(|parent| parent.known_maps().cloned());
-                    self.place_of(pid, places, maps);
+                    let origin = parent.and_then(Process::origin_of_fork);
+                    self.place_of(pid, places, origin);
                 }
             }
             What::Ended => {
+                outside.sampler.has_ended(tid);
                 if let Some(process) = self.processes.iter_mut().find(|process| process.pid() == pid) {
                     process.has_ended_thread(tid);
                 }
             }
-            What::Lost { event, count } => {
+            What::Lost(count) => {
                 let of = outside.sampler.process_of(event).unwrap_or(pid);
                 if let Some(process) = self.processes.iter_mut().find(|process| process.pid() == of) {
                     process.has_lost(&self.shared, count);
@@ -184,13 +211,8 @@ impl Recorder<'_> {
     }
 
     /// Where a process that is sampled from outside is in the list, from now on if it was not. `None`: it is measured from inside,
-    /// or there is no room. `maps`: its memory map as its parent's was.
-    fn place_of(
-        &mut self,
-        pid: Pid,
-        places: &mut FxHashMap<u32, usize>,
-        maps: Option<callpath_target::Maps>,
-    ) -> Option<usize> {
+    /// or there is no room. `origin`: what it begins with, if a record has told.
+    fn place_of(&mut self, pid: Pid, places: &mut FxHashMap<u32, usize>, origin: Option<Origin>) -> Option<usize> {
         if let Some(index) = places.get(&pid.0) {
             return Some(*index);
         }
@@ -199,7 +221,7 @@ impl Recorder<'_> {
         }
         let started_ns = self.shared.began.elapsed().as_nanos() as u64;
         let begun = (self.sequence, started_ns);
-        let process = Process::from_outside(&mut self.shared, pid, begun, maps);
+        let process = Process::from_outside(&mut self.shared, pid, begun, origin);
         let Some(process) = process else {
             self.note("some processes were not measured: there are too many at once");
             return None;
@@ -218,6 +240,6 @@ impl Recorder<'_> {
             places.clear();
             self.take_leave(process);
         }
-        self.place_of(pid, places, Some(callpath_target::Maps::default()));
+        self.place_of(pid, places, Some(Origin::default()));
     }
 }

@@ -1,6 +1,7 @@
 //! A process that is sampled from outside: its threads by number, and its memory map as the kernel's records tell it. What the
 //! process is at the moment may be another program already.
 
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -29,8 +30,21 @@ pub(crate) struct Outside {
     has_changed: bool,
     /// Nothing of it comes any more.
     pub(crate) is_over: bool,
+    is_forked: bool,
     /// What its samples are worth, by metric.
     values: Vec<u64>,
+    /// Its CPU time when its samples began, and at the last look, nanoseconds; where samples that hit in the kernel are missing.
+    cpu_ns: Option<[u64; 2]>,
+}
+
+/// What a process begins with.
+#[derive(Clone, Default)]
+pub(crate) struct Origin {
+    pub(crate) maps: Maps,
+    /// What it runs, as far as that is known: it may have ended already.
+    program: PathBuf,
+    command: Vec<String>,
+    is_forked: bool,
 }
 
 /// A sample that the kernel has taken of a thread.
@@ -45,12 +59,12 @@ pub(crate) struct Taken<'r> {
 
 impl Process {
     /// A process that is sampled from outside. It has no slot of its own, and is given one. `None`: all are taken.
-    /// `maps`: its memory map, if it is known.
+    /// `origin`: what it begins with, if that is known.
     pub(crate) fn from_outside(
         shared: &mut Shared,
         pid: Pid,
         (sequence, started_ns): (u32, u64),
-        maps: Option<Maps>,
+        origin: Option<Origin>,
     ) -> Option<Process> {
         let slot = take_slot(&shared.allocator, pid)?;
         let period_ns = shared.allocator.settings().period_ns;
@@ -58,8 +72,16 @@ impl Process {
         let values = shared.publisher.metrics().iter().map(|metric| worth(metric.meter)).collect();
         let mut process = Process::new(shared, slot, sequence, started_ns);
         process.code.is_from_outside = true;
-        let maps = maps.or_else(|| Maps::read(pid).ok()).unwrap_or_default();
-        process.outside = Some(Box::new(Outside { maps, values, has_changed: true, ..Outside::default() }));
+        let is_known = origin.is_some();
+        let Origin { maps, program, command, is_forked } = origin.unwrap_or_default();
+        let maps = if is_known { maps } else { Maps::read(pid).unwrap_or_default() };
+        if process.program.as_os_str().is_empty() {
+            process.program = program;
+        }
+        if process.command.is_empty() {
+            process.command = command;
+        }
+        process.outside = Some(Box::new(Outside { maps, values, is_forked, has_changed: true, ..Outside::default() }));
         process.publish_known_maps(shared);
         Some(process)
     }
@@ -69,9 +91,41 @@ impl Process {
         self.outside.is_some()
     }
 
-    /// Its memory map as far as it is known.
-    pub(crate) fn known_maps(&self) -> Option<&Maps> {
-        self.outside.as_ref().map(|outside| &outside.maps)
+    /// What a process begins with that it forks.
+    pub(crate) fn origin_of_fork(&self) -> Option<Origin> {
+        let outside = self.outside.as_ref()?;
+        let (maps, program, command) = (outside.maps.clone(), self.program.clone(), self.command.clone());
+        Some(Origin { maps, program, command, is_forked: true })
+    }
+
+    /// Looks at its CPU time, before its samples are read: where this user may not sample the kernel, the rest is the kernel's.
+    pub(crate) fn look_at_clock(&mut self) {
+        let (Some(outside), Some(now)) = (&mut self.outside, self.handle.cpu_ns()) else { return };
+        // A process that has been forked begins with nothing.
+        let begun = if outside.is_forked { 0 } else { now };
+        outside.cpu_ns.get_or_insert([begun, now])[1] = now;
+    }
+
+    /// Enters the time in which no sample could hit it.
+    pub(super) fn credit_kernel(&mut self, shared: &Shared) {
+        let cpu = shared.publisher.metrics().iter().position(|metric| metric.meter == Settings::CPU_TIME);
+        let Some((cpu, [begun, now])) = cpu.zip(self.outside.as_ref().and_then(|outside| outside.cpu_ns)) else {
+            return;
+        };
+        let totals = self.threads.iter().map(|thread| thread.profile().tree.total(cpu));
+        let missing = (now - begun.min(now)).saturating_sub(totals.fold(0, u64::saturating_add));
+        // Up to a period of each thread is in the next sample.
+        let usual = shared.allocator.settings().period_ns.saturating_mul(self.threads.len() as u64);
+        if missing <= usual {
+            return;
+        }
+        let index = self.thread_of(self.handle.pid().0);
+        if let Some(ThreadState::Live(thread)) = self.threads.get_mut(index) {
+            let node = thread.profile.tree.child(FULL_ROOT, FrameKey::gap(Gap::InKernel));
+            let mut values = vec![0; shared.publisher.metrics().len()];
+            values[cpu] = missing;
+            thread.profile.tree.add(node, 0, &values);
+        }
     }
 
     /// Nothing of it comes any more.
@@ -81,6 +135,9 @@ impl Process {
 
     /// Enters what it has mapped.
     pub(crate) fn has_mapped(&mut self, entry: MapEntry) {
+        if self.program.as_os_str().is_empty() && entry.executable && entry.path.is_absolute() {
+            self.program.clone_from(&entry.path);
+        }
         if let Some(outside) = &mut self.outside {
             outside.maps.map(entry);
             outside.has_changed = true;
@@ -112,11 +169,12 @@ impl Process {
         self.publish_known_maps(shared);
     }
 
-    /// Adds a sample: walks the copy of the stack, now or when the tables are there that it needs. Whether the copy was too short.
-    pub(crate) fn take(&mut self, shared: &mut Shared, taken: &Taken<'_>) -> bool {
+    /// Adds a sample: walks the copy of the stack, now or when the tables are there that it needs. How much of the copy the
+    /// walk has needed, bytes. `None`: it was too short.
+    pub(crate) fn take(&mut self, shared: &mut Shared, taken: &Taken<'_>) -> Option<usize> {
         let index = self.thread_of(taken.tid);
         let (Some(outside), Some(ThreadState::Live(thread))) = (&self.outside, self.threads.get_mut(index)) else {
-            return false;
+            return Some(0);
         };
         let values: Vec<AtomicU64> = outside.values.iter().copied().map(AtomicU64::new).collect();
         let record = thread.record;
@@ -127,7 +185,7 @@ impl Process {
             let node = thread.profile.tree.child(FULL_ROOT, FrameKey::gap(Gap::Start));
             thread.profile.tree.add(node, 1, &outside.values);
             thread.raw_full += 1;
-            return false;
+            return Some(0);
         };
         let is_whole = taken.stack.len_bytes() < taken.asked_bytes;
         let copied = Copied::new(registers, taken.stack, is_whole);
@@ -146,7 +204,7 @@ impl Process {
         let live = self.only(record, index, shared.allocator.settings());
         let wanted = self.attribute(&live, &raw, &walked);
         wanted.into_iter().for_each(|awaited| shared.modules.hurry(awaited));
-        walked.ran_out
+        (!walked.ran_out).then_some(walked.read_bytes)
     }
 
     /// So many samples were lost: there was no room for them.
@@ -165,6 +223,9 @@ impl Process {
 
     /// A thread has this name now.
     pub(crate) fn has_named(&mut self, tid: u32, name: String) {
+        if self.command.is_empty() {
+            self.command.push(name.clone());
+        }
         let index = self.thread_of(tid);
         if let Some(ThreadState::Live(thread)) = self.threads.get_mut(index) {
             thread.profile.name = name;

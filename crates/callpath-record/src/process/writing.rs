@@ -55,6 +55,7 @@ impl Process {
             }
         }
         self.writings += 1;
+        self.credit_kernel(shared);
         if let Some(ended_ns) = ended_ns.filter(|_| self.outside.is_none()) {
             if self.threads.is_empty() {
                 // There was no memory for its first thread's record. What it has run is known all the same.

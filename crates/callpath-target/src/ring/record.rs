@@ -44,6 +44,8 @@ pub struct Record<'r> {
     pub pid: u32,
     /// See `pid`.
     pub tid: u32,
+    /// The number of the event that has written it, or of the one that it was inherited from.
+    pub event: u64,
     /// What has happened.
     pub what: What<'r>,
 }
@@ -53,8 +55,6 @@ pub struct Record<'r> {
 pub enum What<'r> {
     /// A sample of the thread.
     Sample {
-        /// The number of the event, or of the one that it was inherited from.
-        event: u64,
         /// Registers in DWARF order, then rip. `None`: it has none in user mode, or those of another word length.
         registers: Option<[u64; 17]>,
         /// What lies above its stack pointer.
@@ -76,13 +76,8 @@ pub enum What<'r> {
     },
     /// The thread has ended.
     Ended,
-    /// So many samples were lost: there was no room.
-    Lost {
-        /// The number of the event, as in samples.
-        event: u64,
-        /// How many records, samples mostly.
-        count: u64,
-    },
+    /// So many records of the event were lost, samples mostly: there was no room.
+    Lost(u64),
     /// The kernel takes no samples for a while, since there were too many.
     Throttled,
     /// Nothing that is of use here.
@@ -162,6 +157,7 @@ impl<'r> RingRecord<'r> {
         }
         let body_end = self.len.checked_sub(Fields::TRAILER_WORDS).filter(|end| *end >= 1)?;
         let (pid, tid) = self.pair(body_end)?;
+        let event = self.word(self.len - 1)?;
         let (what, (pid, tid)) = match kind {
             MMAP2 => (What::Mapped(self.mapping(body_end)?), self.pair(1)?),
             COMM => {
@@ -173,11 +169,11 @@ impl<'r> RingRecord<'r> {
                 let (tid, _) = self.pair(2)?;
                 (if kind == FORK { What::Began { by } } else { What::Ended }, (pid, tid))
             }
-            LOST => (What::Lost { event: self.word(1)?, count: self.word(2)? }, (pid, tid)),
+            LOST => return Some(Record { pid, tid, event: self.word(1)?, what: What::Lost(self.word(2)?) }),
             THROTTLE => (What::Throttled, (pid, tid)),
             _ => (What::Other, (pid, tid)),
         };
-        Some(Record { pid, tid, what })
+        Some(Record { pid, tid, event, what })
     }
 
     fn sample(&self) -> Option<Record<'r>> {
@@ -200,7 +196,7 @@ impl<'r> RingRecord<'r> {
             stack = self.copy(at + 1, valid.min(copied))?;
         }
         let registers = (abi == ABI_64).then_some(registers);
-        Some(Record { pid, tid, what: What::Sample { event, registers, stack } })
+        Some(Record { pid, tid, event, what: What::Sample { registers, stack } })
     }
 
     fn mapping(&self, body_end: usize) -> Option<MapEntry> {
@@ -262,7 +258,7 @@ mod tests {
             let mut records = Records::within(&ring, at, end);
             let found = records.next().expect("a record");
             assert_eq!((found.time_ns(), records.position()), (Some(1000), end));
-            let Some(Record { pid: 5, tid: 6, what: What::Sample { event: 77, registers: Some(registers), stack } }) =
+            let Some(Record { pid: 5, tid: 6, event: 77, what: What::Sample { registers: Some(registers), stack } }) =
                 found.read()
             else {
                 panic!("{found:?}");
@@ -298,10 +294,11 @@ mod tests {
         assert!(records.iter().all(|record| record.time_ns() == Some(2000)));
         let read: Vec<Record<'_>> = records.iter().map(|record| record.read().expect("whole")).collect();
         let whose: Vec<(u32, u32)> = read.iter().map(|record| (record.pid, record.tid)).collect();
+        assert!(read.iter().all(|record| record.event == 77));
         assert_eq!(whose, [(7, 8), (7, 8), (7, 8), (5, 6), (7, 8), (5, 6)]);
         assert!(matches!(&read[0].what, What::Named { name, is_exec: true } if name == "worker"));
         assert!(matches!(read[1].what, What::Began { by: 5 }) && matches!(read[2].what, What::Ended));
-        assert!(matches!(read[3].what, What::Lost { event: 77, count: 3 }) && matches!(read[5].what, What::Other));
+        assert!(matches!(read[3].what, What::Lost(3)) && matches!(read[5].what, What::Other));
         let What::Mapped(entry) = &read[4].what else { panic!("{:?}", read[4]) };
         assert_eq!((entry.start, entry.end, entry.file_offset), (RunAddr(0x1000), RunAddr(0x3000), 0x3000));
         assert_eq!((entry.executable, entry.file), (true, Some(FileId { device: (1, 2), inode: 99 })));
