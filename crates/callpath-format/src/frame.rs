@@ -67,7 +67,7 @@ pub enum Gap {
     OwnStart = 4,
     /// It ended before its first sample.
     NeverSampled = 5,
-    /// It was in the kernel, where this user may not take samples from outside.
+    /// It was in the kernel, where this user may not take samples from outside; or it is the kernel's own.
     InKernel = 6,
 }
 
@@ -92,7 +92,7 @@ impl Gap {
             Gap::Start => "not sampled (start of the process: exec, loader)",
             Gap::OwnStart => "not sampled (start of callpath in the process)",
             Gap::NeverSampled => "not sampled (ended before the first sample)",
-            Gap::InKernel => "not sampled (in the kernel)",
+            Gap::InKernel => "in the kernel (no call path)",
         }
     }
 }

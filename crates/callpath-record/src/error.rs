@@ -46,8 +46,8 @@ pub enum RecordError {
     OtherNameSpace { pid: Pid },
     #[error("attach to process {pid}: {reason}")]
     NotAttached { pid: Pid, reason: String },
-    #[error("attach to a process: none was named; -p takes their numbers")]
-    NoProcess,
+    #[error("sample all processes: {reason}")]
+    NotEverywhere { reason: String },
     #[error("find these functions: {reason}")]
     NotChosen { reason: String },
     #[error("place counters by --guide: {guide} measured {program}, and has nothing of {other}")]

@@ -28,7 +28,7 @@ use crate::output::Destination;
 use crate::outside::{Outside, record_from_outside};
 use crate::plausible::Limits;
 use crate::process::{self, Process};
-use crate::program::{Preload, Waiter, kill};
+use crate::program::{Doorbell, Preload, Waiter, kill};
 use crate::raw::Standing;
 use crate::settings::{RecordOptions, frames_left_out};
 use crate::shared::Shared;
@@ -228,6 +228,11 @@ impl<'o> Recorder<'o> {
             loss: None,
             trouble: None,
         }
+    }
+
+    /// How threads of ours wake the recorder.
+    pub(crate) fn doorbell(&self) -> Doorbell {
+        Doorbell::new(&self.shared.allocator.session().doorbell)
     }
 
     /// Records until the program has ended. The program is dropped before the recorder: a thread of its rings the

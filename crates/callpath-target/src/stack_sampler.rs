@@ -100,6 +100,16 @@ impl StackSampler {
         own || self.inherited.contains(&tid)
     }
 
+    /// Samples all threads of the machine.
+    ///
+    /// # Errors
+    /// The kernel does not allow it.
+    pub fn begin_everywhere(&mut self) -> io::Result<()> {
+        let all = self.open_on(Pid(0), Attributes::EVERY_THREAD)?;
+        self.threads.insert(Attributes::EVERY_THREAD, all);
+        Ok(())
+    }
+
     /// Samples the first thread of a process, and those that it starts; its other threads by [`StackSampler::open_more`].
     ///
     /// # Errors
@@ -170,6 +180,10 @@ impl StackSampler {
         self.generation += 1;
         self.inherited.clear();
         self.waiting.clear();
+        if self.samples.everything {
+            // Those that there were go on if there can be no others.
+            return drop(self.begin_everywhere());
+        }
         for pid in pids {
             self.waiting.extend(threads_of(pid).into_iter().map(|tid| (pid, tid)));
         }
@@ -270,6 +284,7 @@ mod tests {
             stack_bytes: 4096,
             with_children: false,
             from_exec: false,
+            everything: false,
         };
         let Ok(mut sampler) = StackSampler::new(samples) else {
             eprintln!("not run: this machine allows no rings");

@@ -1,13 +1,14 @@
 //! Processes that run already, sampled until they end, for a time, or until somebody interrupts.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use callpath_target::{
-    Certainty, Ended, EventSpec, Every, PerfEvent, Pid, ProcessHandle, StackSamples, raise_own_limits,
-    survive_long_files,
+    Certainty, Ended, EventSpec, Every, Launch, PerfEvent, Pid, ProcessHandle, StackSamples, find_program,
+    raise_own_limits, survive_long_files,
 };
 
 use super::Outside;
@@ -15,16 +16,19 @@ use crate::error::RecordError;
 use crate::events::{Clock, EventSource};
 use crate::output::Destination;
 use crate::probe::discard_directory;
-use crate::serve::{Prepared, Recorded, Recorder, Subject};
+use crate::program::Waiter;
+use crate::serve::{Prepared, Program, Recorded, Recorder, Subject};
 use crate::settings::RecordOptions;
-use crate::signals;
+use crate::signals::{self, Signals};
 
 /// What is sampled, and how long.
 pub struct AttachOptions<'o> {
     /// What the processes are called; what is measured; where it is kept.
     pub record: &'o RecordOptions,
-    /// The processes.
-    pub pids: &'o [Pid],
+    /// The processes. `None`: all.
+    pub pids: Option<&'o [Pid]>,
+    /// With all processes: recording ends with the program that is named in `record`.
+    pub until_program: bool,
     /// Those that they start are sampled, too.
     pub with_children: bool,
     /// How long, if not to the end of all of them.
@@ -37,11 +41,13 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
     check_events(record, "a process that runs already")?;
     survive_long_files();
     raise_own_limits();
-    let handles: Vec<ProcessHandle> = options.pids.iter().map(|pid| ProcessHandle::open(*pid)).collect();
+    let handles: Vec<ProcessHandle> =
+        options.pids.unwrap_or_default().iter().map(|pid| ProcessHandle::open(*pid)).collect();
     if let Some(gone) = handles.iter().find(|handle| !handle.lives()) {
         return Err(refusal(gone, &io::Error::from_raw_os_error(libc::ESRCH)));
     }
-    let Some(first) = handles.first() else { return Err(RecordError::NoProcess) };
+    let own = ProcessHandle::open(Pid(std::process::id()));
+    let first = handles.first().unwrap_or(&own);
     let prepared = Prepared::new(record)?;
     let user_only = sees_user_mode_only();
     let samples = StackSamples {
@@ -50,15 +56,18 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
         stack_bytes: 0,
         with_children: options.with_children,
         from_exec: false,
+        everything: options.pids.is_none(),
     };
     let outside = Outside::new(samples, prepared.doorbell());
     let mut outside = outside.map_err(|error| refusal(first, &error))?;
+    if options.pids.is_none() {
+        outside.begin_everywhere().map_err(|error| refusal_of_all(&error))?;
+    }
     let destination = match Destination::known(record)? {
         Some(destination) => destination,
-        None => Destination::usual(&record.program, first.pid())?,
+        None => Destination::usual(options.pids.map_or(OsStr::new("machine"), |_| &record.program), first.pid())?,
     };
-    let program = first.program().unwrap_or_else(|| PathBuf::from(&record.program));
-    signals::are_all_for_us();
+    let program = handles.first().and_then(ProcessHandle::program).unwrap_or_else(|| PathBuf::from(&record.program));
     let directory = destination.directory.clone();
     let mut recorder = Recorder::new(prepared, record, &program, destination.directory);
     destination.note.iter().for_each(|note| recorder.note(note));
@@ -76,8 +85,29 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
     }
     recorder.outside = Some(outside);
     let until = options.duration.map(|duration| Instant::now() + duration);
-    let recorded = recorder.run(Attached { handles, until })?;
-    Ok(Recorded { of_job: destination.of_job, ..recorded })
+    let of_job = destination.of_job;
+    let recorded = if options.until_program {
+        let program = plain_program(record, &recorder).inspect_err(|_| discard_directory(&directory))?;
+        recorder.run(program)?
+    } else {
+        signals::are_all_for_us();
+        recorder.run(Attached { handles: options.pids.map(|_| handles), until })?
+    };
+    Ok(Recorded { of_job, ..recorded })
+}
+
+/// Starts a program that nothing is done to: it is sampled as all are.
+fn plain_program(record: &RecordOptions, recorder: &Recorder<'_>) -> Result<Program, RecordError> {
+    let launch = Launch {
+        program: find_program(&record.program)?,
+        name: record.program.clone(),
+        arguments: record.arguments.clone(),
+        environment: Vec::new(),
+        added_space: 0,
+    };
+    let signals = Signals::hold_back();
+    let (waiter, pid) = Waiter::start(&launch, recorder.doorbell())?;
+    Ok(Program { pid, waiter, signals: signals.hand_on_to(pid) })
 }
 
 /// Whether the events can be had from outside.
@@ -136,15 +166,30 @@ fn not_allowed(pid: Pid) -> String {
         .to_owned()
 }
 
+/// Why the machine cannot be sampled.
+fn refusal_of_all(error: &io::Error) -> RecordError {
+    let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let reason = match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => format!(
+            "only root may, or a user with CAP_PERFMON: kernel.perf_event_paranoid is {}; with `sysctl kernel.perf_event_paranoid=0` every user may",
+            level.trim()
+        ),
+        _ => error.to_string(),
+    };
+    RecordError::NotEverywhere { reason }
+}
+
 /// What is sampled, as long as it is.
 struct Attached {
-    handles: Vec<ProcessHandle>,
+    /// `None`: everything.
+    handles: Option<Vec<ProcessHandle>>,
     until: Option<Instant>,
 }
 
 impl Subject for Attached {
     fn look(&mut self, _: &mut Recorder<'_>) -> Option<Result<Ended, RecordError>> {
-        let certainty = if !self.handles.iter().any(ProcessHandle::lives) {
+        let have_ended = |handles: &Vec<ProcessHandle>| !handles.iter().any(ProcessHandle::lives);
+        let certainty = if self.handles.as_ref().is_some_and(have_ended) {
             Certainty::Unknown
         } else if self.until.is_some_and(|until| Instant::now() >= until) || signals::shall_stop() {
             Certainty::GoesOn

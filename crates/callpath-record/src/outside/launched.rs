@@ -29,8 +29,14 @@ pub(crate) fn record_from_outside(
     let mut prepared = Prepared::new(options)?;
     let destination = Destination::known(options)?;
     let user_only = sees_user_mode_only();
-    let samples =
-        StackSamples { period_ns: options.period_ns, user_only, stack_bytes: 0, with_children: true, from_exec: true };
+    let samples = StackSamples {
+        period_ns: options.period_ns,
+        user_only,
+        stack_bytes: 0,
+        with_children: true,
+        from_exec: true,
+        everything: false,
+    };
     let own = ProcessHandle::open(Pid(std::process::id()));
     let mut outside = Outside::new(samples, prepared.doorbell()).map_err(|error| refusal(&own, &error))?;
     prepared.notes.push(format!("sampled from outside: it is {what}"));

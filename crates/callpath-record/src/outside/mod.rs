@@ -61,6 +61,11 @@ impl Outside {
         self.sampler.begin(pid)
     }
 
+    /// Samples everything from now on.
+    fn begin_everywhere(&mut self) -> io::Result<()> {
+        self.sampler.begin_everywhere()
+    }
+
     /// Whether there is something to do at once.
     pub(crate) fn is_pressing(&self) -> bool {
         self.sampler.waiting() > 0
@@ -154,7 +159,7 @@ impl Recorder<'_> {
     /// Enters one record.
     fn enter(&mut self, outside: &mut Outside, places: &mut FxHashMap<u32, usize>, record: Record<'_>) {
         let Record { pid, tid, event, what } = record;
-        if pid == 0 || pid == u32::MAX {
+        if pid == 0 || pid == u32::MAX || pid == std::process::id() {
             // The thread had ended for the kernel when it was written.
             return;
         }

@@ -31,6 +31,8 @@ pub(crate) struct Outside {
     /// Nothing of it comes any more.
     pub(crate) is_over: bool,
     is_forked: bool,
+    /// It has executed a program.
+    is_new: bool,
     /// What its samples are worth, by metric.
     values: Vec<u64>,
     /// Its CPU time when its samples began, and at the last look, nanoseconds; where samples that hit in the kernel are missing.
@@ -73,6 +75,7 @@ impl Process {
         let mut process = Process::new(shared, slot, sequence, started_ns);
         process.code.is_from_outside = true;
         let is_known = origin.is_some();
+        let is_new = origin.as_ref().is_some_and(|origin| !origin.is_forked);
         let Origin { maps, program, command, is_forked } = origin.unwrap_or_default();
         let maps = if is_known { maps } else { Maps::read(pid).unwrap_or_default() };
         if process.program.as_os_str().is_empty() {
@@ -81,7 +84,8 @@ impl Process {
         if process.command.is_empty() {
             process.command = command;
         }
-        process.outside = Some(Box::new(Outside { maps, values, is_forked, has_changed: true, ..Outside::default() }));
+        process.outside =
+            Some(Box::new(Outside { maps, values, is_forked, is_new, has_changed: true, ..Outside::default() }));
         process.publish_known_maps(shared);
         Some(process)
     }
@@ -179,10 +183,10 @@ impl Process {
         let values: Vec<AtomicU64> = outside.values.iter().copied().map(AtomicU64::new).collect();
         let record = thread.record;
         thread.outside.iter_mut().for_each(|outside| outside.taken += 1);
-        let is_begun = !outside.maps.entries.is_empty();
-        let Some(registers) = taken.registers.filter(|_| is_begun) else {
-            // It has not begun to run its program, or runs none that has a path.
-            let node = thread.profile.tree.child(FULL_ROOT, FrameKey::gap(Gap::Start));
+        let Some(registers) = taken.registers.filter(|_| !outside.maps.entries.is_empty()) else {
+            // It has not begun to run its program, or is the kernel's own.
+            let gap = if outside.is_new { Gap::Start } else { Gap::InKernel };
+            let node = thread.profile.tree.child(FULL_ROOT, FrameKey::gap(gap));
             thread.profile.tree.add(node, 1, &outside.values);
             thread.raw_full += 1;
             return Some(0);

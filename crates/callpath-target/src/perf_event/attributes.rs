@@ -48,6 +48,8 @@ pub struct StackSamples {
     pub with_children: bool,
     /// Sampling begins when it executes a program.
     pub from_exec: bool,
+    /// All threads of the machine are sampled, and not one and those that it starts.
+    pub everything: bool,
 }
 
 impl StackSamples {
@@ -65,6 +67,7 @@ impl Attributes {
     const EXCLUDE_USER: u64 = 1 << 4;
     const EXCLUDE_KERNEL: u64 = 1 << 5;
     const EXCLUDE_HV: u64 = 1 << 6;
+    const EXCLUDE_IDLE: u64 = 1 << 7;
     const MMAP: u64 = 1 << 8;
     const COMM: u64 = 1 << 9;
     const FREQ: u64 = 1 << 10;
@@ -115,7 +118,6 @@ impl Attributes {
     pub(crate) fn of_stacks(samples: &StackSamples) -> Attributes {
         use crate::ring::Fields;
         let mut flags = Attributes::DISABLED
-            | Attributes::INHERIT
             | Attributes::MMAP
             | Attributes::MMAP2
             | Attributes::COMM
@@ -123,7 +125,9 @@ impl Attributes {
             | Attributes::TASK;
         for (is_set, flag) in [
             (samples.user_only, Attributes::EXCLUDE_KERNEL | Attributes::EXCLUDE_HV),
-            (!samples.with_children, Attributes::INHERIT_THREAD),
+            (!samples.everything, Attributes::INHERIT),
+            (!samples.everything && !samples.with_children, Attributes::INHERIT_THREAD),
+            (samples.everything, Attributes::EXCLUDE_IDLE),
             (samples.from_exec, Attributes::ENABLE_ON_EXEC),
         ] {
             flags |= if is_set { flag } else { 0 };
@@ -153,6 +157,9 @@ impl Attributes {
             ..Attributes::default()
         }
     }
+
+    /// All threads, for [`Attributes::open`] on one processor.
+    pub(crate) const EVERY_THREAD: u32 = u32::MAX;
 
     /// Opens the event on a thread (0: the calling one), on one processor or on all.
     pub(crate) fn open(&self, thread: u32, processor: Option<u32>) -> io::Result<OwnedFd> {

@@ -268,6 +268,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if let Some(refusal) = &arguments.perf.refusal {
         return Err(failed(anyhow::anyhow!("{refusal}"), FAILED));
     }
+    arguments.attaching.check().map_err(|error| failed(error, FAILED))?;
     let (program, rest) = match arguments.program.split_first() {
         Some((program, rest)) => (program.clone(), rest),
         None if arguments.attaching.is_asked_for() => {
@@ -385,7 +386,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             record_exactly(&options, &counts, &mut counted).map(ProbedProcess::from)
         }
         (None, None) if arguments.attaching.is_asked_for() => {
-            arguments.attaching.record(&options).map(ProbedProcess::from)
+            arguments.attaching.record(&options, !arguments.program.is_empty()).map(ProbedProcess::from)
         }
         (None, None) => match &mut padded {
             Some(padded) => record_padded(&options, padded).map(ProbedProcess::from),

@@ -20,8 +20,11 @@ pub(super) struct Attaching {
         conflicts_with_all = ["program", "probe", "exact", "plan", "wait_all", "sentinel", "unwind"]
     )]
     pid: Vec<u32>,
-    /// With -p, end after so many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, requires = "pid")]
+    /// Sample all processes of the machine from outside, until PROGRAM ends, after --duration, or with Ctrl-C
+    #[arg(short, long = "all-cpus", conflicts_with_all = ["pid", "probe", "exact", "plan", "wait_all", "sentinel", "unwind"])]
+    all: bool,
+    /// With -p or -a, end after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
     /// With -p, leave out processes that they start
     #[arg(long, requires = "pid")]
@@ -31,11 +34,22 @@ pub(super) struct Attaching {
 impl Attaching {
     /// Whether processes that run are sampled.
     pub(super) fn is_asked_for(&self) -> bool {
-        !self.pid.is_empty()
+        self.all || !self.pid.is_empty()
+    }
+
+    /// Why its options cannot be had together with a program alone.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        if self.duration.is_some() && !self.is_asked_for() {
+            bail!("--duration: recording ends with the program; it is for -p PID and -a");
+        }
+        Ok(())
     }
 
     /// What the first process is called.
     pub(super) fn program(&self) -> anyhow::Result<OsString> {
+        if self.all {
+            return Ok("all processes".into());
+        }
         let Some(pid) = self.pid.first() else { bail!("no process to attach to") };
         let handle = ProcessHandle::open(Pid(*pid));
         match handle.program().or_else(|| handle.thread_name(*pid).map(Into::into)) {
@@ -44,10 +58,17 @@ impl Attaching {
         }
     }
 
-    pub(super) fn record(&self, record: &RecordOptions) -> Result<Recorded, RecordError> {
+    /// `until_program`: until the program has ended that is named.
+    pub(super) fn record(&self, record: &RecordOptions, until_program: bool) -> Result<Recorded, RecordError> {
         let mut pids: Vec<Pid> = self.pid.iter().copied().map(Pid).collect();
         pids.sort_unstable_by_key(|pid| pid.0);
         pids.dedup();
-        attach(&AttachOptions { record, pids: &pids, with_children: !self.no_children, duration: self.duration })
+        attach(&AttachOptions {
+            record,
+            pids: (!self.all).then_some(pids.as_slice()),
+            until_program,
+            with_children: !self.no_children,
+            duration: self.duration,
+        })
     }
 }

@@ -47,7 +47,6 @@ const ROWS: &[Row] = &[
     ("-P, --period", Nothing, PERIODS),
     ("-k, --clockid", Value, CLOCK),
     ("-v, --verbose", Nothing, NotNeeded("`callpath report --quality` shows the details of a recording")),
-    ("-a, --all-cpus", Nothing, ONE_PROGRAM),
     ("-u, --uid", Value, ONE_PROGRAM),
     ("-G, --cgroup", Value, ONE_PROGRAM),
     (
@@ -148,13 +147,11 @@ mod tests {
     #[test]
     fn what_would_give_another_recording_is_refused() {
         for (words, start, remedy) in [
-            (&["-a"][..], "-a, --all-cpus: ", "callpath record PROGRAM"),
-            (&["--all-cpus"], "-a, --all-cpus: ", "callpath record PROGRAM"),
-            (&["-t17"], "-t, --tid: ", "-p PID"),
+            (&["-t17"][..], "-t, --tid: ", "-p PID"),
             (&["-C", "0-3"], "-C, --cpu: ", "taskset"),
             (&["-D", "-1"], "-D, --delay: ", "begins with the program"),
             (&["--all-user"], "--all-user: ", ":u"),
-            (&["-ga"], "-a, --all-cpus: ", "callpath record PROGRAM"),
+            (&["-gu", "me"], "-u, --uid: ", "callpath record PROGRAM"),
         ] {
             let refusal = parsed(words).refusal.expect("a refusal");
             assert!(refusal.starts_with(start) && refusal.contains(remedy), "{words:?}: {refusal}");
