@@ -20,7 +20,7 @@ use crate::file::File;
 use crate::hook::hook;
 use crate::libc::{ENOSYS, failed};
 use crate::successor::{self, Named};
-use crate::{masks, part, recorder, signal};
+use crate::{masks, outside, part, recorder, signal};
 
 /// How long an exec waits for the recorder.
 const PATIENCE_NS: u64 = 1_000_000_000;
@@ -33,6 +33,10 @@ fn around(named: Named, environment: Words, exec: impl FnOnce(Words) -> c_int) -
     let obstacle = Obstacle::of(process, named, environment);
     let ignored = signal::is_ignored_by_program();
     let is_paused = is_own && obstacle.is_some() && pause(process);
+    let is_sampled = obstacle.as_ref().is_some_and(|obstacle| obstacle.can_be_sampled() && outside::from_exec(process));
+    if is_sampled {
+        obstacle.iter().for_each(|obstacle| obstacle.count(false));
+    }
     let ignore = ignored || (is_own && !is_paused);
     if is_own {
         process.slot.trap_default.store(u32::from(!ignored), Relaxed);
@@ -57,7 +61,7 @@ fn around(named: Named, environment: Words, exec: impl FnOnce(Words) -> c_int) -
     if is_paused {
         go_on(process);
     }
-    if let Some(obstacle) = obstacle {
+    if let Some(obstacle) = obstacle.filter(|_| !is_sampled) {
         obstacle.withdraw();
     }
     result
@@ -104,6 +108,16 @@ impl Obstacle {
     /// Whether our entries in its environment would make its loader complain.
     pub fn is_disturbed_by_us(&self) -> bool {
         matches!(self.reason, Reason::OtherMachine | Reason::OutOfReach)
+    }
+
+    /// Whether it may be sampled from outside.
+    pub fn can_be_sampled(&self) -> bool {
+        self.reason != Reason::OtherMachine
+    }
+
+    /// Has the process sampled from outside that runs it.
+    pub fn sample_now(&self, pid: u32) {
+        outside::from_now(self.process, pid, self.entry);
     }
 
     /// Takes the count back: the program was not started.

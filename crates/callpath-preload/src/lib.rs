@@ -23,6 +23,7 @@ mod look_up;
 mod masks;
 mod memory;
 mod names;
+mod outside;
 mod part;
 mod recorder;
 mod sanitizer;

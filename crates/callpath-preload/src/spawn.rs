@@ -14,7 +14,7 @@ use crate::{masks, part, signal};
 
 /// Calls `spawn`, which returns 0 or an error, with the environment for the child. The child
 /// inherits what the program wants done with SIGTRAP.
-fn around(named: Named, environment: Words, spawn: impl FnOnce(Words) -> c_int) -> c_int {
+fn around(named: Named, environment: Words, child: *mut c_int, spawn: impl FnOnce(Words) -> c_int) -> c_int {
     let Some(process) = part::process() else { return spawn(environment) };
     let obstacle = Obstacle::of(process, named, environment);
     let is_own = process.slot.pid.load(Relaxed) == getpid();
@@ -35,10 +35,13 @@ fn around(named: Named, environment: Words, spawn: impl FnOnce(Words) -> c_int) 
     if ignored {
         signal::take_back();
     }
-    if let Some(obstacle) = obstacle
-        && result != 0
-    {
-        obstacle.withdraw();
+    match obstacle {
+        Some(obstacle) if result != 0 => obstacle.withdraw(),
+        Some(obstacle) if obstacle.can_be_sampled() && !child.is_null() => {
+            // SAFETY: a place of the caller's, where the call has put the child's number.
+            obstacle.sample_now(unsafe { child.read() } as u32);
+        }
+        _ => {}
     }
     result
 }
@@ -49,7 +52,7 @@ hook! {
         pid: *mut c_int, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: Words,
         environment: Words
     ) -> c_int, or ENOSYS;
-    |next| around(Named::Path(File::HERE, path), environment, |environment| {
+    |next| around(Named::Path(File::HERE, path), environment, pid, |environment| {
         // SAFETY: the program's own arguments; `around` passes its environment or one that lives as long as the call.
         unsafe { (next.real)(pid, path, actions, attributes, arguments, environment) }
     })
@@ -59,7 +62,7 @@ hook! {
         pid: *mut c_int, file: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: Words,
         environment: Words
     ) -> c_int, or ENOSYS;
-    |next| around(Named::InPath(file), environment, |environment| {
+    |next| around(Named::InPath(file), environment, pid, |environment| {
         // SAFETY: as for `posix_spawn`.
         unsafe { (next.real)(pid, file, actions, attributes, arguments, environment) }
     })

@@ -339,6 +339,11 @@ impl Process {
         live.fold(self.unmatched_exits, u64::saturating_add)
     }
 
+    /// Whether it has said that it executes a program which does not load our object.
+    pub(crate) fn leaves_us(&self, shared: &Shared) -> bool {
+        shared.allocator.slot(self.slot).pause.load(Acquire) == Pause::PAUSED
+    }
+
     /// Whether the process has ended.
     pub(crate) fn has_ended(&self) -> bool {
         match &self.outside {

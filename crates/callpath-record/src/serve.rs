@@ -496,6 +496,7 @@ impl<'o> Recorder<'o> {
             }
         }
         self.shared.modules.receive(&mut self.shared.publisher);
+        self.serve_wanted();
         self.serve_outside();
         for (mut process, until) in std::mem::take(&mut self.held) {
             process.receive_tables(&mut self.shared, process::LOOK_AT_MOST);

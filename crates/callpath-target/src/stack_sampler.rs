@@ -105,8 +105,18 @@ impl StackSampler {
     /// # Errors
     /// The kernel does not allow it.
     pub fn begin_everywhere(&mut self) -> io::Result<()> {
-        let all = self.open_on(Pid(0), Attributes::EVERY_THREAD)?;
+        let all = self.open_on(Pid(0), Attributes::EVERY_THREAD, false)?;
         self.threads.insert(Attributes::EVERY_THREAD, all);
+        Ok(())
+    }
+
+    /// Samples a thread from when it executes a program, and what it starts then.
+    ///
+    /// # Errors
+    /// There is no such thread, or the kernel allows it not.
+    pub fn begin_at_exec(&mut self, tid: u32) -> io::Result<()> {
+        let thread = self.open_on(Pid(tid), tid, true)?;
+        self.threads.insert(tid, thread);
         Ok(())
     }
 
@@ -115,7 +125,7 @@ impl StackSampler {
     /// # Errors
     /// Its first thread cannot be sampled: there is no such process, or the kernel allows it not.
     pub fn begin(&mut self, pid: Pid) -> io::Result<()> {
-        let first = self.open_on(pid, pid.0)?;
+        let first = self.open_on(pid, pid.0, false)?;
         self.threads.insert(pid.0, first);
         self.wait_for_threads(pid);
         Ok(())
@@ -142,7 +152,7 @@ impl StackSampler {
             if self.is_sampled(tid) {
                 continue;
             }
-            match self.open_on(pid, tid) {
+            match self.open_on(pid, tid, false) {
                 Ok(thread) => drop(self.threads.insert(tid, thread)),
                 // It has ended meanwhile.
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
@@ -176,7 +186,6 @@ impl StackSampler {
     /// Takes longer or shorter copies of stacks from now on: the threads of `pids` get other events, one after the other.
     pub fn copy(&mut self, stack_bytes: u32, pids: impl Iterator<Item = Pid>) {
         self.samples.stack_bytes = stack_bytes.min(StackSamples::MOST_BYTES);
-        self.samples.from_exec = false;
         self.generation += 1;
         self.inherited.clear();
         self.waiting.clear();
@@ -189,17 +198,17 @@ impl StackSampler {
         }
     }
 
-    fn open_on(&mut self, pid: Pid, tid: u32) -> io::Result<OfThread> {
+    fn open_on(&mut self, pid: Pid, tid: u32, from_exec: bool) -> io::Result<OfThread> {
         if descriptors_are_scarce() {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
-        let attributes = Attributes::of_stacks(&self.samples);
+        let attributes = Attributes::of_stacks(&self.samples, from_exec);
         let mut events = Vec::with_capacity(self.processors.len());
         for (processor, ring) in self.processors.iter().zip(&*self.rings) {
             let event = attributes.open(tid, Some(*processor))?;
             ring.take_in(event.as_raw_fd())?;
             self.opened_on.insert(number_of(&event)?, (pid, self.generation));
-            if !self.samples.from_exec {
+            if !from_exec {
                 enable(&event);
             }
             events.push(event);
@@ -283,7 +292,6 @@ mod tests {
             user_only: true,
             stack_bytes: 4096,
             with_children: false,
-            from_exec: false,
             everything: false,
         };
         let Ok(mut sampler) = StackSampler::new(samples) else {

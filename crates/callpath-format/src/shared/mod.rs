@@ -37,6 +37,7 @@ pub mod thread;
 pub mod times;
 pub mod tree;
 pub mod unmeasured;
+pub mod wanted;
 
 pub use arena::{Arena, ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex};
 pub use columns::{Column, Columns, MetricSettings, Metrics};

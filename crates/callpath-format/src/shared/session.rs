@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::arena::{ChunkIndex, Shared};
 use super::columns::{Columns, MetricSettings};
 use super::unmeasured::{UNMEASURED_LEN, Unmeasured};
+use super::wanted::{WANTED_LEN, Wanted};
 
 /// The source of a process's samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -283,6 +284,8 @@ pub struct Session {
     pub free: AtomicU64,
     /// By index, the free chunk below.
     pub below: [AtomicU32; FREE_STACK_LEN],
+    /// Programs that load no preloaded object, to be sampled from outside.
+    pub wanted: [Wanted; WANTED_LEN],
     /// Programs that were started and could not be measured.
     pub unmeasured: [Unmeasured; UNMEASURED_LEN],
     /// Such programs that found no free entry.
@@ -321,7 +324,7 @@ impl Session {
     }
 
     /// Includes the version: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS20";
+    pub const MAGIC: [u8; 8] = *b"CPSESS21";
     /// `si_code` of a SIGTRAP by which the recorder asks a thread that waits for a sample; with it comes the nonce.
     pub const ASKED: i32 = -0x4350;
     /// The recorder answers the doorbell.

@@ -55,7 +55,6 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
         user_only,
         stack_bytes: 0,
         with_children: options.with_children,
-        from_exec: false,
         everything: options.pids.is_none(),
     };
     let outside = Outside::new(samples, prepared.doorbell());

@@ -61,6 +61,11 @@ impl Outside {
         self.sampler.begin(pid)
     }
 
+    /// Samples a thread from when it executes a program.
+    fn begin_at_exec(&mut self, tid: u32) -> io::Result<()> {
+        self.sampler.begin_at_exec(tid)
+    }
+
     /// Samples everything from now on.
     fn begin_everywhere(&mut self) -> io::Result<()> {
         self.sampler.begin_everywhere()
@@ -193,8 +198,8 @@ impl Recorder<'_> {
             What::Began { by } => {
                 outside.sampler.has_begun(tid, event);
                 if pid.0 != by {
-                    let parent = self.processes.iter().find(|process| process.pid().0 == by);
-                    let origin = parent.and_then(Process::origin_of_fork);
+                    let parent = self.place_of(Pid(by), places, None);
+                    let origin = parent.and_then(|parent| self.processes[parent].origin_of_fork());
                     self.place_of(pid, places, origin);
                 }
             }
@@ -239,12 +244,19 @@ impl Recorder<'_> {
 
     /// A process has executed another program, which is a process of its own here.
     fn has_executed(&mut self, pid: Pid, places: &mut FxHashMap<u32, usize>) {
-        let before = self.processes.iter().position(|process| process.pid() == pid && process.is_from_outside());
+        let before = self.processes.iter().position(|process| process.pid() == pid);
+        let mut origin = Origin::default();
         if let Some(index) = before {
+            let before = &self.processes[index];
+            if !before.is_from_outside() && !before.leaves_us(&self.shared) {
+                // Our object in the program will tell.
+                return;
+            }
             let process = self.processes.swap_remove(index);
             places.clear();
+            origin.before_ns = process.sampled_ns(&self.shared);
             self.take_leave(process);
         }
-        self.place_of(pid, places, Some(Origin::default()));
+        self.place_of(pid, places, Some(origin));
     }
 }

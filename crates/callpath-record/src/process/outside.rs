@@ -33,6 +33,8 @@ pub(crate) struct Outside {
     is_forked: bool,
     /// It has executed a program.
     is_new: bool,
+    /// What its samples of earlier programs come to, nanoseconds of CPU time.
+    before_ns: u64,
     /// What its samples are worth, by metric.
     values: Vec<u64>,
     /// Its CPU time when its samples began, and at the last look, nanoseconds; where samples that hit in the kernel are missing.
@@ -47,6 +49,8 @@ pub(crate) struct Origin {
     program: PathBuf,
     command: Vec<String>,
     is_forked: bool,
+    /// What its samples of earlier programs come to, nanoseconds of CPU time.
+    pub(crate) before_ns: u64,
 }
 
 /// A sample that the kernel has taken of a thread.
@@ -76,7 +80,7 @@ impl Process {
         process.code.is_from_outside = true;
         let is_known = origin.is_some();
         let is_new = origin.as_ref().is_some_and(|origin| !origin.is_forked);
-        let Origin { maps, program, command, is_forked } = origin.unwrap_or_default();
+        let Origin { maps, program, command, is_forked, before_ns } = origin.unwrap_or_default();
         let maps = if is_known { maps } else { Maps::read(pid).unwrap_or_default() };
         if process.program.as_os_str().is_empty() {
             process.program = program;
@@ -84,8 +88,15 @@ impl Process {
         if process.command.is_empty() {
             process.command = command;
         }
-        process.outside =
-            Some(Box::new(Outside { maps, values, is_forked, is_new, has_changed: true, ..Outside::default() }));
+        process.outside = Some(Box::new(Outside {
+            maps,
+            values,
+            is_forked,
+            is_new,
+            before_ns,
+            has_changed: true,
+            ..Outside::default()
+        }));
         process.publish_known_maps(shared);
         Some(process)
     }
@@ -99,7 +110,27 @@ impl Process {
     pub(crate) fn origin_of_fork(&self) -> Option<Origin> {
         let outside = self.outside.as_ref()?;
         let (maps, program, command) = (outside.maps.clone(), self.program.clone(), self.command.clone());
-        Some(Origin { maps, program, command, is_forked: true })
+        Some(Origin { maps, program, command, is_forked: true, before_ns: 0 })
+    }
+
+    /// What its samples come to, those of earlier programs included, nanoseconds of CPU time.
+    pub(crate) fn sampled_ns(&self, shared: &Shared) -> u64 {
+        let Some(outside) = &self.outside else { return 0 };
+        let cpu = shared.publisher.metrics().iter().position(|metric| metric.meter == Settings::CPU_TIME);
+        let totals = self.threads.iter().map(|thread| cpu.map_or(0, |cpu| thread.profile().tree.total(cpu)));
+        totals.fold(outside.before_ns, u64::saturating_add)
+    }
+
+    /// It has loaded our object meanwhile, and what it does since it has executed its program is accounted for from inside. Gives its
+    /// place back, and its number, if nothing of it has been written; `Err`: something has.
+    pub(crate) fn give_up(self, shared: &mut Shared, to_slot: usize) -> Result<u32, Box<Process>> {
+        let Some(outside) = self.outside.as_ref().filter(|outside| outside.is_new && !self.log.is_begun()) else {
+            return Err(Box::new(self));
+        };
+        shared.allocator.slot(to_slot).inherited_cpu_ns.fetch_max(outside.before_ns, Relaxed);
+        let sequence = self.sequence;
+        self.release(shared);
+        Ok(sequence)
     }
 
     /// Looks at its CPU time, before its samples are read: where this user may not sample the kernel, the rest is the kernel's.

@@ -56,8 +56,18 @@ impl Recorder<'_> {
         let before = known
             .or_else(|| self.held.iter().position(|(process, _)| same(process)).map(|at| self.held.swap_remove(at).0));
         if let Some(mut before) = before {
-            before.hand_on(&self.shared, slot);
-            self.take_leave(before);
+            if before.is_from_outside() {
+                match before.give_up(&mut self.shared, slot) {
+                    Ok(sequence) => {
+                        process.sequence = sequence;
+                        self.sequence -= 1;
+                    }
+                    Err(before) => self.take_leave(*before),
+                }
+            } else {
+                before.hand_on(&self.shared, slot);
+                self.take_leave(before);
+            }
         }
         if let Some(tracer) = process.handle.tracer().filter(|tracer| !PASSES_SIGNALS_ON.contains(&tracer.as_str())) {
             self.sequence -= 1;

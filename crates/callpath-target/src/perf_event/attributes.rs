@@ -46,8 +46,6 @@ pub struct StackSamples {
     pub stack_bytes: u32,
     /// Processes that it starts are sampled, too, and not only threads.
     pub with_children: bool,
-    /// Sampling begins when it executes a program.
-    pub from_exec: bool,
     /// All threads of the machine are sampled, and not one and those that it starts.
     pub everything: bool,
 }
@@ -115,7 +113,8 @@ impl Attributes {
 
     /// Of an event whose samples are records in a ring: registers, and a copy of the stack. What is mapped, named, begun and
     /// ended meanwhile is recorded there, too. It does not count before it is enabled.
-    pub(crate) fn of_stacks(samples: &StackSamples) -> Attributes {
+    /// `from_exec`: that is when it executes a program.
+    pub(crate) fn of_stacks(samples: &StackSamples, from_exec: bool) -> Attributes {
         use crate::ring::Fields;
         let mut flags = Attributes::DISABLED
             | Attributes::MMAP
@@ -128,7 +127,7 @@ impl Attributes {
             (!samples.everything, Attributes::INHERIT),
             (!samples.everything && !samples.with_children, Attributes::INHERIT_THREAD),
             (samples.everything, Attributes::EXCLUDE_IDLE),
-            (samples.from_exec, Attributes::ENABLE_ON_EXEC),
+            (from_exec, Attributes::ENABLE_ON_EXEC),
         ] {
             flags |= if is_set { flag } else { 0 };
         }
