@@ -110,9 +110,9 @@ impl Obstacle {
         matches!(self.reason, Reason::OtherMachine | Reason::OutOfReach)
     }
 
-    /// Whether it may be sampled from outside.
+    /// Whether it may be sampled from outside: the kernel takes the events from what gains privileges.
     pub fn can_be_sampled(&self) -> bool {
-        self.reason != Reason::OtherMachine
+        !matches!(self.reason, Reason::OtherMachine | Reason::Privileged)
     }
 
     /// Has the process sampled from outside that runs it.

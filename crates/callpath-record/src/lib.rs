@@ -30,6 +30,7 @@ mod program;
 mod publish;
 mod raw;
 mod refused;
+mod rings;
 mod sentinel;
 mod serve;
 mod settings;
@@ -54,11 +55,11 @@ pub use exact::{Counting, ExactCounts, ExactKind, ExactKinds, ExactTimes, Paddin
 pub use fuzzing::fuzz_arena;
 pub use offered::{Offer, offered_events};
 pub use output::Destination;
-pub use outside::{AttachOptions, attach};
+pub use outside::{AttachOptions, attach, record};
 pub use probe::{
     Answer, CONTROL_SOCKET, Chooser, ListedProbe, ProbeOptions, ProbedProcess, ProbesBesideSamples, ask, is_left_alone,
     probe, probed_modules, record_with_probes,
 };
-pub use serve::{Recorded, record};
+pub use serve::Recorded;
 pub use settings::{RecordOptions, Recursion, Sentinel, Unwind};
 pub use suitable::{Suitable, WayIn, check_program, way_in};

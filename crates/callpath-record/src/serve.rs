@@ -1,8 +1,10 @@
 //! Serves the measured processes, from the start of the recording to its end.
 
 mod arrivals;
+mod outside;
 mod prepared;
 mod totals;
+mod wanted;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
@@ -25,15 +27,15 @@ use crate::exact::Counted;
 use crate::moved::MovedCode;
 use crate::offered;
 use crate::output::Destination;
-use crate::outside::{Outside, record_from_outside};
 use crate::plausible::Limits;
 use crate::process::{self, Process};
 use crate::program::{Doorbell, Preload, Waiter, kill};
 use crate::raw::Standing;
+use crate::rings::Outside;
 use crate::settings::{RecordOptions, frames_left_out};
 use crate::shared::Shared;
 use crate::signals::{self, HandedOn, Signals};
-use crate::suitable::{WayIn, check_program, way_in};
+use crate::suitable::check_program;
 use crate::time_base::{own_cpu_ns, ticks};
 use crate::unmeasured;
 pub(crate) use prepared::Prepared;
@@ -67,16 +69,8 @@ pub struct Recorded {
     pub loss: Option<MeasurementError>,
 }
 
-/// Runs the program and records it until it ends. Before the program is started an error means that it never ran.
-pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
-    let program = find_program(&options.program)?;
-    match way_in(&program)? {
-        WayIn::Inside(_) => record_as(options, |program, _| program),
-        WayIn::Outside(what) => record_from_outside(options, &program, &what),
-    }
-}
-
-/// The same, with what is done in the program while it is recorded. `subject`: makes it of the program and its number.
+/// Runs the program and records it from inside, with what is done in it while it is recorded. Before the program is started an error
+/// means that it never ran. `subject`: makes it of the program and its number.
 pub(crate) fn record_as<S: Subject>(
     options: &RecordOptions,
     subject: impl FnOnce(Program, &mut Recorder<'_>) -> S,

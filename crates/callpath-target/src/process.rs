@@ -71,6 +71,10 @@ impl ProcessHandle {
     /// The command line, its words as the program got them.
     pub fn command_line(&self) -> Vec<String> {
         let Ok(bytes) = read_whole(format!("/proc/{}/cmdline", self.pid)) else { return Vec::new() };
+        if bytes.is_empty() {
+            // It has ended, or is the kernel's.
+            return Vec::new();
+        }
         let words = bytes.strip_suffix(b"\0").unwrap_or(&bytes);
         words.split(|b| *b == 0).map(|w| String::from_utf8_lossy(w).into_owned()).collect()
     }

@@ -19,6 +19,16 @@ struct OfThread {
     _events: Vec<OwnedFd>,
 }
 
+/// An event.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    /// The process that it was opened on.
+    pid: Pid,
+    generation: u32,
+    /// How long its copies are at most, bytes.
+    stack_bytes: u32,
+}
+
 /// Rings, and events on threads that write into them. Dropping it ends the samples.
 #[derive(Debug)]
 pub struct StackSampler {
@@ -33,8 +43,8 @@ pub struct StackSampler {
     inherited: HashSet<u32>,
     /// Those that are to have events.
     waiting: VecDeque<(Pid, u32)>,
-    /// By an event's number, the process that it was opened on, and its generation.
-    opened_on: HashMap<u64, (Pid, u32)>,
+    /// By number.
+    opened_on: HashMap<u64, Event>,
     /// Those that could have none.
     refused: HashSet<u32>,
 }
@@ -80,13 +90,21 @@ impl StackSampler {
 
     /// The process that an event was opened on which a record names.
     pub fn process_of(&self, event: u64) -> Option<Pid> {
-        self.opened_on.get(&event).map(|(pid, _)| *pid)
+        self.opened_on.get(&event).map(|event| event.pid)
+    }
+
+    /// How long the copies of an event are at most, bytes.
+    pub fn copied_bytes(&self, event: u64) -> usize {
+        self.opened_on.get(&event).map_or(0, |event| event.stack_bytes as usize)
+    }
+
+    fn is_current(&self, event: u64) -> bool {
+        self.opened_on.get(&event).is_some_and(|event| event.generation == self.generation)
     }
 
     /// Whether a thread has a sample by another event, too: this one's was to be replaced.
     pub fn is_replaced(&self, event: u64, tid: u32) -> bool {
-        let is_old = self.opened_on.get(&event).is_some_and(|(_, generation)| *generation != self.generation);
-        is_old && self.is_sampled(tid)
+        !self.is_current(event) && self.is_sampled(tid)
     }
 
     /// How many threads could have no events: there were no descriptors left.
@@ -171,7 +189,7 @@ impl StackSampler {
 
     /// A thread has begun; `event` is the one that tells of it, which it has inherited.
     pub fn has_begun(&mut self, tid: u32, event: u64) {
-        if self.opened_on.get(&event).is_some_and(|(_, generation)| *generation == self.generation) {
+        if self.is_current(event) {
             self.inherited.insert(tid);
             self.threads.remove(&tid);
         }
@@ -207,7 +225,8 @@ impl StackSampler {
         for (processor, ring) in self.processors.iter().zip(&*self.rings) {
             let event = attributes.open(tid, Some(*processor))?;
             ring.take_in(event.as_raw_fd())?;
-            self.opened_on.insert(number_of(&event)?, (pid, self.generation));
+            let (generation, stack_bytes) = (self.generation, self.samples.stack_bytes);
+            self.opened_on.insert(number_of(&event)?, Event { pid, generation, stack_bytes });
             if !from_exec {
                 enable(&event);
             }

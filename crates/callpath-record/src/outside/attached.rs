@@ -7,16 +7,15 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use callpath_target::{
-    Certainty, Ended, EventSpec, Every, Launch, PerfEvent, Pid, ProcessHandle, StackSamples, find_program,
-    raise_own_limits, survive_long_files,
+    Certainty, Ended, Launch, Pid, ProcessHandle, StackSamples, find_program, raise_own_limits, survive_long_files,
 };
 
-use super::Outside;
 use crate::error::RecordError;
 use crate::events::{Clock, EventSource};
 use crate::output::Destination;
 use crate::probe::discard_directory;
 use crate::program::Waiter;
+use crate::rings::{Outside, USER_ONLY, sees_user_mode_only};
 use crate::serve::{Prepared, Program, Recorded, Recorder, Subject};
 use crate::settings::RecordOptions;
 use crate::signals::{self, Signals};
@@ -116,18 +115,6 @@ pub(super) fn check_events(record: &RecordOptions, of: &str) -> Result<(), Recor
         let reason = format!("{of} is sampled from outside, by CPU time alone; leave -e out");
         Err(RecordError::Event { event: event.name.clone(), reason })
     })
-}
-
-/// For the user.
-pub(super) const USER_ONLY: &str = "the kernel lets this user sample user mode only (kernel.perf_event_paranoid is 2 or more): time in system calls is not in \
-                         the call paths; with `sysctl kernel.perf_event_paranoid=1`, or as root, it is";
-
-/// Whether the kernel refuses samples that hit in it to this user.
-pub(super) fn sees_user_mode_only() -> bool {
-    const SOFTWARE: u32 = 1;
-    const CPU_CLOCK: u64 = 0;
-    let spec = EventSpec { every: Every::Period(1_000_000), ..EventSpec::new(SOFTWARE, CPU_CLOCK) };
-    PerfEvent::try_out(&spec).is_err()
 }
 
 /// Why a process cannot be sampled.

@@ -23,6 +23,8 @@ const HELD_AT_MOST: Duration = Duration::from_secs(1);
 impl Recorder<'_> {
     /// A new process: what is mapped in it.
     pub(super) fn receive(&mut self, slot: usize) {
+        // What it has executed is known before it is looked at.
+        self.serve_outside();
         let pid = Pid(self.shared.allocator.slot(slot).pid.load(Relaxed));
         // The number is the process's own. In another PID name space it is
         // another process's here, which must be left alone.
@@ -30,19 +32,24 @@ impl Recorder<'_> {
         if !self.shared.allocator.is_mapped_in(&maps) {
             self.refuse(
                 slot,
-                "a process was not measured: it is in another PID name space, hides its memory map, or had ended before it \
-                 was looked at"
-                    .to_owned(),
+                Some(
+                    "a process was not measured: it is in another PID name space, hides its memory map, or had ended before \
+                     it was looked at",
+                ),
             );
             return;
         }
         // Before it is taken for what a process of this number has executed.
         if process::is_emulated(&self.shared.allocator, slot, &maps) {
+            if self.processes.iter().any(|process| process.pid() == pid && process.is_from_outside()) {
+                // The emulator itself is sampled.
+                return self.refuse(slot, None);
+            }
             let emulator = ProcessHandle::open(pid).executable().unwrap_or_default();
             let emulator = emulator.file_name().unwrap_or_default().to_string_lossy().into_owned();
             self.refuse(
                 slot,
-                format!("a process was not measured: it runs in an emulator ({emulator}), which samples would interrupt in its place"),
+                Some(&format!("a process was not measured: it runs in an emulator ({emulator}), which samples would interrupt in its place")),
             );
             return;
         }
@@ -73,7 +80,9 @@ impl Recorder<'_> {
             self.sequence -= 1;
             self.refuse(
                 slot,
-                format!("a process was not measured: {tracer} traces it, and would take each sample for a breakpoint"),
+                Some(&format!(
+                    "a process was not measured: {tracer} traces it, and would take each sample for a breakpoint"
+                )),
             );
             return;
         }
@@ -81,7 +90,10 @@ impl Recorder<'_> {
         process.publish_maps(&mut self.shared, &maps);
         if process.is_go_without_c(&self.shared) {
             self.sequence -= 1;
-            return self.refuse(slot, format!("{} was not measured: {GO_WITHOUT_C}", process.program_name()));
+            let name = process.program_name();
+            // It waits for the answer.
+            let note = (!self.sample_started(pid.0, false)).then(|| format!("{name} was not measured: {GO_WITHOUT_C}"));
+            return self.refuse(slot, note.as_deref());
         }
         self.held.push((process, Instant::now() + HELD_AT_MOST));
     }
@@ -95,10 +107,10 @@ impl Recorder<'_> {
         self.processes.push(process);
     }
 
-    pub(super) fn refuse(&mut self, slot: usize, note: String) {
+    pub(super) fn refuse(&mut self, slot: usize, note: Option<&str>) {
         let at = self.shared.allocator.slot(slot);
         at.source.store(Source::Refused as u32, Release);
         wake(&at.source);
-        note_once(&mut self.notes, &note);
+        note.into_iter().for_each(|note| note_once(&mut self.notes, note));
     }
 }

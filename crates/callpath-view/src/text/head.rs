@@ -92,7 +92,9 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
             None => duration(quality.overhead_ns),
         };
         // What a probe or counting costs is the program's own time: nothing tells it from that.
-        if !quality.is_of_calls() && !of_counted_calls {
+        // Samples from outside run no code in the program; inside it they never cost nothing.
+        let is_from_outside = quality.overhead_ns == 0 && quality.taken > 0;
+        if !quality.is_of_calls() && !of_counted_calls && !is_from_outside {
             let what = if counts_calls(profile) { "sampling" } else { "measuring" };
             facts.push(format!("{what} cost {cost}"));
         }

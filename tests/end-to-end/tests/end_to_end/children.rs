@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use callpath_end_to_end::{C, Ended, Program, Recorded, compiled, copy_program, is_root, run_report, skip};
 
 use crate::ordinary_user::UserDirectory;
+use crate::outside::is_allowed;
 
 const TELLS: C = C { source: "tells.c", output: "tells", options: &[] };
 const TELLS_STATIC: C = C { source: "tells.c", output: "tells_static", options: &["-static"] };
@@ -42,6 +43,18 @@ fn unmeasured(measurement: &Path) -> String {
     lines.first().map_or_else(String::new, |line| line.trim().to_owned())
 }
 
+/// Whether a program that loads no preloaded object was sampled from outside. One that the C library starts by itself may have
+/// ended before it could be.
+#[track_caller]
+fn assert_sampled(how: &str, line: &str, otherwise: &str) {
+    let may_be_late = how.contains("spawn");
+    if is_allowed("sampled_from_outside") && !(may_be_late && line.starts_with("1 program")) {
+        assert_eq!(line, "", "{how}");
+    } else {
+        assert!(line.starts_with("1 program") && line.contains(otherwise), "{how}: {line}");
+    }
+}
+
 #[test]
 fn in_every_way() {
     let program = tells(TELLS);
@@ -76,7 +89,7 @@ fn static_ones() {
         let recorded = started(how, &program);
         recorded.profile();
         let line = unmeasured(&recorded.directory);
-        assert_eq!(line, "1 program that it started was not measured; statically linked: tells_static", "{how}");
+        assert_sampled(how, &line, "statically linked: tells_static");
     }
 }
 
@@ -106,7 +119,7 @@ fn without_any_environment() {
     for what in [TELLS, TELLS_STATIC] {
         for how in ["cleared:fork", "cleared:spawn", "cleared:exec"] {
             let line = unmeasured(&started(how, &tells(what)).directory);
-            assert!(line.starts_with("1 program") && line.contains("environment"), "{how}: {line}");
+            assert_sampled(how, &line, "environment");
         }
     }
 }
@@ -184,10 +197,7 @@ fn below_another_root() {
         recorded.profile();
         if !["system", "popen"].contains(&how) {
             let line = unmeasured(&recorded.directory);
-            assert!(
-                line.starts_with("1 program") && line.contains("another root") && line.contains("tells"),
-                "{how}: {line}"
-            );
+            assert_sampled(how, &line, "another root");
         }
     }
 }
@@ -220,8 +230,8 @@ fn one_that_gives_up_being_root_as_it_is() {
     let recorded = undisturbed(&Program::at("/usr/bin/setpriv").arguments(user).arguments(["/usr/bin/id", "-u"]));
     assert_eq!(recorded.ended.stdout, "65534\n");
     assert!(!recorded.ended.stderr.contains("ld.so"), "{}", recorded.ended.stderr);
-    let report = run_report(&recorded.directory, &[]);
-    assert!(report.stdout.contains("1 program that it started was not measured"), "{}", report.stdout);
+    let report = run_report(&recorded.directory, &["--width", "1000"]);
+    assert_eq!(report.stdout.contains("sampled from outside"), is_allowed("sampled_from_outside"), "{}", report.stdout);
 }
 
 #[test]

@@ -37,6 +37,7 @@ mod loading;
 mod memory;
 mod messages;
 mod ordinary_user;
+mod outside;
 mod packed;
 mod probe_control;
 mod probes;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use callpath_image::peek::ElfPeek;
 use callpath_measurement::plain;
-use callpath_record::check_program;
+use callpath_record::{WayIn, check_program, way_in};
 use callpath_tables::module_facts::ModuleFacts;
 use callpath_tables::table_cache::TableCache;
 use callpath_target::{Needed, needed_libraries};
@@ -27,7 +27,12 @@ const OLDEST_GLIBC: (u32, u32) = (2, 31);
 /// Looks at the program at `path`.
 pub(super) fn look(path: &Path) -> Program {
     let mut program = Program { path: path.to_owned(), findings: Vec::new(), modules: Vec::new() };
-    if let Err(error) = check_program(path) {
+    if let Ok(WayIn::Outside(what)) = way_in(path) {
+        let finding = Finding::limited("program", what);
+        program.findings.push(finding.means(
+            "`callpath record` samples it from outside, by CPU time alone; probes and exact counts need a program that loads a preloaded object",
+        ));
+    } else if let Err(error) = check_program(path) {
         let finding = Finding::bad("program", format!("failed to {}", plain(error)));
         program.findings.push(finding.means("`callpath record` refuses it with this sentence"));
     }
@@ -114,9 +119,9 @@ impl Program {
         let loads = |library: &str| needed.iter().any(|needed| needed.name.starts_with(library));
         let release = self.modules.iter().find_map(|module| module.glibc.clone());
         self.findings.push(match release {
-            _ if name.starts_with("ld-musl") => Finding::bad(TOPIC, "musl")
-                .means("the program runs under `callpath record` and is not measured")
-                .remedy("record a build for the GNU C library"),
+            _ if name.starts_with("ld-musl") => Finding::limited(TOPIC, "musl")
+                .means("the program is sampled from outside")
+                .remedy("for probes and exact counts, build it for the GNU C library"),
             None => Finding::limited(TOPIC, format!("not known (loaded by {})", loader.display()))
                 .means("only programs of the GNU C library are measured"),
             Some(release) if number(&release) < Some(OLDEST_GLIBC) => {
@@ -135,7 +140,7 @@ impl Program {
         }
         if self.modules.first().is_some_and(|module| module.is_go) {
             self.findings.push(Finding::good("runtime", "Go").means(
-                "with cgo, paths begin where a goroutine does; without cgo, `callpath record` refuses the program",
+                "with cgo, paths begin where a goroutine does; without cgo, the program is sampled from outside",
             ));
         }
     }

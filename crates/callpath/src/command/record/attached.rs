@@ -27,7 +27,7 @@ pub(super) struct Attaching {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
     /// With -p, leave out processes that they start
-    #[arg(long, requires = "pid")]
+    #[arg(long)]
     no_children: bool,
 }
 
@@ -41,6 +41,9 @@ impl Attaching {
     pub(super) fn check(&self) -> anyhow::Result<()> {
         if self.duration.is_some() && !self.is_asked_for() {
             bail!("--duration: recording ends with the program; it is for -p PID and -a");
+        }
+        if self.no_children && self.pid.is_empty() {
+            bail!("--no-children is for -p PID; to see one process: callpath report --process NAME");
         }
         Ok(())
     }

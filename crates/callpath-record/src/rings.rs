@@ -1,0 +1,102 @@
+//! The rings that the kernel writes samples from outside into, and how long their copies of stacks are.
+
+mod poller;
+
+use std::io;
+
+use callpath_target::{EventSpec, Every, PerfEvent, Pid, StackSampler, StackSamples};
+
+use crate::program::Doorbell;
+use poller::Poller;
+
+/// The lengths of copies of stacks, from the shortest, bytes: most stacks are shallow, and what is copied costs time.
+const COPIES_BYTES: [u32; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, StackSamples::MOST_BYTES];
+
+/// After so many samples copies are made as short as these allow.
+const ENOUGH: u32 = 500;
+
+/// The rings, and what is known of whom they are about.
+pub(crate) struct Outside {
+    // The first to go: its thread looks at the rings.
+    _poller: Poller,
+    pub(crate) sampler: StackSampler,
+    /// Samples since copies were made as long as they are; what the longest walk among them has needed of one, bytes; and how many
+    /// were too short.
+    samples: u32,
+    needed_bytes: usize,
+    too_short: u32,
+    /// The kernel took no samples for a while.
+    pub(crate) was_throttled: bool,
+}
+
+impl Outside {
+    /// Rings for samples at this period. `user_only`: see [`StackSamples`].
+    pub(crate) fn new(samples: StackSamples, doorbell: Doorbell) -> io::Result<Outside> {
+        let sampler = StackSampler::new(StackSamples { stack_bytes: StackSamples::MOST_BYTES, ..samples })?;
+        let _poller = Poller::start(&sampler.rings(), doorbell);
+        Ok(Outside { _poller, sampler, samples: 0, needed_bytes: 0, too_short: 0, was_throttled: false })
+    }
+
+    /// Samples a process from now on.
+    pub(crate) fn begin(&mut self, pid: Pid) -> io::Result<()> {
+        self.sampler.begin(pid)
+    }
+
+    /// Samples a thread from when it executes a program.
+    pub(crate) fn begin_at_exec(&mut self, tid: u32) -> io::Result<()> {
+        self.sampler.begin_at_exec(tid)
+    }
+
+    /// Samples everything from now on.
+    pub(crate) fn begin_everywhere(&mut self) -> io::Result<()> {
+        self.sampler.begin_everywhere()
+    }
+
+    /// Takes note of a sample: what its walk has needed of the copy, bytes; `None`: the copy was too short.
+    pub(crate) fn note_need(&mut self, needed: Option<usize>) {
+        self.samples += 1;
+        match needed {
+            Some(bytes) => self.needed_bytes = self.needed_bytes.max(bytes),
+            None => self.too_short += 1,
+        }
+    }
+
+    /// Whether there is something to do at once.
+    pub(crate) fn is_pressing(&self) -> bool {
+        self.sampler.waiting() > 0
+    }
+
+    /// Copies more of stacks from now on, if copies were too short, or less, if less is enough.
+    pub(crate) fn fit_copies(&mut self, pids: impl Iterator<Item = Pid>) {
+        let now = self.sampler.samples().stack_bytes;
+        let is_longer = self.too_short > 0;
+        if self.sampler.waiting() > 0 || (!is_longer && self.samples < ENOUGH) {
+            return;
+        }
+        // What is enough now may not be later: half as much again.
+        let enough = |bytes: &u32| if is_longer { *bytes > now } else { *bytes as usize >= self.needed_bytes * 3 / 2 };
+        let fitting = COPIES_BYTES.into_iter().find(enough).unwrap_or(StackSamples::MOST_BYTES);
+        let is_other = fitting > now || (fitting < now && !is_longer);
+        (self.samples, self.needed_bytes, self.too_short) = (0, 0, 0);
+        if is_other {
+            self.sampler.copy(fitting, pids);
+        }
+    }
+}
+
+/// For the user.
+pub(crate) const USER_ONLY: &str = "the kernel lets this user sample user mode only (kernel.perf_event_paranoid is 2 or more): time in system calls is not in \
+                         the call paths; with `sysctl kernel.perf_event_paranoid=1`, or as root, it is";
+
+/// Whether the kernel refuses samples that hit in it to this user.
+pub(crate) fn sees_user_mode_only() -> bool {
+    const SOFTWARE: u32 = 1;
+    const CPU_CLOCK: u64 = 0;
+    let spec = EventSpec { every: Every::Period(1_000_000), ..EventSpec::new(SOFTWARE, CPU_CLOCK) };
+    PerfEvent::try_out(&spec).is_err()
+}
+
+/// Samples of programs that a recording starts, and of all that these start.
+pub(crate) fn of_started(period_ns: u64, user_only: bool) -> StackSamples {
+    StackSamples { period_ns, user_only, stack_bytes: 0, with_children: true, everything: false }
+}

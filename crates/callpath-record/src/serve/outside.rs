@@ -1,0 +1,185 @@
+//! Processes that are sampled from outside: the kernel writes registers and a copy of the stack into rings, which are read here,
+//! in order of time, and walked by the same walk as raw samples. Nothing in the processes changes.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use callpath_target::{Pid, Record, Ring, RingRecord, What};
+use rustc_hash::FxHashMap;
+
+use super::Recorder;
+use crate::process::{Origin, Process, Taken};
+use crate::rings::Outside;
+
+/// How long threads are given events at a time: what others write meanwhile must be read.
+const OPEN_AT_MOST: Duration = Duration::from_millis(5);
+
+/// A record that is due.
+struct Due<'r> {
+    time_ns: u64,
+    record: RingRecord<'r>,
+}
+
+impl Recorder<'_> {
+    /// Reads what the rings hold.
+    pub(crate) fn serve_outside(&mut self) {
+        let Some(mut outside) = self.outside.take() else { return };
+        if outside.sampler.samples().user_only {
+            self.processes.iter_mut().for_each(Process::look_at_clock);
+        }
+        // What they did before they ended is in the rings by now.
+        let ended: Vec<Pid> = self.processes_outside().filter(|p| !p.handle.lives()).map(|p| p.pid()).collect();
+        let rings: Arc<[Ring]> = outside.sampler.rings();
+        let mut due: Vec<Due<'_>> = Vec::new();
+        let mut read = Vec::with_capacity(rings.len());
+        for ring in &*rings {
+            let mut records = ring.records();
+            due.extend(records.by_ref().map(|record| Due { time_ns: record.time_ns().unwrap_or(0), record }));
+            read.push(records.position());
+        }
+        due.sort_by_key(|due| due.time_ns);
+        let mut places = FxHashMap::default();
+        for Due { record, .. } in due {
+            let Some(record) = record.read() else { continue };
+            self.enter(&mut outside, &mut places, record);
+        }
+        rings.iter().zip(read).for_each(|(ring, position)| ring.give_back(position));
+        for process in self.processes.iter_mut().filter(|process| ended.contains(&process.pid())) {
+            process.is_over();
+        }
+        let live: Vec<Pid> = self.processes_outside().map(Process::pid).filter(|pid| !ended.contains(pid)).collect();
+        outside.fit_copies(live.into_iter());
+        outside.sampler.open_more(OPEN_AT_MOST);
+        self.outside = Some(outside);
+    }
+
+    /// Begins to sample a process that runs.
+    pub(crate) fn begin_outside(&mut self, mut outside: Outside, pid: Pid) -> io::Result<Outside> {
+        // Its code first: samples are then walked as they come.
+        let known = self.place_of(pid, &mut FxHashMap::default(), None);
+        outside.begin(pid)?;
+        if let Some(process) = known.and_then(|index| self.processes.get_mut(index)) {
+            // What it has mapped meanwhile is in no record.
+            process.refresh_map(&mut self.shared);
+        }
+        Ok(outside)
+    }
+
+    /// Ends the samples from outside.
+    pub(crate) fn end_outside(&mut self) {
+        let Some(outside) = self.outside.take() else { return };
+        if outside.was_throttled {
+            self.note("the kernel took no samples for a while, since they took too much time (kernel.perf_cpu_time_max_percent); a lower rate (-F) helps");
+        }
+        let waiting = outside.sampler.waiting();
+        if waiting > 0 {
+            self.note(&format!("{waiting} threads were not sampled from the beginning: events for so many take longer than the recording"));
+        }
+        let refused = outside.sampler.refused();
+        if refused > 0 {
+            self.note(&format!(
+                "{refused} threads were not sampled: there are not enough descriptors for events on all processors (ulimit -n)"
+            ));
+        }
+    }
+
+    fn processes_outside(&self) -> impl Iterator<Item = &Process> {
+        self.processes.iter().filter(|process| process.is_from_outside())
+    }
+
+    /// Enters one record.
+    fn enter(&mut self, outside: &mut Outside, places: &mut FxHashMap<u32, usize>, record: Record<'_>) {
+        let Record { pid, tid, event, what } = record;
+        if pid == 0 || pid == u32::MAX || pid == std::process::id() {
+            // The thread had ended for the kernel when it was written.
+            return;
+        }
+        let pid = Pid(pid);
+        match what {
+            What::Sample { .. } if outside.sampler.is_replaced(event, tid) => {}
+            What::Sample { registers, stack } => {
+                let asked_bytes = outside.sampler.copied_bytes(event);
+                let taken = Taken { tid, registers, stack, asked_bytes };
+                let Some(index) = self.place_of(pid, places, None) else { return };
+                let needed = self.processes[index].take(&mut self.shared, &taken);
+                outside.note_need(needed);
+            }
+            What::Mapped(entry) => {
+                if let Some(index) = self.place_of(pid, places, None) {
+                    self.processes[index].has_mapped(entry);
+                }
+            }
+            What::Named { name, is_exec } => {
+                if is_exec {
+                    self.has_executed(pid, places);
+                }
+                if let Some(index) = self.place_of(pid, places, None) {
+                    self.processes[index].has_named(tid, name);
+                }
+            }
+            What::Began { by } => {
+                outside.sampler.has_begun(tid, event);
+                if pid.0 != by && outside.sampler.samples().with_children {
+                    let parent = self.place_of(Pid(by), places, None);
+                    let origin = parent.and_then(|parent| self.processes[parent].origin_of_fork());
+                    self.place_of(pid, places, origin);
+                }
+            }
+            What::Ended => {
+                outside.sampler.has_ended(tid);
+                if let Some(process) = self.processes.iter_mut().find(|process| process.pid() == pid) {
+                    process.has_ended_thread(tid);
+                }
+            }
+            What::Lost(count) => {
+                let of = outside.sampler.process_of(event).unwrap_or(pid);
+                if let Some(process) = self.processes.iter_mut().find(|process| process.pid() == of) {
+                    process.has_lost(&self.shared, count);
+                }
+            }
+            What::Throttled => outside.was_throttled = true,
+            What::Other => {}
+        }
+    }
+
+    /// Where a process that is sampled from outside is in the list, from now on if it was not. `None`: it is measured from inside,
+    /// or there is no room. `origin`: what it begins with, if a record has told.
+    fn place_of(&mut self, pid: Pid, places: &mut FxHashMap<u32, usize>, origin: Option<Origin>) -> Option<usize> {
+        if let Some(index) = places.get(&pid.0) {
+            return Some(*index);
+        }
+        if let Some(index) = self.processes.iter().position(|process| process.pid() == pid) {
+            return self.processes[index].is_from_outside().then(|| *places.entry(pid.0).or_insert(index));
+        }
+        let started_ns = self.shared.began.elapsed().as_nanos() as u64;
+        let begun = (self.sequence, started_ns);
+        let process = Process::from_outside(&mut self.shared, pid, begun, origin);
+        let Some(process) = process else {
+            self.note("some processes were not measured: there are too many at once");
+            return None;
+        };
+        self.sequence += 1;
+        self.processes.push(process);
+        places.insert(pid.0, self.processes.len() - 1);
+        Some(self.processes.len() - 1)
+    }
+
+    /// A process has executed another program, which is a process of its own here.
+    fn has_executed(&mut self, pid: Pid, places: &mut FxHashMap<u32, usize>) {
+        let before = self.processes.iter().position(|process| process.pid() == pid);
+        let mut origin = Origin::default();
+        if let Some(index) = before {
+            let before = &self.processes[index];
+            if !before.is_from_outside() && !before.leaves_us(&self.shared) {
+                // Our object in the program will tell.
+                return;
+            }
+            let process = self.processes.swap_remove(index);
+            places.clear();
+            origin.before_ns = process.sampled_ns(&self.shared);
+            self.take_leave(process);
+        }
+        self.place_of(pid, places, Some(origin));
+    }
+}

@@ -1,0 +1,81 @@
+//! Programs that load no preloaded object and that measured processes start: sampled from outside, if that can be had.
+
+use std::sync::atomic::Ordering::Release;
+
+use callpath_format::shared::Settings;
+use callpath_format::shared::wanted::WantedState;
+use callpath_target::{Maps, Pid, ProcessHandle};
+
+use super::Recorder;
+use crate::arena::wake;
+use crate::rings::{Outside, USER_ONLY, of_started, sees_user_mode_only};
+
+/// For the user.
+const SOME_FROM_OUTSIDE: &str = "programs that load no preloaded object (static, musl, Go, another environment) were sampled from outside, by CPU time";
+
+impl Recorder<'_> {
+    /// Answers processes that run, or are about to run, programs that load no preloaded object.
+    pub(crate) fn serve_wanted(&mut self) {
+        let session = self.shared.allocator.session();
+        let asked: Vec<_> =
+            session.wanted.iter().enumerate().filter_map(|(at, wanted)| Some((at, wanted.read()?))).collect();
+        for (at, (tid, unmeasured, waits)) in asked {
+            let taken = self.sample_started(tid, waits);
+            let session = self.shared.allocator.session();
+            if taken && let Some(program) = unmeasured.and_then(|index| session.unmeasured.get(index)) {
+                program.count(false);
+            }
+            let answer = match (waits, taken) {
+                (false, _) => WantedState::FREE,
+                (true, true) => WantedState::TAKEN,
+                (true, false) => WantedState::REFUSED,
+            };
+            session.wanted[at].state.store(answer, Release);
+            wake(&session.wanted[at].state);
+        }
+    }
+
+    /// Samples a thread from when it executes a program, or a process that runs one. Whether that could be had.
+    pub(crate) fn sample_started(&mut self, tid: u32, at_exec: bool) -> bool {
+        let settings = self.shared.allocator.settings();
+        if !settings.uses(Settings::CPU_TIME) || settings.keeps_heights() || self.shared.counted.is_some() {
+            return false;
+        }
+        let (period_ns, pid) = (settings.period_ns, Pid(tid));
+        // The number is the process's own: in another PID name space it is another process's here.
+        let is_ours = |pid: Pid| Maps::read(pid).is_ok_and(|maps| self.shared.allocator.is_mapped_in(&maps));
+        let known = |pid: Pid| self.processes.iter().any(|process| process.pid() == pid);
+        let parent = ProcessHandle::open(pid).parent();
+        if !(is_ours(pid) || parent.is_some_and(|parent| known(parent) && is_ours(parent))) {
+            return false;
+        }
+        let mut outside = match self.outside.take() {
+            Some(outside) => outside,
+            None => {
+                let user_only = sees_user_mode_only();
+                let Ok(outside) = Outside::new(of_started(period_ns, user_only), self.doorbell()) else { return false };
+                if user_only {
+                    self.note(USER_ONLY);
+                }
+                outside
+            }
+        };
+        let begun = if at_exec {
+            outside.begin_at_exec(tid).is_ok()
+        } else {
+            match self.begin_outside(outside, pid) {
+                Ok(begun) => {
+                    self.outside = Some(begun);
+                    self.note(SOME_FROM_OUTSIDE);
+                    return true;
+                }
+                Err(_) => return false,
+            }
+        };
+        self.outside = Some(outside);
+        if begun {
+            self.note(SOME_FROM_OUTSIDE);
+        }
+        begun
+    }
+}

@@ -1,0 +1,407 @@
+//! Samples from outside: of processes that run already, of programs that load no preloaded object, of the whole machine.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use callpath_end_to_end::{
+    C, Ended, Profile, Program, callpath, compiled, copy_program, is_root, run_callpath, run_report, skip,
+};
+
+const OUTSIDE: C =
+    C { source: "outside.c", output: "outside", options: &["-O1", "-fno-optimize-sibling-calls", "-pthread"] };
+const STATIC: C = C { source: "burn.c", output: "outside_static", options: &["-O2", "-static"] };
+
+/// A program that runs without callpath; it ends with this.
+struct Running {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Running {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().expect("a pipe")));
+        Running { child, input, output }
+    }
+
+    fn nasty(arguments: &[&str]) -> Running {
+        let program = compiled(OUTSIDE).expect("it compiles");
+        let mut running = Running::start(Command::new(program).args(arguments));
+        assert_eq!(running.line(), "ready");
+        running
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("it says something");
+        line.trim_end().to_owned()
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.input.as_mut().expect("it listens"), "{line}").expect("it listens");
+    }
+
+    /// What the kernel shows of it that a visitor could have changed.
+    fn traces(&self) -> [Vec<String>; 4] {
+        let of = |what: &str| PathBuf::from(format!("/proc/{}/{what}", self.child.id()));
+        let names = |what: &str| {
+            let mut names: Vec<String> =
+                std::fs::read_dir(of(what)).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into()).collect();
+            names.sort();
+            names
+        };
+        let lines = |what: &str| std::fs::read_to_string(of(what)).unwrap().lines().map(str::to_owned).collect();
+        let mut status: Vec<String> = lines("status");
+        status.retain(|line| {
+            ["TracerPid", "SigPnd", "SigBlk", "SigIgn", "SigCgt", "Shd", "Seccomp", "NoNewPrivs"]
+                .iter()
+                .any(|name| line.starts_with(name))
+        });
+        [names("task"), names("fd"), lines("maps"), status]
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A recording under way.
+struct Attached {
+    recorder: Child,
+    place: tempfile::TempDir,
+}
+
+impl Attached {
+    fn to(words: &[&str]) -> Attached {
+        let place = tempfile::tempdir().expect("room");
+        let mut command = Command::new(callpath());
+        command.args(["record", "-o", "m"]).args(words).current_dir(place.path()).stderr(Stdio::piped());
+        let recorder = command.spawn().expect("callpath starts");
+        let attached = Attached { recorder, place };
+        // The session is written when the samples have begun.
+        let begun = Instant::now();
+        while !attached.directory().join("session").exists() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it does not begin");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        attached
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.place.path().join("m")
+    }
+
+    fn profile(&self, options: &[&str]) -> Profile {
+        profile(&self.directory(), options)
+    }
+
+    /// Waits until it has so many samples.
+    fn until(&self, samples: u64) {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(60) {
+            let ended = run_report(&self.directory(), &["--json"]);
+            if ended.status == 0 && Profile::of_json(&ended.stdout).total("samples") >= samples {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        panic!("{samples} samples do not come");
+    }
+
+    /// Ends it, as Ctrl-C does.
+    fn interrupt(&mut self) -> Ended {
+        let pid = self.recorder.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill is there").success());
+        self.ended()
+    }
+
+    fn ended(&mut self) -> Ended {
+        let mut stderr = String::new();
+        std::io::Read::read_to_string(&mut self.recorder.stderr.take().expect("a pipe"), &mut stderr).expect("text");
+        let status = self.recorder.wait().expect("it ends").code().unwrap_or(-1);
+        Ended { status, stdout: String::new(), stderr }
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        drop(self.recorder.kill());
+        drop(self.recorder.wait());
+    }
+}
+
+/// Whether this machine lets a user sample processes of their own from outside.
+pub(crate) fn is_allowed(test: &str) -> bool {
+    static ALLOWED: LazyLock<bool> = LazyLock::new(|| {
+        let own = std::process::id().to_string();
+        run(&["record", "-q", "-p", &own, "--duration", "0.01"]).0.status == 0
+    });
+    if !*ALLOWED {
+        skip(test, "perf_event_open is refused");
+    }
+    *ALLOWED
+}
+
+#[track_caller]
+fn profile(directory: &Path, options: &[&str]) -> Profile {
+    let ended = run_report(directory, &[&["--json"], options].concat());
+    assert_eq!(ended.status, 0, "{ended:?}");
+    let profile = Profile::of_json(&ended.stdout);
+    profile.assert_sound();
+    profile
+}
+
+fn run(words: &[&str]) -> (Ended, tempfile::TempDir) {
+    let place = tempfile::tempdir().expect("room");
+    (run_callpath(place.path(), words), place)
+}
+
+#[test]
+fn threads_that_are_there_and_those_that_come() {
+    if !is_allowed("threads_that_are_there_and_those_that_come") {
+        return;
+    }
+    let mut running = Running::nasty(&["3", "20"]);
+    let before = running.traces();
+    let mut attached = Attached::to(&["-p", &running.pid()]);
+    attached.until(200);
+    running.tell("another");
+    assert_eq!(running.line(), "one more");
+    attached.until(1000);
+    assert_eq!(attached.interrupt().status, 0);
+    let profile = attached.profile(&[]);
+    profile.assert_full(990);
+    assert!(profile.percent_through(&["down", "work"]) > 20.0 && profile.percent_through(&["later", "work"]) > 2.0);
+    let [threads, descriptors, maps, status] = running.traces();
+    assert_eq!((threads.len(), &descriptors, &status), (before[0].len() + 1, &before[1], &before[3]));
+    // A stack and perhaps an arena for the thread that has come.
+    assert!(maps.len() <= before[2].len() + 6, "{maps:?}");
+}
+
+#[test]
+fn deep_stacks_are_whole() {
+    if !is_allowed("deep_stacks_are_whole") {
+        return;
+    }
+    // 1,500 frames of 64 bytes at most: the longest copy has room for them.
+    let running = Running::nasty(&["2", "900"]);
+    let mut attached = Attached::to(&["-p", &running.pid()]);
+    attached.until(500);
+    attached.interrupt();
+    let profile = attached.profile(&[]);
+    profile.assert_full(1000);
+    assert!(profile.depth() > 900, "{}", profile.depth());
+}
+
+#[test]
+fn a_stack_beyond_the_longest_copy_is_a_partial_path() {
+    if !is_allowed("a_stack_beyond_the_longest_copy_is_a_partial_path") {
+        return;
+    }
+    let running = Running::nasty(&["1", "20000"]);
+    let mut attached = Attached::to(&["-p", &running.pid()]);
+    attached.until(100);
+    attached.interrupt();
+    let profile = attached.profile(&[]);
+    assert_eq!((profile.quality.full, profile.quality.partial), (0, profile.quality.taken));
+}
+
+#[test]
+fn children_and_programs_that_it_executes() {
+    if !is_allowed("children_and_programs_that_it_executes") {
+        return;
+    }
+    let burn = Program::nasty("burn.c").path().display().to_string();
+    let script = format!("read x; '{burn}' 300; exec '{burn}' 200");
+    for no_children in [false, true] {
+        let mut running = Running::start(Command::new("/bin/sh").args(["-c", &script]));
+        let options: &[&str] = if no_children { &["--no-children"] } else { &[] };
+        let pid = running.pid();
+        let mut attached = Attached::to(&[&["-p", &pid], options].concat());
+        running.tell("go");
+        let ended = attached.ended();
+        assert_eq!(ended.status, 0, "{ended:?}");
+        let profile = attached.profile(&[]);
+        profile.assert_full(970);
+        let burning = profile.processes().iter().filter(|(name, _)| name.contains("burn")).count();
+        assert_eq!(burning, if no_children { 1 } else { 2 }, "{:?}", profile.processes());
+        assert!(profile.percent_through(&["main", "outer", "inner"]) > 80.0, "{profile:?}");
+    }
+}
+
+#[test]
+fn a_process_whose_file_is_gone() {
+    if !is_allowed("a_process_whose_file_is_gone") {
+        return;
+    }
+    let place = tempfile::tempdir().expect("room");
+    let copy = place.path().join("copy");
+    copy_program(&compiled(OUTSIDE).expect("it compiles"), &copy);
+    let mut running = Running::start(Command::new(&copy).args(["1", "5"]));
+    assert_eq!(running.line(), "ready");
+    std::fs::remove_file(&copy).expect("it is there");
+    let mut attached = Attached::to(&["-p", &running.pid()]);
+    attached.until(200);
+    attached.interrupt();
+    attached.profile(&[]).assert_full(990);
+}
+
+#[test]
+fn a_process_with_another_root_directory() {
+    if !is_allowed("a_process_with_another_root_directory") {
+        return;
+    }
+    if !is_root() {
+        return skip("a_process_with_another_root_directory", "chroot is for root");
+    }
+    let place = tempfile::tempdir().expect("room");
+    copy_program(&compiled(STATIC).expect("it compiles"), &place.path().join("burn"));
+    let running = Running::start(Command::new("chroot").arg(place.path()).args(["/burn", "60000"]));
+    std::thread::sleep(Duration::from_millis(300));
+    let mut attached = Attached::to(&["-p", &running.pid()]);
+    attached.until(200);
+    attached.interrupt();
+    let profile = attached.profile(&[]);
+    profile.assert_full(990);
+    assert!(profile.percent_through(&["main", "outer", "inner"]) > 90.0, "{profile:?}");
+}
+
+#[test]
+fn a_recorder_that_is_killed_leaves_no_trace() {
+    if !is_allowed("a_recorder_that_is_killed_leaves_no_trace") {
+        return;
+    }
+    let running = Running::nasty(&["2", "5"]);
+    let before = running.traces();
+    let mut attached = Attached::to(&["-p", &running.pid()]);
+    attached.until(500);
+    drop(attached.recorder.kill());
+    drop(attached.recorder.wait());
+    assert!(attached.profile(&[]).total("samples") >= 500);
+    assert_eq!(running.traces(), before);
+}
+
+#[test]
+fn to_come_and_to_go_changes_nothing() {
+    if !is_allowed("to_come_and_to_go_changes_nothing") {
+        return;
+    }
+    let running = Running::nasty(&["2", "5"]);
+    let before = running.traces();
+    for _ in 0..30 {
+        let (ended, _place) = run(&["record", "-q", "-p", &running.pid(), "--duration", "0.01"]);
+        assert_eq!(ended.status, 0, "{ended:?}");
+    }
+    assert_eq!(running.traces(), before);
+}
+
+#[test]
+fn what_cannot_be_attached_to_is_said() {
+    if !is_allowed("what_cannot_be_attached_to_is_said") {
+        return;
+    }
+    let mut gone = Command::new("/bin/true").spawn().expect("it starts");
+    gone.wait().expect("it ends");
+    let running = Running::nasty(&["1", "1"]);
+    let (gone, pid) = (gone.id().to_string(), running.pid());
+    for (words, why) in [
+        (&["-p", &gone][..], "there is no such process"),
+        (&["-p", &pid, "-e", "wall-time"], "is sampled from outside, by CPU time alone"),
+        (&["-p", "many"], "invalid value 'many'"),
+        (&["-p", &pid, "/bin/true"], "cannot be used with"),
+        (&["--duration", "1", "/bin/true"], "recording ends with the program"),
+        (&["--no-children", "/bin/true"], "is for -p PID"),
+    ] {
+        let (ended, place) = run(&[&["record"], words].concat());
+        assert!(ended.status != 0 && ended.stderr.contains(why), "{words:?}: {ended:?}");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "{words:?} leaves a directory");
+    }
+    if is_root() {
+        let place = tempfile::tempdir().expect("room");
+        let other = place.path().join("callpath");
+        copy_program(callpath(), &other);
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(place.path(), open).expect("our own");
+        let words = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+        let mut command = Command::new("setpriv");
+        command.args(words).arg(&other).args(["record", "-p", &pid]).current_dir(place.path());
+        let output = command.env_remove("CALLPATH_CACHE_DIR").output().expect("setpriv is there");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("belongs to another user"), "{said}");
+    }
+}
+
+#[test]
+fn static_programs_are_started_and_sampled() {
+    if !is_allowed("static_programs_are_started_and_sampled") {
+        return;
+    }
+    let program = Program::at(compiled(STATIC).expect("it compiles")).arguments(["300", "exit"]);
+    let recorded = program.same();
+    assert!(recorded.ended.stderr.contains("sampled from outside: it is statically linked"), "{:?}", recorded.ended);
+    let profile = recorded.profile();
+    profile.assert_full(990);
+    assert!(profile.percent_through(&["main", "outer", "inner"]) > 90.0, "{profile:?}");
+    // What is needed from inside is refused before it begins.
+    for (options, why) in [
+        (&["-e", "wall-time"][..], "by CPU time alone"),
+        (&["--unwind=infer"], "heights of stacks"),
+        (&["--exact=paths"], "statically linked"),
+    ] {
+        let refused = program.clone().options(options).recorded();
+        assert!(refused.ended.status == 126 || refused.ended.status == 125, "{options:?}: {:?}", refused.ended);
+        assert!(
+            refused.ended.stderr.contains(why) && refused.ended.stdout.is_empty(),
+            "{options:?}: {:?}",
+            refused.ended
+        );
+    }
+}
+
+#[test]
+fn static_programs_that_a_measured_one_starts() {
+    if !is_allowed("static_programs_that_a_measured_one_starts") {
+        return;
+    }
+    let burn = compiled(STATIC).expect("it compiles").display().to_string();
+    let inside = Program::nasty("burn.c").path().display().to_string();
+    // The second shell is replaced by the program; the third is one that has no environment.
+    let script = format!("'{burn}' 200; (exec '{burn}' 200); env -i '{inside}' 200; '{inside}' 200");
+    let profile = Program::at("/bin/sh").arguments(["-c", &script]).same().profile();
+    let mut burning = profile.processes();
+    burning.retain(|(name, _)| name.contains("burn") || name.contains("outside_static"));
+    assert_eq!(burning.len(), 4, "{burning:?}");
+    assert!(burning.iter().all(|(_, ns)| *ns > 100_000_000), "{burning:?}");
+    assert!(profile.percent_through(&["main", "outer", "inner"]) > 80.0, "{profile:?}");
+}
+
+#[test]
+fn the_whole_machine() {
+    if !is_allowed("the_whole_machine") {
+        return;
+    }
+    if !is_root() {
+        return skip("the_whole_machine", "only root samples all processes");
+    }
+    let running = Running::nasty(&["1", "5"]);
+    let burn = Program::nasty("burn.c").path().display().to_string();
+    let place = tempfile::tempdir().expect("room");
+    let ended = run_callpath(place.path(), ["record", "-q", "-a", "-o", "m", "--", &burn, "500", "exit"]);
+    assert_eq!((ended.status, ended.stdout.as_str()), (3, "burnt, now exit\n"), "{ended:?}");
+    let profile = profile(&place.path().join("m"), &[]);
+    let names = profile.names();
+    // Both the program that was typed and the other one.
+    assert!(names.contains("inner") && names.contains("down"), "{names:?}");
+    drop(running);
+}
