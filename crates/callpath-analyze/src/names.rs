@@ -325,6 +325,11 @@ impl ModuleNames {
         }
     }
 
+    /// Lines are known by Go's own table, and not by DWARF.
+    pub(crate) fn has_lines_of_go(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.lines.are_of_go())
+    }
+
     fn lacks_names(&self) -> bool {
         let is_kernels = self.module.starts_with('['); // The vdso has no file and no package.
         !is_kernels && self.source.as_ref().is_none_or(|source| !source.procedures.is_complete())

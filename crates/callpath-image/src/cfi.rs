@@ -31,6 +31,7 @@ use gimli::{
 use rustc_hash::FxHashMap;
 
 use crate::elf::Image;
+use crate::go_table::GoTable;
 use crate::parse_counts::ImagePart;
 pub use diagnostic::{CfiDiagnostic, CfiSection, CfiTrouble};
 use emit::{EndedRow, emit};
@@ -156,10 +157,11 @@ impl CallFrames {
     /// All that an image's call frame information says of `code`: executable ranges, sorted and disjoint.
     pub(crate) fn of_image(image: &Image, code: &[Range<LinkAddr>]) -> CallFrames {
         image.count_parse(ImagePart::CallFrames);
-        let debug_frame = image.section(".debug_frame");
+        let debug_frame = image.section(".debug_frame").map(|section| section.data);
+        let debug_frame = debug_frame.or_else(|| Some(GoTable::of(image)?.call_frames().into()));
         let (index, trouble) = index::rows(image);
         let mut frames = CallFrames::read(&CfiInput {
-            debug_frame: debug_frame.as_ref().map(|section| &*section.data),
+            debug_frame: debug_frame.as_deref(),
             index: &index,
             ..CfiInput::of_eh_frame(image, code)
         });

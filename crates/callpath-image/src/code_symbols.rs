@@ -6,7 +6,7 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 
 use crate::elf::Image;
-use crate::symbol_table::{SymbolTable, has_full_table, numbered_procedure_symbols_of};
+use crate::symbol_table::{SymbolTable, go_symbols, has_full_table, numbered_procedure_symbols_of};
 use crate::versions::Versions;
 
 /// A symbol that names code.
@@ -44,6 +44,7 @@ impl CodeSymbols {
         for image in images() {
             symbols.extend(full(image, &executable));
             symbols.extend(dynamic(image, &executable));
+            symbols.extend(of_go(image, &executable));
         }
         symbols.sort_by(|a, b| a.start.cmp(&b.start).then_with(|| a.name.cmp(&b.name)));
         // What both tables have is one symbol.
@@ -104,6 +105,18 @@ fn full(image: &Image, executable: &[Range<LinkAddr>]) -> Vec<CodeSymbol> {
         chooses: symbol.chooses,
     });
     read.collect()
+}
+
+fn of_go(image: &Image, executable: &[Range<LinkAddr>]) -> impl Iterator<Item = CodeSymbol> {
+    go_symbols(image, executable).into_iter().map(|symbol| CodeSymbol {
+        start: symbol.start,
+        len_bytes: symbol.len,
+        name: symbol.name.into_owned(),
+        version: None,
+        file: None,
+        is_exported: false,
+        chooses: false,
+    })
 }
 
 fn dynamic(image: &Image, executable: &[Range<LinkAddr>]) -> Vec<CodeSymbol> {

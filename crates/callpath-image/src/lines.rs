@@ -1,4 +1,4 @@
-//! Source lines of many link-time addresses at once, from DWARF's line number programs.
+//! Source lines of many link-time addresses at once, from DWARF's line number programs, or else from Go's own table.
 //!
 //! Addresses come sorted by unit, and a unit's line program runs once past all of its addresses without keeping its
 //! rows: what is not asked for costs nothing, and 20,000 addresses cost little more than one. addr2line's context is
@@ -14,6 +14,7 @@ use gimli::{DebugInfoOffset, LineRow};
 use crate::dwarf::{DwarfSections, Reader, is_named};
 use crate::elf::Image;
 use crate::error::ImageError;
+use crate::go_table::GoTable;
 use crate::units::Units;
 
 /// More diagnostics than this tell nothing new.
@@ -50,6 +51,15 @@ impl Lines {
 
     /// The image has line information.
     pub fn has_lines(&self) -> bool {
+        self.has_dwarf() || GoTable::of(&self.image).is_some()
+    }
+
+    /// They are those of Go's own table.
+    pub fn are_of_go(&self) -> bool {
+        !self.has_dwarf() && GoTable::of(&self.image).is_some()
+    }
+
+    fn has_dwarf(&self) -> bool {
         let mut headers = self.image.section_headers().iter();
         headers.any(|header| is_named(&header.name, ".debug_line") && header.has_bytes())
     }
@@ -63,7 +73,18 @@ impl Lines {
     /// where the compiler says that the code has no line. Of a return address ask for the byte before.
     pub fn lines(&self, addrs: &[LinkAddr]) -> Vec<Option<SourceLine>> {
         let mut found = vec![None; addrs.len()];
-        if addrs.is_empty() || !self.has_lines() {
+        if addrs.is_empty() {
+            return found;
+        }
+        if !self.has_dwarf() {
+            if let Some(table) = GoTable::of(&self.image) {
+                let mut files: HashMap<&str, Arc<str>> = HashMap::new();
+                for (addr, slot) in addrs.iter().zip(&mut found) {
+                    let Some((file, line)) = table.line(*addr) else { continue };
+                    let file = files.entry(file).or_insert_with(|| file.into()).clone();
+                    *slot = Some(SourceLine { file, line });
+                }
+            }
             return found;
         }
         let loaded = self.loaded.get_or_init(|| self.load());

@@ -8,7 +8,7 @@ use crate::abi;
 use crate::bytes::Bytes;
 use crate::elf::Image;
 use crate::parse_counts::ImagePart;
-use crate::symbol_table::{SymbolTable, procedure_symbols, procedure_symbols_of};
+use crate::symbol_table::{SymbolTable, go_symbols, procedure_symbols, procedure_symbols_of};
 
 const RELOCATION_LEN: usize = 24;
 const R_X86_64_64: u32 = 1;
@@ -160,6 +160,10 @@ pub fn each_procedure_symbol(image: &Image, mut take: impl FnMut(ProcedureSymbol
             let code = symbol.start..LinkAddr(symbol.start.0.saturating_add(symbol.len));
             take(ProcedureSymbol { name: &symbol.name, code, is_dynamic });
         }
+    }
+    for symbol in go_symbols(image, &executable) {
+        let code = symbol.start..LinkAddr(symbol.start.0.saturating_add(symbol.len));
+        take(ProcedureSymbol { name: &symbol.name, code, is_dynamic: false });
     }
 }
 

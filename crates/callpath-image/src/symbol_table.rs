@@ -8,6 +8,7 @@ use callpath_format::address::LinkAddr;
 use crate::abi;
 use crate::bytes::{Bytes, cstr_at};
 use crate::elf::Image;
+use crate::go_table::GoTable;
 
 const SYMBOL_LEN: usize = 24;
 
@@ -139,6 +140,24 @@ pub(crate) fn procedure_symbols<'a>(image: &'a Image, executable: &[Range<LinkAd
     // .symtab holds all that .dynsym does, where it was not cut down by hand.
     for table in [SymbolTable::full(image), SymbolTable::dynamic(image)].into_iter().flatten() {
         found.extend(procedure_symbols_of(image, &table, executable));
+    }
+    found.extend(go_symbols(image, executable));
+    found
+}
+
+/// The procedures that Go's table names, in an image without a full table of symbols.
+pub(crate) fn go_symbols<'a>(image: &Image, executable: &[Range<LinkAddr>]) -> Vec<Symbol<'a>> {
+    let Some(table) = GoTable::of(image).filter(|_| !has_full_table(image)) else { return Vec::new() };
+    let mut name_bytes_left = usize::try_from(image.file_len()).unwrap_or(usize::MAX);
+    let mut found = Vec::new();
+    for procedure in table.procedures() {
+        let Some(range) = executable.iter().find(|range| range.contains(&procedure.code.start)) else { continue };
+        let Some(name) = table.name(&procedure) else { continue };
+        let Some(left) = name_bytes_left.checked_sub(name.len()) else { break };
+        name_bytes_left = left;
+        let (start, end) = (procedure.code.start, procedure.code.end.min(range.end));
+        let name = Cow::Owned(name.to_owned());
+        found.push(Symbol { start, len: end.0 - start.0, name, is_global: true, is_typed: true, chooses: false });
     }
     found
 }

@@ -10,6 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::elf::Image;
 use crate::fde::FdeBounds;
+use crate::go_table::GoTable;
 use crate::plt;
 use crate::symbol_table::{self, Symbol};
 
@@ -56,6 +57,7 @@ impl Procedures {
     pub fn new(image: Arc<Image>, debug_file: Option<&Image>) -> Procedures {
         let executable = image.executable_ranges();
         let is_complete = [Some(&*image), debug_file].into_iter().flatten().any(symbol_table::has_full_table);
+        let is_complete = is_complete || GoTable::of(&image).is_some();
         let fdes = FdeBounds::new(Arc::clone(&image));
         let mut symbols = symbol_table::procedure_symbols(&image, &executable);
         if let Some(debug_file) = debug_file {

@@ -28,7 +28,7 @@ use crate::module::Module;
 use crate::recipes::{RecipeDiagnostic, RecipeOptions, TableBuild, TableStats, build_table, machine_code, starts};
 
 /// Raised whenever the same input may give another table.
-pub(crate) const ANALYSER_VERSION: u32 = 25;
+pub(crate) const ANALYSER_VERSION: u32 = 26;
 
 const MAGIC: [u8; 8] = *b"CPCACH01";
 const STATS_LEN_BYTES: usize = 64;
@@ -145,7 +145,11 @@ pub fn key_of(module: &Module, options: &RecipeOptions) -> u128 {
     number(&mut hash, eh_frame.map_or(u64::MAX, |eh_frame| eh_frame.addr.0));
     let eh_frame = eh_frame.map_or(&[][..], |eh_frame| eh_frame.data);
     let debug_frame = image.section(".debug_frame").filter(|_| options.debug_frame);
-    for bytes in [eh_frame, debug_frame.as_ref().map_or(&[][..], |section| &*section.data)] {
+    let go_table = image.go_table().filter(|_| options.debug_frame);
+    let bytes_of = |section: &Option<callpath_image::elf::Section<'_>>| {
+        section.as_ref().map_or(&[][..], |section| &section.data).to_vec()
+    };
+    for bytes in [eh_frame, &bytes_of(&debug_frame), &bytes_of(&go_table)] {
         number(&mut hash, bytes.len() as u64);
         hash.update(bytes);
     }

@@ -350,11 +350,14 @@ impl ModuleCode {
             (within, within.and_then(|within| within.scoped_range_at(address)))
         };
         // A structure has the lines of its code: they are not read again.
-        let outside: Vec<LinkAddr> = addresses.iter().copied().filter(|address| place(*address).1.is_none()).collect();
+        // But it knows DWARF's alone.
+        let are_in_structure = !names.has_lines_of_go();
+        let has_line = |address: LinkAddr| are_in_structure && place(address).1.is_some();
+        let outside: Vec<LinkAddr> = addresses.iter().copied().filter(|address| !has_line(*address)).collect();
         let mut lines_outside = names.lines(&outside).into_iter();
         for address in addresses {
             let (within, scoped_range) = place(address);
-            let line = match within.zip(scoped_range) {
+            let line = match within.zip(scoped_range).filter(|_| are_in_structure) {
                 Some((within, range)) => range.location.map(|location| within.source_line(location)),
                 None => lines_outside.next().flatten(),
             };

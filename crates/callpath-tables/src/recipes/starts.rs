@@ -86,6 +86,7 @@ const LIBRARIES: &[Library] = &[
             "runtime.cgocallback",
             "runtime.mcall",
             "runtime.morestack",
+            "runtime.clone",
         ]),
     },
 ];

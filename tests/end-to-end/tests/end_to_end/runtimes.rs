@@ -5,7 +5,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use callpath_end_to_end::{Profile, Program, skip, tool_path};
+use callpath_end_to_end::{Profile, Program, run_report, skip, tool_path};
+
+use crate::outside::is_allowed;
 
 const JAVA: Runtime = Runtime { name: "a JDK", commands: &["/usr/bin/javac", "/usr/bin/java"] };
 const NODE: Runtime = Runtime { name: "Node", commands: &["/usr/bin/node"] };
@@ -147,5 +149,42 @@ fn go_with_c() {
         // The procedure that does main's work was called by main's own.
         let at = path.iter().position(|name| *name == "main.work");
         assert!(at.is_none_or(|at| at == 0 || path[at - 1] == "main.outer"), "no such call in the source: {path:?}");
+    }
+}
+
+#[test]
+#[ignore = "has a step of its own"]
+fn go_without_c() {
+    if !GO.is_here("runtimes::go_without_c") || !is_allowed("runtimes::go_without_c") {
+        return;
+    }
+    for (name, options) in [("pure_go", ""), ("pure_go_stripped", "-s -w")] {
+        let output = tool_path(name);
+        let mut build = Command::new(GO.commands[0]);
+        build.args(["build", "-ldflags", options, "-o"]).arg(&output).arg(nasty("pure.go"));
+        build.env("GOCACHE", tool_path("go-cache")).env("GO111MODULE", "off").env("CGO_ENABLED", "0");
+        assert!(build.status().expect("go can be run").success());
+        let recorded = Program::at(&output).same();
+        assert_eq!((recorded.ended.status, recorded.ended.stdout.as_str()), (5, "true\n"), "{:?}", recorded.ended);
+        assert!(recorded.ended.stderr.contains("sampled from outside"), "{:?}", recorded.ended);
+        let profile = recorded.profile();
+        profile.assert_full(990);
+        assert!(profile.percent_through(&["main.outer", "main.middle", "main.work"]) > 80.0, "{name}: {profile:?}");
+        for path in profile.paths() {
+            let at = path.iter().position(|name| *name == "main.work");
+            assert!(
+                at.is_none_or(|at| at == 0 || path[at - 1] == "main.middle"),
+                "no such call in the source: {path:?}"
+            );
+        }
+        // Lines, from Go's own table if there is no other.
+        let lines = run_report(&recorded.directory, &["--lines", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&lines.stdout).expect("JSON");
+        let nodes = json["nodes"].as_array().expect("nodes");
+        let is_in_work = |node: &serde_json::Value| {
+            let file = node["file"].as_str().unwrap_or_default();
+            file.ends_with("pure.go") && (14..=16).contains(&node["line"].as_u64().unwrap_or(0))
+        };
+        assert!(nodes.iter().any(is_in_work), "{name}: {nodes:?}");
     }
 }
