@@ -65,7 +65,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         None => {}
         Some("sentinel") => recorders = vec![Recorder::Never, Recorder::Auto],
         Some("perf") => recorders.extend([Recorder::PerfFp, Recorder::PerfDwarf]),
-        Some(other) => bail!("--against knows perf and sentinel, not `{other}`"),
+        Some("outside") => recorders.extend([Recorder::Outside, Recorder::PerfDwarf]),
+        Some(other) => bail!("--against knows perf, outside and sentinel, not `{other}`"),
     }
 
     install_for(&chosen, &recorders)?;
@@ -106,7 +107,7 @@ pub fn chosen(names: Option<&str>) -> anyhow::Result<Vec<&'static Program>> {
 
 fn install_for(chosen: &[&Program], recorders: &[Recorder]) -> anyhow::Result<()> {
     let mut wanted: Vec<&str> = chosen.iter().flat_map(|program| program.packages).copied().collect();
-    if recorders.contains(&Recorder::PerfFp) {
+    if recorders.contains(&Recorder::PerfDwarf) {
         wanted.push("linux-perf");
     }
     wanted.sort_unstable();

@@ -124,6 +124,8 @@ pub struct RecordOptions {
     pub recursion: Recursion,
     /// How call paths are found.
     pub unwind: Unwind,
+    /// Samples are taken from outside even of programs that load our object.
+    pub outside: bool,
     /// Record until all processes have ended, not only the program that was typed.
     pub wait_all: bool,
     /// The measurement directory, of ranks that of all; `None`: `./<program>-<pid>.callpath`, of ranks `./<program>-job-<id>.callpath`.

@@ -21,6 +21,8 @@ pub enum Recorder {
     Never,
     /// With `--sentinel auto`.
     Auto,
+    /// From outside.
+    Outside,
     PerfFp,
     PerfDwarf,
 }
@@ -32,6 +34,7 @@ impl Recorder {
             Self::Callpath => "callpath",
             Self::Never => "callpath, never",
             Self::Auto => "callpath, auto",
+            Self::Outside => "callpath, outside",
             Self::PerfFp => "perf fp",
             Self::PerfDwarf => "perf dwarf",
         }
@@ -40,7 +43,7 @@ impl Recorder {
 
 impl Recorder {
     fn is_callpath(self) -> bool {
-        matches!(self, Self::Callpath | Self::Never | Self::Auto)
+        matches!(self, Self::Callpath | Self::Never | Self::Auto | Self::Outside)
     }
 }
 
@@ -100,13 +103,14 @@ pub fn recorded(
     let output = inputs.join(if recorder.is_callpath() { "out.callpath" } else { "out.perf" });
     remove(&output)?;
     let mut command = match recorder {
-        Recorder::Callpath | Recorder::Never | Recorder::Auto => {
+        Recorder::Callpath | Recorder::Never | Recorder::Auto | Recorder::Outside => {
             let mut command = Command::new(&setting.callpath);
             command.args(["record", "-F", &setting.rate.to_string(), "-o"]).arg(&output);
             command.env("CALLPATH_CACHE_DIR", setting.directory.join("cache"));
             match recorder {
                 Recorder::Never => command.env("CALLPATH_SENTINEL", "never"),
                 Recorder::Auto => command.env("CALLPATH_SENTINEL", "auto"),
+                Recorder::Outside => command.arg("--outside"),
                 _ => &mut command,
             };
             command

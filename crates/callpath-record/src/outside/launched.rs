@@ -19,7 +19,8 @@ pub(crate) fn record_from_outside(
     program: &Path,
     what: &str,
 ) -> Result<Recorded, RecordError> {
-    check_events(options, &format!("the program is {what}: it"))?;
+    let subject = if options.outside { "the program".to_owned() } else { format!("the program is {what}: it") };
+    check_events(options, &subject)?;
     if options.unwind != Unwind::Walk {
         let reason = format!("it is {what}, and heights of stacks (--unwind) are kept by an object inside a program");
         return Err(RecordError::Unsuitable { program: program.to_owned(), reason });
@@ -32,7 +33,9 @@ pub(crate) fn record_from_outside(
     let samples = of_started(options.period_ns, user_only);
     let own = ProcessHandle::open(Pid(std::process::id()));
     let mut outside = Outside::new(samples, prepared.doorbell()).map_err(|error| refusal(&own, &error))?;
-    prepared.notes.push(format!("sampled from outside: it is {what}"));
+    if !options.outside {
+        prepared.notes.push(format!("sampled from outside: it is {what}"));
+    }
     prepared.notes.extend(user_only.then(|| USER_ONLY.to_owned()));
     let launch = Launch {
         program: program.to_owned(),

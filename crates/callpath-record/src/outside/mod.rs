@@ -17,6 +17,7 @@ use launched::record_from_outside;
 pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
     let program = find_program(&options.program)?;
     match way_in(&program)? {
+        WayIn::Inside(_) if options.outside => record_from_outside(options, &program, "asked for (--outside)"),
         WayIn::Inside(_) => record_as(options, |program, _| program),
         WayIn::Outside(what) => record_from_outside(options, &program, &what),
     }

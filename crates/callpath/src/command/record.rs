@@ -102,6 +102,10 @@ pub(crate) struct Arguments {
     /// What is measured of each call of these functions, beside `calls`: `wall-time` and others, as for `callpath probe`
     #[arg(long, value_name = "METRIC", value_delimiter = ',', requires = "probe", value_parser = metric)]
     probe_metrics: Vec<ProbeMetric>,
+    /// Sample the program and all that it starts from outside, by CPU time: nothing in them changes. Programs that load no preloaded object
+    /// (static, musl, Go) are sampled so anyway
+    #[arg(long, conflicts_with_all = ["probe", "exact", "plan", "sentinel", "wait_all"])]
+    outside: bool,
     /// Record until all processes of the program have ended, daemons included; Ctrl-C ends the wait
     #[arg(long)]
     wait_all: bool,
@@ -366,6 +370,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             UnwindArgument::Infer => Unwind::Infer,
             UnwindArgument::Both => Unwind::Both,
         },
+        outside: arguments.outside,
         wait_all: arguments.wait_all,
         output: arguments.output.clone(),
         rank,
