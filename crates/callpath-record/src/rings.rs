@@ -4,8 +4,10 @@ mod poller;
 
 use std::io;
 
-use callpath_target::{EventSpec, Every, PerfEvent, Pid, StackSampler, StackSamples};
+use callpath_target::{EventSpec, Every, PerfEvent, Pid, StackSampler, StackSamples, processes};
+use rustc_hash::FxHashMap;
 
+use crate::process::Origin;
 use crate::program::Doorbell;
 use poller::Poller;
 
@@ -27,6 +29,10 @@ pub(crate) struct Outside {
     too_short: u32,
     /// The kernel took no samples for a while.
     pub(crate) was_throttled: bool,
+    /// What is known of processes without a sample.
+    pub(crate) origins: FxHashMap<u32, Origin>,
+    /// Those of them whose first thread has ended; the others' last records are read by the next time.
+    pub(crate) leaving: Vec<u32>,
 }
 
 impl Outside {
@@ -34,7 +40,16 @@ impl Outside {
     pub(crate) fn new(samples: StackSamples, doorbell: Doorbell) -> io::Result<Outside> {
         let sampler = StackSampler::new(StackSamples { stack_bytes: StackSamples::MOST_BYTES, ..samples })?;
         let _poller = Poller::start(&sampler.rings(), doorbell);
-        Ok(Outside { _poller, sampler, samples: 0, needed_bytes: 0, too_short: 0, was_throttled: false })
+        Ok(Outside {
+            _poller,
+            sampler,
+            samples: 0,
+            needed_bytes: 0,
+            too_short: 0,
+            was_throttled: false,
+            origins: FxHashMap::default(),
+            leaving: Vec::new(),
+        })
     }
 
     /// Samples a process from now on.
@@ -49,7 +64,10 @@ impl Outside {
 
     /// Samples everything from now on.
     pub(crate) fn begin_everywhere(&mut self) -> io::Result<()> {
-        self.sampler.begin_everywhere()
+        self.sampler.begin_everywhere()?;
+        // What they have mapped already is in no record.
+        self.origins = processes().into_iter().map(|pid| (pid.0, Origin::read(pid))).collect();
+        Ok(())
     }
 
     /// Takes note of a sample: what its walk has needed of the copy, bytes; `None`: the copy was too short.

@@ -91,6 +91,19 @@ impl Maps {
         self.entries.splice(first..first, below.into_iter().chain([entry]).chain(above));
     }
 
+    /// Enters what another look has found at addresses where nothing is known. Whether there was anything.
+    pub fn add_missing(&mut self, found: Maps) -> bool {
+        let mut is_changed = false;
+        for entry in found.entries {
+            let behind = self.entries.partition_point(|other| other.end <= entry.start);
+            if self.entries.get(behind).is_none_or(|next| next.start >= entry.end) {
+                self.entries.insert(behind, entry);
+                is_changed = true;
+            }
+        }
+        is_changed
+    }
+
     /// From the text of `/proc/PID/maps`. A line that is not of that form is left out.
     pub fn parse(text: &[u8]) -> Maps {
         Maps { entries: text.split(|b| *b == b'\n').filter_map(parse_line).collect() }
@@ -197,6 +210,12 @@ mod tests {
             (0xa000, 0xb000, 0x300),
         ];
         assert_eq!(ranges(&maps), expected);
+        let mut found =
+            Maps { entries: vec![entry(0x500, 0x1800, 7), entry(0x9000, 0xa000, 8), entry(0xf000, 0x10000, 9)] };
+        assert!(maps.add_missing(found.clone()));
+        assert_eq!(ranges(&maps)[4..], [(0x9000, 0xa000, 8), (0xa000, 0xb000, 0x300), (0xf000, 0x10000, 9)]);
+        found.entries.truncate(1);
+        assert!(!maps.add_missing(found), "part of it is known");
         maps.map(entry(0, 0x10000, 0));
         assert_eq!(ranges(&maps), [(0, 0x10000, 0)]);
     }

@@ -240,6 +240,12 @@ pub(crate) fn descriptors_are_scarce() -> bool {
     }
 }
 
+/// The processes that there are.
+pub fn processes() -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid)).collect()
+}
+
 /// Whether a process has a thread of this number.
 pub fn thread_lives(pid: Pid, tid: u32) -> bool {
     // SAFETY: signal 0 is never sent.

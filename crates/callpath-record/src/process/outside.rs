@@ -2,13 +2,14 @@
 //! process is at the moment may be another program already.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::frame::{FrameKey, Gap};
 use callpath_format::shared::{ArenaRef, Dropped, ProcessSlot, Settings, SlotState, Source};
 use callpath_measurement::FULL_ROOT;
-use callpath_target::{MapEntry, Maps, Pid, StackCopy};
+use callpath_target::{MapEntry, Maps, Pid, ProcessHandle, StackCopy};
 use rustc_hash::FxHashMap;
 
 use super::{MAP_IS_OLD, Process, ThreadState};
@@ -24,8 +25,8 @@ pub(crate) struct Outside {
     places: FxHashMap<u32, usize>,
     /// How many threads it has had.
     threads: u32,
-    /// Its memory map, by the last look and by what the kernel has recorded since.
-    maps: Maps,
+    /// Its memory map, as it was when it was seen first, and by what the kernel has recorded since.
+    maps: Arc<Maps>,
     /// It has changed since it was published.
     has_changed: bool,
     /// Nothing of it comes any more.
@@ -33,6 +34,8 @@ pub(crate) struct Outside {
     is_forked: bool,
     /// It has executed a program.
     is_new: bool,
+    /// Its program's name is as good as it gets.
+    is_named: bool,
     /// What its samples of earlier programs come to, nanoseconds of CPU time.
     before_ns: u64,
     /// What its samples are worth, by metric.
@@ -41,16 +44,49 @@ pub(crate) struct Outside {
     cpu_ns: Option<[u64; 2]>,
 }
 
-/// What a process begins with.
+/// What is known of a process before its first sample.
 #[derive(Clone, Default)]
 pub(crate) struct Origin {
-    pub(crate) maps: Maps,
+    maps: Arc<Maps>,
     /// What it runs, as far as that is known: it may have ended already.
     program: PathBuf,
     command: Vec<String>,
     is_forked: bool,
+    /// It has executed a program since it is known.
+    is_new: bool,
     /// What its samples of earlier programs come to, nanoseconds of CPU time.
     pub(crate) before_ns: u64,
+}
+
+impl Origin {
+    /// Of a process that runs, as it is now.
+    pub(crate) fn read(pid: Pid) -> Origin {
+        let handle = ProcessHandle::open(pid);
+        Origin {
+            maps: Arc::new(Maps::read(pid).unwrap_or_default()),
+            program: handle.program().unwrap_or_default(),
+            command: handle.command_line(),
+            ..Origin::default()
+        }
+    }
+
+    /// Of a process that has just executed a program. `before_ns`: what its samples of earlier ones come to.
+    pub(crate) fn executed(name: String, before_ns: u64) -> Origin {
+        Origin { command: vec![name], is_new: true, before_ns, ..Origin::default() }
+    }
+
+    /// Of a process that this one has forked.
+    pub(crate) fn of_fork(&self) -> Origin {
+        Origin { is_forked: true, is_new: false, before_ns: 0, ..self.clone() }
+    }
+
+    /// Enters what it has mapped.
+    pub(crate) fn has_mapped(&mut self, entry: MapEntry) {
+        if self.program.as_os_str().is_empty() && entry.executable && entry.path.is_absolute() {
+            self.program.clone_from(&entry.path);
+        }
+        Arc::make_mut(&mut self.maps).map(entry);
+    }
 }
 
 /// A sample that the kernel has taken of a thread.
@@ -65,12 +101,11 @@ pub(crate) struct Taken<'r> {
 
 impl Process {
     /// A process that is sampled from outside. It has no slot of its own, and is given one. `None`: all are taken.
-    /// `origin`: what it begins with, if that is known.
     pub(crate) fn from_outside(
         shared: &mut Shared,
         pid: Pid,
         (sequence, started_ns): (u32, u64),
-        origin: Option<Origin>,
+        origin: Origin,
     ) -> Option<Process> {
         let slot = take_slot(&shared.allocator, pid)?;
         let period_ns = shared.allocator.settings().period_ns;
@@ -78,16 +113,9 @@ impl Process {
         let values = shared.publisher.metrics().iter().map(|metric| worth(metric.meter)).collect();
         let mut process = Process::new(shared, slot, sequence, started_ns);
         process.code.is_from_outside = true;
-        let is_known = origin.is_some();
-        let is_new = origin.as_ref().is_some_and(|origin| !origin.is_forked);
-        let Origin { maps, program, command, is_forked, before_ns } = origin.unwrap_or_default();
-        let maps = if is_known { maps } else { Maps::read(pid).unwrap_or_default() };
-        if process.program.as_os_str().is_empty() {
-            process.program = program;
-        }
-        if process.command.is_empty() {
-            process.command = command;
-        }
+        let Origin { maps, program, command, is_forked, is_new, before_ns } = origin;
+        // What /proc says may be of another program by now.
+        (process.program, process.command) = (program, command);
         process.outside = Some(Box::new(Outside {
             maps,
             values,
@@ -110,7 +138,7 @@ impl Process {
     pub(crate) fn origin_of_fork(&self) -> Option<Origin> {
         let outside = self.outside.as_ref()?;
         let (maps, program, command) = (outside.maps.clone(), self.program.clone(), self.command.clone());
-        Some(Origin { maps, program, command, is_forked: true, before_ns: 0 })
+        Some(Origin { maps, program, command, is_forked: true, ..Origin::default() })
     }
 
     /// What its samples come to, those of earlier programs included, nanoseconds of CPU time.
@@ -163,6 +191,28 @@ impl Process {
         }
     }
 
+    /// What it has mapped, as it is now, before any of its samples was looked at.
+    pub(crate) fn begin_with(&mut self, shared: &mut Shared, origin: Origin) {
+        if let Some(outside) = &mut self.outside {
+            (outside.maps, outside.has_changed) = (origin.maps, true);
+            (self.program, self.command) = (origin.program, origin.command);
+        }
+        self.publish_known_maps(shared);
+    }
+
+    /// Reads the words that its program was executed with, if it still runs that.
+    fn name_program(&mut self) {
+        let Some(outside) = self.outside.as_mut().filter(|outside| outside.is_new && !outside.is_named) else { return };
+        outside.is_named = true;
+        if self.handle.executable().is_some_and(|running| running == self.program) {
+            let command = self.handle.command_line();
+            if !command.is_empty() {
+                self.command = command;
+                self.program = self.handle.program().unwrap_or_else(|| self.program.clone());
+            }
+        }
+    }
+
     /// Nothing of it comes any more.
     pub(crate) fn is_over(&mut self) {
         self.outside.iter_mut().for_each(|outside| outside.is_over = true);
@@ -174,7 +224,7 @@ impl Process {
             self.program.clone_from(&entry.path);
         }
         if let Some(outside) = &mut self.outside {
-            outside.maps.map(entry);
+            Arc::make_mut(&mut outside.maps).map(entry);
             outside.has_changed = true;
         }
     }
@@ -196,9 +246,9 @@ impl Process {
         let is_same = first.is_some_and(|first| {
             now.entries.iter().any(|entry| (entry.start, entry.file) == (first.start, first.file))
         });
-        if is_same && outside.maps != now {
-            outside.maps = now;
-            outside.has_changed = true;
+        if is_same {
+            // What is known of an address is of when its samples were taken: it may be of something else now.
+            outside.has_changed |= Arc::make_mut(&mut outside.maps).add_missing(now);
         }
         self.code.map_read = std::time::Instant::now();
         self.publish_known_maps(shared);
@@ -207,6 +257,7 @@ impl Process {
     /// Adds a sample: walks the copy of the stack, now or when the tables are there that it needs. How much of the copy the
     /// walk has needed, bytes. `None`: it was too short.
     pub(crate) fn take(&mut self, shared: &mut Shared, taken: &Taken<'_>) -> Option<usize> {
+        self.name_program();
         let index = self.thread_of(taken.tid);
         let (Some(outside), Some(ThreadState::Live(thread))) = (&self.outside, self.threads.get_mut(index)) else {
             return Some(0);

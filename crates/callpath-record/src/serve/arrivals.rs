@@ -57,6 +57,9 @@ impl Recorder<'_> {
         let mut process = Process::new(&self.shared, slot, self.sequence, started_ns);
         self.sequence += 1;
         let pid = process.pid();
+        if let Some(origin) = self.outside.as_mut().and_then(|outside| outside.origins.remove(&pid.0)) {
+            self.shared.allocator.slot(slot).inherited_cpu_ns.fetch_max(origin.before_ns, Relaxed);
+        }
         // A slot of the same process: it has executed another program since, perhaps before it was let in.
         let same = |before: &Process| before.pid() == pid;
         let known = self.processes.iter().position(same).map(|at| self.processes.swap_remove(at));

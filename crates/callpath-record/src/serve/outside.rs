@@ -40,11 +40,13 @@ impl Recorder<'_> {
         }
         due.sort_by_key(|due| due.time_ns);
         let mut places = FxHashMap::default();
+        let leaving = std::mem::take(&mut outside.leaving);
         for Due { record, .. } in due {
             let Some(record) = record.read() else { continue };
             self.enter(&mut outside, &mut places, record);
         }
         rings.iter().zip(read).for_each(|(ring, position)| ring.give_back(position));
+        leaving.iter().for_each(|pid| drop(outside.origins.remove(pid)));
         for process in self.processes.iter_mut().filter(|process| ended.contains(&process.pid())) {
             process.is_over();
         }
@@ -57,11 +59,11 @@ impl Recorder<'_> {
     /// Begins to sample a process that runs.
     pub(crate) fn begin_outside(&mut self, mut outside: Outside, pid: Pid) -> io::Result<Outside> {
         // Its code first: samples are then walked as they come.
-        let known = self.place_of(pid, &mut FxHashMap::default(), None);
+        let known = self.place_of(pid, &mut FxHashMap::default(), &mut outside.origins);
         outside.begin(pid)?;
         if let Some(process) = known.and_then(|index| self.processes.get_mut(index)) {
-            // What it has mapped meanwhile is in no record.
-            process.refresh_map(&mut self.shared);
+            // What it has mapped meanwhile, or executed, is in no record.
+            process.begin_with(&mut self.shared, Origin::read(pid));
         }
         Ok(outside)
     }
@@ -101,35 +103,35 @@ impl Recorder<'_> {
             What::Sample { registers, stack } => {
                 let asked_bytes = outside.sampler.copied_bytes(event);
                 let taken = Taken { tid, registers, stack, asked_bytes };
-                let Some(index) = self.place_of(pid, places, None) else { return };
+                let Some(index) = self.place_of(pid, places, &mut outside.origins) else { return };
                 let needed = self.processes[index].take(&mut self.shared, &taken);
                 outside.note_need(needed);
             }
-            What::Mapped(entry) => {
-                if let Some(index) = self.place_of(pid, places, None) {
-                    self.processes[index].has_mapped(entry);
-                }
-            }
-            What::Named { name, is_exec } => {
-                if is_exec {
-                    self.has_executed(pid, places);
-                }
-                if let Some(index) = self.place_of(pid, places, None) {
-                    self.processes[index].has_named(tid, name);
+            What::Mapped(entry) => match self.met(pid) {
+                Some(process) => process.has_mapped(entry),
+                None => outside.origins.entry(pid.0).or_insert_with(|| Origin::read(pid)).has_mapped(entry),
+            },
+            What::Named { name, is_exec: true } => self.has_executed(pid, name, (places, outside)),
+            What::Named { name, is_exec: false } => {
+                if let Some(process) = self.met(pid) {
+                    process.has_named(tid, name);
                 }
             }
             What::Began { by } => {
                 outside.sampler.has_begun(tid, event);
                 if pid.0 != by && outside.sampler.samples().with_children {
-                    let parent = self.place_of(Pid(by), places, None);
-                    let origin = parent.and_then(|parent| self.processes[parent].origin_of_fork());
-                    self.place_of(pid, places, origin);
+                    let known = self.met(Pid(by)).and_then(|parent| parent.origin_of_fork());
+                    let of_parent = || outside.origins.entry(by).or_insert_with(|| Origin::read(Pid(by))).of_fork();
+                    let origin = known.unwrap_or_else(of_parent);
+                    outside.origins.insert(pid.0, origin);
                 }
             }
             What::Ended => {
                 outside.sampler.has_ended(tid);
-                if let Some(process) = self.processes.iter_mut().find(|process| process.pid() == pid) {
-                    process.has_ended_thread(tid);
+                match self.met(pid) {
+                    Some(process) => process.has_ended_thread(tid),
+                    None if tid == pid.0 => outside.leaving.push(tid),
+                    None => {}
                 }
             }
             What::Lost(count) => {
@@ -143,9 +145,19 @@ impl Recorder<'_> {
         }
     }
 
+    /// A process that has had a sample, or is measured from inside.
+    fn met(&mut self, pid: Pid) -> Option<&mut Process> {
+        self.processes.iter_mut().find(|process| process.pid() == pid)
+    }
+
     /// Where a process that is sampled from outside is in the list, from now on if it was not. `None`: it is measured from inside,
-    /// or there is no room. `origin`: what it begins with, if a record has told.
-    fn place_of(&mut self, pid: Pid, places: &mut FxHashMap<u32, usize>, origin: Option<Origin>) -> Option<usize> {
+    /// or there is no room.
+    fn place_of(
+        &mut self,
+        pid: Pid,
+        places: &mut FxHashMap<u32, usize>,
+        origins: &mut FxHashMap<u32, Origin>,
+    ) -> Option<usize> {
         if let Some(index) = places.get(&pid.0) {
             return Some(*index);
         }
@@ -153,8 +165,8 @@ impl Recorder<'_> {
             return self.processes[index].is_from_outside().then(|| *places.entry(pid.0).or_insert(index));
         }
         let started_ns = self.shared.began.elapsed().as_nanos() as u64;
-        let begun = (self.sequence, started_ns);
-        let process = Process::from_outside(&mut self.shared, pid, begun, origin);
+        let origin = origins.remove(&pid.0).unwrap_or_else(|| Origin::read(pid));
+        let process = Process::from_outside(&mut self.shared, pid, (self.sequence, started_ns), origin);
         let Some(process) = process else {
             self.note("some processes were not measured: there are too many at once");
             return None;
@@ -166,9 +178,9 @@ impl Recorder<'_> {
     }
 
     /// A process has executed another program, which is a process of its own here.
-    fn has_executed(&mut self, pid: Pid, places: &mut FxHashMap<u32, usize>) {
+    fn has_executed(&mut self, pid: Pid, name: String, (places, outside): (&mut FxHashMap<u32, usize>, &mut Outside)) {
         let before = self.processes.iter().position(|process| process.pid() == pid);
-        let mut origin = Origin::default();
+        let mut before_ns = 0;
         if let Some(index) = before {
             let before = &self.processes[index];
             if !before.is_from_outside() && !before.leaves_us(&self.shared) {
@@ -177,9 +189,9 @@ impl Recorder<'_> {
             }
             let process = self.processes.swap_remove(index);
             places.clear();
-            origin.before_ns = process.sampled_ns(&self.shared);
+            before_ns = process.sampled_ns(&self.shared);
             self.take_leave(process);
         }
-        self.place_of(pid, places, Some(origin));
+        outside.origins.insert(pid.0, Origin::executed(name, before_ns));
     }
 }

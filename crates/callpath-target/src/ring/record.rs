@@ -202,6 +202,7 @@ impl<'r> RingRecord<'r> {
     fn mapping(&self, body_end: usize) -> Option<MapEntry> {
         const PROT_READ: u32 = 1;
         const PROT_EXEC: u32 = 4;
+        const DELETED: &[u8] = b" (deleted)";
         let (start, len, file_offset) = (self.word(2)?, self.word(3)?, self.word(4)?);
         let (device, inode) = (self.pair(5)?, self.word(6)?);
         let (protection, _) = self.pair(8)?;
@@ -210,6 +211,8 @@ impl<'r> RingRecord<'r> {
         if path == b"//anon" {
             path.clear();
         }
+        let deleted = path.ends_with(DELETED);
+        path.truncate(path.len() - if deleted { DELETED.len() } else { 0 });
         Some(MapEntry {
             start: RunAddr(start),
             end: RunAddr(start.checked_add(len)?),
@@ -218,7 +221,7 @@ impl<'r> RingRecord<'r> {
             file_offset,
             file: (inode != 0).then_some(FileId { device, inode }),
             path: PathBuf::from(OsString::from_vec(path)),
-            deleted: false,
+            deleted,
         })
     }
 }
