@@ -34,6 +34,8 @@ pub(crate) struct Outside {
     is_forked: bool,
     /// It has executed a program.
     is_new: bool,
+    /// One of its samples was in code that it has mapped. Before that, registers may still be those of the program before.
+    has_run: bool,
     /// Its program's name is as good as it gets.
     is_named: bool,
     /// What its samples of earlier programs come to, nanoseconds of CPU time.
@@ -284,9 +286,17 @@ impl Process {
             self.refresh_from_outside(shared);
             walked = self.code.walk(&raw, shared.publisher.published());
         }
-        if let Some(ThreadState::Live(thread)) = self.threads.get_mut(index) {
-            thread.outside.iter_mut().for_each(|outside| outside.frames += walked.len() as u64);
+        let (Some(outside), Some(ThreadState::Live(thread))) = (&mut self.outside, self.threads.get_mut(index)) else {
+            return Some(0);
+        };
+        if outside.is_new && !outside.has_run && walked.met_unknown && walked.len() <= 1 {
+            let node = thread.profile.tree.child(FULL_ROOT, FrameKey::gap(Gap::Start));
+            thread.profile.tree.add(node, 1, &outside.values);
+            thread.raw_full += 1;
+            return Some(0);
         }
+        outside.has_run = true;
+        thread.outside.iter_mut().for_each(|outside| outside.frames += walked.len() as u64);
         let live = self.only(record, index, shared.allocator.settings());
         let wanted = self.attribute(&live, &raw, &walked);
         wanted.into_iter().for_each(|awaited| shared.modules.hurry(awaited));
