@@ -46,6 +46,10 @@ pub enum RecordError {
     OtherNameSpace { pid: Pid },
     #[error("attach to process {pid}: {reason}")]
     NotAttached { pid: Pid, reason: String },
+    #[error(
+        "attach to a process: /proc is of another PID name space, where processes have other numbers; mount it anew (mount -t proc proc /proc), or run callpath outside"
+    )]
+    OtherProc,
     #[error("sample all processes: {reason}")]
     NotEverywhere { reason: String },
     #[error("find these functions: {reason}")]

@@ -203,6 +203,26 @@ impl Process {
         }
     }
 
+    /// It has executed a program that does not load our object. How much of its first thread's CPU time it has accounted for,
+    /// nanoseconds.
+    pub(crate) fn leave_for_outside(&mut self, shared: &Shared) -> u64 {
+        if self.is_from_outside() {
+            self.forget_clock();
+            return self.sampled_ns(shared);
+        }
+        self.ran.hand_on();
+        self.set_running(false);
+        self.find_threads(shared);
+        let pid = self.handle.pid().0;
+        let records = self.threads.iter().filter_map(|state| match state {
+            ThreadState::Live(thread) => thread.record(&shared.allocator),
+            ThreadState::Ended(_) => None,
+        });
+        let of_first = records.filter(|record| record.tid.load(Relaxed) == pid);
+        let cpu_ns = of_first.map(|record| record.clocks[0].load(Relaxed).wrapping_add(record.clocks[2].load(Relaxed)));
+        cpu_ns.max().unwrap_or(0)
+    }
+
     /// Asks threads that wait for a sample.
     pub(crate) fn ask(&mut self, shared: &Shared, now_ticks: u64, allowance: &mut Allowance) {
         let Some(asker) = self.asker.take() else { return };

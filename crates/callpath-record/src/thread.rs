@@ -79,6 +79,12 @@ impl Thread {
         Thread { profile, outside: Some(OutsideThread::default()), ..Thread::new(key) }
     }
 
+    /// Of a thread that is sampled from outside, how many samples are in no tree yet.
+    pub(crate) fn samples_waiting(&self) -> u64 {
+        let taken = self.outside.as_ref().map_or(0, |outside| outside.taken);
+        taken.saturating_sub(self.raw_full.saturating_add(self.raw_partial))
+    }
+
     /// Whether the thread has done anything since this was asked last.
     pub(crate) fn has_changed(&mut self, allocator: &ArenaAllocator) -> bool {
         let doings = self.doings(allocator);
@@ -189,7 +195,7 @@ impl Thread {
     fn tally(&self, allocator: &ArenaAllocator, tick: TickLength) -> SampleTally {
         if let Some(OutsideThread { taken, frames, .. }) = self.outside {
             let (full, partial) = (self.raw_full, self.raw_partial);
-            let raw_kept = taken.saturating_sub(full + partial);
+            let raw_kept = self.samples_waiting();
             return SampleTally { taken, full, partial, raw_kept, frames, ..SampleTally::default() };
         }
         let Some(record) = self.record(allocator) else { return SampleTally::default() };

@@ -72,6 +72,11 @@ impl TimeBase {
     }
 }
 
+/// The monotonic clock, nanoseconds.
+pub(crate) fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
 /// The CPU time that this process has taken.
 pub(crate) fn own_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)

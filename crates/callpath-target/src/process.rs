@@ -84,6 +84,12 @@ impl ProcessHandle {
         std::fs::read_link(format!("/proc/{}/exe", self.pid)).ok()
     }
 
+    /// The inode of that file.
+    pub fn runs_file(&self) -> Option<u64> {
+        use std::os::unix::fs::MetadataExt;
+        Some(std::fs::metadata(format!("/proc/{}/exe", self.pid)).ok()?.ino())
+    }
+
     /// The same by the name under which it was executed, which may be a link's.
     pub fn program(&self) -> Option<PathBuf> {
         let executable = self.executable()?;

@@ -143,8 +143,17 @@ impl StackSampler {
     /// # Errors
     /// Its first thread cannot be sampled: there is no such process, or the kernel allows it not.
     pub fn begin(&mut self, pid: Pid) -> io::Result<()> {
-        let first = self.open_on(pid, pid.0, false)?;
-        self.threads.insert(pid.0, first);
+        // The first one may have ended, and others go on.
+        let mut tried = self.open_on(pid, pid.0, false).map(|events| (pid.0, events));
+        for tid in threads_of(pid).into_iter().filter(|tid| *tid != pid.0) {
+            let has_ended = tried.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH));
+            if !has_ended {
+                break;
+            }
+            tried = self.open_on(pid, tid, false).map(|events| (tid, events));
+        }
+        let (tid, events) = tried?;
+        self.threads.insert(tid, events);
         self.wait_for_threads(pid);
         Ok(())
     }
@@ -198,7 +207,6 @@ impl StackSampler {
     /// A thread has ended.
     pub fn has_ended(&mut self, tid: u32) {
         self.inherited.remove(&tid);
-        self.refused.remove(&tid);
     }
 
     /// Takes longer or shorter copies of stacks from now on: the threads of `pids` get other events, one after the other.

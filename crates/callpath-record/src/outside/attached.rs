@@ -46,6 +46,12 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
         return Err(refusal(gone, &io::Error::from_raw_os_error(libc::ESRCH)));
     }
     let own = ProcessHandle::open(Pid(std::process::id()));
+    // Numbers in /proc are those of the name space that it was mounted in.
+    let is_own_proc = std::fs::read_link("/proc/self")
+        .is_ok_and(|own| own.as_os_str() == OsStr::new(&std::process::id().to_string()));
+    if !is_own_proc {
+        return Err(RecordError::OtherProc);
+    }
     let first = handles.first().unwrap_or(&own);
     let prepared = Prepared::new(record)?;
     let user_only = sees_user_mode_only();

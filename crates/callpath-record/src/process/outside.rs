@@ -17,6 +17,10 @@ use crate::arena::ArenaAllocator;
 use crate::raw::Copied;
 use crate::shared::Shared;
 use crate::thread::Thread;
+use crate::time_base::monotonic_ns;
+
+/// A clock event's ticks and the process's clock may differ by this part.
+const CLOCKS_DIFFER: u64 = 50;
 
 /// What is known of such a process beside what every process has.
 #[derive(Default)]
@@ -31,6 +35,8 @@ pub(crate) struct Outside {
     has_changed: bool,
     /// Nothing of it comes any more.
     pub(crate) is_over: bool,
+    /// It goes on, and nothing of it is read any more.
+    is_ending: bool,
     is_forked: bool,
     /// It has executed a program.
     is_new: bool,
@@ -42,8 +48,14 @@ pub(crate) struct Outside {
     before_ns: u64,
     /// What its samples are worth, by metric.
     values: Vec<u64>,
-    /// Its CPU time when its samples began, and at the last look, nanoseconds; where samples that hit in the kernel are missing.
+    /// Its CPU time when its samples began, and at the last look, nanoseconds.
     cpu_ns: Option<[u64; 2]>,
+    /// This user may not sample the kernel.
+    pub(crate) is_user_only: bool,
+    /// Records of it may have been lost.
+    is_doubted: bool,
+    /// Since when its memory map is known, by the monotonic clock.
+    known_from_ns: u64,
 }
 
 /// What is known of a process before its first sample.
@@ -58,9 +70,17 @@ pub(crate) struct Origin {
     is_new: bool,
     /// What its samples of earlier programs come to, nanoseconds of CPU time.
     pub(crate) before_ns: u64,
+    /// Since when its memory map is known, by the monotonic clock.
+    known_from_ns: u64,
 }
 
 impl Origin {
+    /// Of a process that runs, and has run before: what it was then is not known.
+    pub(crate) fn read_late(pid: Pid) -> Origin {
+        let origin = Origin::read(pid);
+        Origin { known_from_ns: monotonic_ns(), ..origin }
+    }
+
     /// Of a process that runs, as it is now.
     pub(crate) fn read(pid: Pid) -> Origin {
         let handle = ProcessHandle::open(pid);
@@ -94,6 +114,8 @@ impl Origin {
 /// A sample that the kernel has taken of a thread.
 pub(crate) struct Taken<'r> {
     pub(crate) tid: u32,
+    /// When, by the monotonic clock.
+    pub(crate) time_ns: u64,
     /// `None`: it has none in user mode, or those of another word length.
     pub(crate) registers: Option<[u64; 17]>,
     pub(crate) stack: StackCopy<'r>,
@@ -107,7 +129,7 @@ impl Process {
         shared: &mut Shared,
         pid: Pid,
         (sequence, started_ns): (u32, u64),
-        origin: Origin,
+        (origin, is_user_only): (Origin, bool),
     ) -> Option<Process> {
         let slot = take_slot(&shared.allocator, pid)?;
         let period_ns = shared.allocator.settings().period_ns;
@@ -115,15 +137,17 @@ impl Process {
         let values = shared.publisher.metrics().iter().map(|metric| worth(metric.meter)).collect();
         let mut process = Process::new(shared, slot, sequence, started_ns);
         process.code.is_from_outside = true;
-        let Origin { maps, program, command, is_forked, is_new, before_ns } = origin;
+        let Origin { maps, program, command, is_forked, is_new, before_ns, known_from_ns } = origin;
         // What /proc says may be of another program by now.
         (process.program, process.command) = (program, command);
         process.outside = Some(Box::new(Outside {
             maps,
             values,
+            is_user_only,
             is_forked,
             is_new,
             before_ns,
+            known_from_ns,
             has_changed: true,
             ..Outside::default()
         }));
@@ -163,7 +187,7 @@ impl Process {
         Ok(sequence)
     }
 
-    /// Looks at its CPU time, before its samples are read: where this user may not sample the kernel, the rest is the kernel's.
+    /// Looks at its CPU time, before its samples are read: some of it no sample may hit.
     pub(crate) fn look_at_clock(&mut self) {
         let (Some(outside), Some(now)) = (&mut self.outside, self.handle.cpu_ns()) else { return };
         // A process that has been forked begins with nothing.
@@ -171,26 +195,78 @@ impl Process {
         outside.cpu_ns.get_or_insert([begun, now])[1] = now;
     }
 
-    /// Enters the time in which no sample could hit it.
-    pub(super) fn credit_kernel(&mut self, shared: &Shared) {
-        let cpu = shared.publisher.metrics().iter().position(|metric| metric.meter == Settings::CPU_TIME);
-        let Some((cpu, [begun, now])) = cpu.zip(self.outside.as_ref().and_then(|outside| outside.cpu_ns)) else {
+    /// Enters the CPU time in which no sample hit it: in the kernel, where this user may not sample that, or in threads that ended before
+    /// the first sample.
+    /// Once, at the end: what was lost is counted only when there is room again.
+    pub(super) fn credit_rest(&mut self, shared: &Shared, has_ended: bool) {
+        if !has_ended && !self.outside.as_ref().is_some_and(|outside| outside.is_ending) {
             return;
-        };
-        let totals = self.threads.iter().map(|thread| thread.profile().tree.total(cpu));
-        let missing = (now - begun.min(now)).saturating_sub(totals.fold(0, u64::saturating_add));
-        // Up to a period of each thread is in the next sample.
-        let usual = shared.allocator.settings().period_ns.saturating_mul(self.threads.len() as u64);
+        }
+        let cpu = shared.publisher.metrics().iter().position(|metric| metric.meter == Settings::CPU_TIME);
+        let Some(outside) = self.outside.as_ref() else { return };
+        let Some((cpu, [begun, now])) = cpu.zip(outside.cpu_ns) else { return };
+        let period_ns = shared.allocator.settings().period_ns;
+        let accounted = self.threads.iter().map(|state| {
+            // Samples that wait for tables are in no tree yet.
+            let waiting = match state {
+                ThreadState::Live(thread) => thread.samples_waiting(),
+                ThreadState::Ended(_) => 0,
+            };
+            state.profile().tree.total(cpu).saturating_add(waiting.saturating_mul(period_ns))
+        });
+        let missing = (now - begun.min(now)).saturating_sub(accounted.fold(0, u64::saturating_add));
+        // Up to a period of each thread that goes on is in the next sample, and clocks differ.
+        let live = self.threads.iter().filter(|thread| matches!(thread, ThreadState::Live(_))).count() as u64;
+        let usual = period_ns.saturating_mul(live + 2) + (now - begun.min(now)) / CLOCKS_DIFFER;
         if missing <= usual {
             return;
         }
-        let index = self.thread_of(self.handle.pid().0);
-        if let Some(ThreadState::Live(thread)) = self.threads.get_mut(index) {
-            let node = thread.profile.tree.child(FULL_ROOT, FrameKey::gap(Gap::InKernel));
+        let gap = if outside.is_user_only { Gap::InKernel } else { Gap::NeverSampled };
+        if self.threads.is_empty() {
+            self.thread_of(self.handle.pid().0);
+        }
+        if let Some(thread) = self.threads.first_mut() {
+            let tree = &mut thread.profile_mut().tree;
+            let node = tree.child(FULL_ROOT, FrameKey::gap(gap));
             let mut values = vec![0; shared.publisher.metrics().len()];
             values[cpu] = missing;
-            thread.profile.tree.add(node, 0, &values);
+            tree.add(node, 0, &values);
         }
+    }
+
+    /// It has executed another program, whose time the process's clock has from now on.
+    pub(super) fn forget_clock(&mut self) {
+        self.outside.iter_mut().for_each(|outside| outside.cpu_ns = None);
+    }
+
+    /// Records of it may have been lost: what it has mapped is not known any more.
+    pub(crate) fn doubt(&mut self) {
+        self.outside.iter_mut().for_each(|outside| outside.is_doubted = true);
+    }
+
+    /// Whether it runs another program than it did when records of it were lost. If not, and it still runs, its memory map is known anew
+    /// from now on.
+    pub(crate) fn is_other_program(&mut self, shared: &mut Shared) -> bool {
+        let Some(outside) = self.outside.as_mut().filter(|outside| outside.is_doubted) else { return false };
+        let is_of_file = |entry: &&MapEntry| entry.executable && entry.file.is_some();
+        let first = outside.maps.entries.iter().find(is_of_file);
+        let now = Maps::read(self.handle.pid()).unwrap_or_default();
+        if now.entries.is_empty() {
+            // It has ended: what it had mapped at the end is not known.
+            outside.known_from_ns = u64::MAX;
+            return false;
+        }
+        let is_same = first.is_some_and(|first| {
+            now.entries.iter().any(|entry| (entry.start, entry.file) == (first.start, first.file))
+                && self.handle.runs_file().is_none_or(|inode| first.file.is_some_and(|file| file.inode == inode))
+        });
+        if is_same {
+            outside.maps = Arc::new(now);
+            (outside.is_doubted, outside.has_changed) = (false, true);
+            outside.known_from_ns = monotonic_ns();
+            self.publish_known_maps(shared);
+        }
+        !is_same
     }
 
     /// What it has mapped, as it is now, before any of its samples was looked at.
@@ -213,6 +289,11 @@ impl Process {
                 self.program = self.handle.program().unwrap_or_else(|| self.program.clone());
             }
         }
+    }
+
+    /// It goes on, and nothing of it is read any more.
+    pub(crate) fn is_ending(&mut self) {
+        self.outside.iter_mut().for_each(|outside| outside.is_ending = true);
     }
 
     /// Nothing of it comes any more.
@@ -259,6 +340,11 @@ impl Process {
     /// Adds a sample: walks the copy of the stack, now or when the tables are there that it needs. How much of the copy the
     /// walk has needed, bytes. `None`: it was too short.
     pub(crate) fn take(&mut self, shared: &mut Shared, taken: &Taken<'_>) -> Option<usize> {
+        if self.outside.as_ref().is_some_and(|outside| taken.time_ns < outside.known_from_ns) {
+            // Of code that may have been something else then, it has no path.
+            self.has_lost(shared, 1);
+            return Some(0);
+        }
         self.name_program();
         let index = self.thread_of(taken.tid);
         let (Some(outside), Some(ThreadState::Live(thread))) = (&self.outside, self.threads.get_mut(index)) else {

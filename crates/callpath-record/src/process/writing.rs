@@ -55,7 +55,7 @@ impl Process {
             }
         }
         self.writings += 1;
-        self.credit_kernel(shared);
+        self.credit_rest(shared, ended_ns.is_some());
         if let Some(ended_ns) = ended_ns.filter(|_| self.outside.is_none()) {
             if self.threads.is_empty() {
                 // There was no memory for its first thread's record. What it has run is known all the same.
@@ -284,14 +284,17 @@ impl Process {
         }
         self.log.forget();
         let mut together: Vec<ThreadProfile> = Vec::new();
-        let mut by_start: FxHashMap<Option<FrameKey>, usize> = FxHashMap::default();
+        // Where those began that are sampled from outside is not known.
+        let mut by_start: FxHashMap<(Option<FrameKey>, String), usize> = FxHashMap::default();
+        let is_from_outside = self.outside.is_some();
         let mut kept = Vec::new();
         for state in self.threads.drain(..) {
             let ThreadState::Ended(profile) = state else {
                 kept.push(state);
                 continue;
             };
-            let at = *by_start.entry(profile.start).or_insert(together.len());
+            let name = if is_from_outside { profile.name.clone() } else { String::new() };
+            let at = *by_start.entry((profile.start, name)).or_insert(together.len());
             match together.get_mut(at) {
                 None => together.push(*profile),
                 Some(sum) => {

@@ -72,7 +72,11 @@ impl Recorder<'_> {
                         process.sequence = sequence;
                         self.sequence -= 1;
                     }
-                    Err(before) => self.take_leave(*before),
+                    Err(before) => {
+                        let sampled_ns = before.sampled_ns(&self.shared);
+                        self.shared.allocator.slot(slot).inherited_cpu_ns.fetch_max(sampled_ns, Relaxed);
+                        self.take_leave(*before);
+                    }
                 }
             } else {
                 before.hand_on(&self.shared, slot);

@@ -25,9 +25,7 @@ impl Recorder<'_> {
     /// Reads what the rings hold.
     pub(crate) fn serve_outside(&mut self) {
         let Some(mut outside) = self.outside.take() else { return };
-        if outside.sampler.samples().user_only {
-            self.processes.iter_mut().for_each(Process::look_at_clock);
-        }
+        self.processes.iter_mut().for_each(Process::look_at_clock);
         // What they did before they ended is in the rings by now.
         let ended: Vec<Pid> = self.processes_outside().filter(|p| !p.handle.lives()).map(|p| p.pid()).collect();
         let rings: Arc<[Ring]> = outside.sampler.rings();
@@ -41,9 +39,9 @@ impl Recorder<'_> {
         due.sort_by_key(|due| due.time_ns);
         let mut places = FxHashMap::default();
         let leaving = std::mem::take(&mut outside.leaving);
-        for Due { record, .. } in due {
+        for Due { record, time_ns } in due {
             let Some(record) = record.read() else { continue };
-            self.enter(&mut outside, &mut places, record);
+            self.enter((&mut outside, &mut places), time_ns, record);
         }
         rings.iter().zip(read).for_each(|(ring, position)| ring.give_back(position));
         leaving.iter().for_each(|pid| drop(outside.origins.remove(pid)));
@@ -59,7 +57,8 @@ impl Recorder<'_> {
     /// Begins to sample a process that runs.
     pub(crate) fn begin_outside(&mut self, mut outside: Outside, pid: Pid) -> io::Result<Outside> {
         // Its code first: samples are then walked as they come.
-        let known = self.place_of(pid, &mut FxHashMap::default(), &mut outside.origins);
+        outside.origins.insert(pid.0, Origin::read(pid));
+        let known = self.place_of(pid, (&mut FxHashMap::default(), &mut outside));
         outside.begin(pid)?;
         if let Some(process) = known.and_then(|index| self.processes.get_mut(index)) {
             // What it has mapped meanwhile, or executed, is in no record.
@@ -71,6 +70,7 @@ impl Recorder<'_> {
     /// Ends the samples from outside.
     pub(crate) fn end_outside(&mut self) {
         let Some(outside) = self.outside.take() else { return };
+        self.processes.iter_mut().for_each(Process::is_ending);
         if outside.was_throttled {
             self.note("the kernel took no samples for a while, since they took too much time (kernel.perf_cpu_time_max_percent); a lower rate (-F) helps");
         }
@@ -91,7 +91,12 @@ impl Recorder<'_> {
     }
 
     /// Enters one record.
-    fn enter(&mut self, outside: &mut Outside, places: &mut FxHashMap<u32, usize>, record: Record<'_>) {
+    fn enter(
+        &mut self,
+        (outside, places): (&mut Outside, &mut FxHashMap<u32, usize>),
+        time_ns: u64,
+        record: Record<'_>,
+    ) {
         let Record { pid, tid, event, what } = record;
         if pid == 0 || pid == u32::MAX || pid == std::process::id() {
             // The thread had ended for the kernel when it was written.
@@ -102,16 +107,29 @@ impl Recorder<'_> {
             What::Sample { .. } if outside.sampler.is_replaced(event, tid) => {}
             What::Sample { registers, stack } => {
                 let asked_bytes = outside.sampler.copied_bytes(event);
-                let taken = Taken { tid, registers, stack, asked_bytes };
-                let Some(index) = self.place_of(pid, places, &mut outside.origins) else { return };
+                let taken = Taken { tid, time_ns, registers, stack, asked_bytes };
+                let Some(mut index) = self.place_of(pid, (places, outside)) else { return };
+                if self.processes[index].is_other_program(&mut self.shared) {
+                    // The record of that was lost.
+                    self.has_executed(pid, String::new(), (places, outside));
+                    outside.origins.insert(pid.0, Origin::read_late(pid));
+                    let Some(of_new) = self.place_of(pid, (places, outside)) else { return };
+                    index = of_new;
+                }
                 let needed = self.processes[index].take(&mut self.shared, &taken);
                 outside.note_need(needed);
             }
             What::Mapped(entry) => match self.met(pid) {
                 Some(process) => process.has_mapped(entry),
-                None => outside.origins.entry(pid.0).or_insert_with(|| Origin::read(pid)).has_mapped(entry),
+                None => outside.origins.entry(pid.0).or_insert_with(|| Origin::read_late(pid)).has_mapped(entry),
             },
-            What::Named { name, is_exec: true } => self.has_executed(pid, name, (places, outside)),
+            What::Named { name, is_exec: true } => {
+                self.has_executed(pid, name, (places, outside));
+                if outside.sampler.process_of(event) == Some(pid) {
+                    // What was asked for is there without a sample, too.
+                    self.place_of(pid, (places, outside));
+                }
+            }
             What::Named { name, is_exec: false } => {
                 if let Some(process) = self.met(pid) {
                     process.has_named(tid, name);
@@ -121,7 +139,8 @@ impl Recorder<'_> {
                 outside.sampler.has_begun(tid, event);
                 if pid.0 != by && outside.sampler.samples().with_children {
                     let known = self.met(Pid(by)).and_then(|parent| parent.origin_of_fork());
-                    let of_parent = || outside.origins.entry(by).or_insert_with(|| Origin::read(Pid(by))).of_fork();
+                    let of_parent =
+                        || outside.origins.entry(by).or_insert_with(|| Origin::read_late(Pid(by))).of_fork();
                     let origin = known.unwrap_or_else(of_parent);
                     outside.origins.insert(pid.0, origin);
                 }
@@ -135,9 +154,12 @@ impl Recorder<'_> {
                 }
             }
             What::Lost(count) => {
-                let of = outside.sampler.process_of(event).unwrap_or(pid);
-                if let Some(process) = self.processes.iter_mut().find(|process| process.pid() == of) {
-                    process.has_lost(&self.shared, count);
+                // What was mapped or executed may be among it.
+                self.processes.iter_mut().for_each(Process::doubt);
+                outside.origins.clear();
+                let of = outside.sampler.process_of(event).filter(|of| self.processes.iter().any(|p| p.pid() == *of));
+                if let Some(index) = self.place_of(of.unwrap_or(pid), (places, outside)) {
+                    self.processes[index].has_lost(&self.shared, count);
                 }
             }
             What::Throttled => outside.was_throttled = true,
@@ -152,12 +174,7 @@ impl Recorder<'_> {
 
     /// Where a process that is sampled from outside is in the list, from now on if it was not. `None`: it is measured from inside,
     /// or there is no room.
-    fn place_of(
-        &mut self,
-        pid: Pid,
-        places: &mut FxHashMap<u32, usize>,
-        origins: &mut FxHashMap<u32, Origin>,
-    ) -> Option<usize> {
+    fn place_of(&mut self, pid: Pid, (places, outside): (&mut FxHashMap<u32, usize>, &mut Outside)) -> Option<usize> {
         if let Some(index) = places.get(&pid.0) {
             return Some(*index);
         }
@@ -165,8 +182,10 @@ impl Recorder<'_> {
             return self.processes[index].is_from_outside().then(|| *places.entry(pid.0).or_insert(index));
         }
         let started_ns = self.shared.began.elapsed().as_nanos() as u64;
-        let origin = origins.remove(&pid.0).unwrap_or_else(|| Origin::read(pid));
-        let process = Process::from_outside(&mut self.shared, pid, (self.sequence, started_ns), origin);
+        let origin = outside.origins.remove(&pid.0).unwrap_or_else(|| Origin::read_late(pid));
+        let begun = (self.sequence, started_ns);
+        let origin = (origin, outside.sampler.samples().user_only);
+        let process = Process::from_outside(&mut self.shared, pid, begun, origin);
         let Some(process) = process else {
             self.note("some processes were not measured: there are too many at once");
             return None;
@@ -187,9 +206,9 @@ impl Recorder<'_> {
                 // Our object in the program will tell.
                 return;
             }
-            let process = self.processes.swap_remove(index);
+            let mut process = self.processes.swap_remove(index);
             places.clear();
-            before_ns = process.sampled_ns(&self.shared);
+            before_ns = process.leave_for_outside(&self.shared);
             self.take_leave(process);
         }
         outside.origins.insert(pid.0, Origin::executed(name, before_ns));

@@ -411,3 +411,59 @@ fn the_whole_machine() {
     assert!(names.contains("inner") && names.contains("down"), "{names:?}");
     drop(running);
 }
+
+/// The recorder stands still until the kernel has no room for what it would have to know: then it says nothing about that time, and
+/// nothing wrong about what comes after.
+#[test]
+fn what_was_lost_is_not_guessed() {
+    if !is_allowed("what_was_lost_is_not_guessed") {
+        return;
+    }
+    const ONE: C =
+        C { source: "replaced.c", output: "replaced_one", options: &["-O1", "-static", "-no-pie", "-DNAME=one"] };
+    const TWO: C =
+        C { source: "replaced.c", output: "replaced_two", options: &["-O1", "-static", "-no-pie", "-DNAME=two"] };
+    let [one, two] = [ONE, TWO].map(|what| compiled(what).expect("it compiles").display().to_string());
+    // One processor has one ring, which is full soon.
+    let mut running = Running::start(Command::new("taskset").args(["-c", "0", &one, "2500", &two, "1500"]));
+    let mut attached = Attached::to(&["-F", "20000", "-p", &running.pid()]);
+    let signal = |name: &str| {
+        let pid = attached.recorder.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().expect("kill is there").success());
+    };
+    signal("-STOP");
+    let used_by_one_ms: u64 = running.line().parse().expect("milliseconds");
+    std::thread::sleep(Duration::from_millis(300));
+    signal("-CONT");
+    let used_ms: u64 = running.line().parse().expect("milliseconds");
+    let ended = attached.ended();
+    assert_eq!(ended.status, 0, "{ended:?}");
+    let profile = attached.profile(&[]);
+    assert!(profile.quality.taken > profile.quality.full + profile.quality.partial, "nothing was lost: {profile:?}");
+    let of = |name: &str| profile.through(&[name], "cpu-time") / 1_000_000;
+    // What the other did is not called the first one's: a clock's ticks are as exact as a twentieth.
+    assert!(of("mid_one") <= used_by_one_ms + used_by_one_ms / 20, "{} of {used_by_one_ms} ms", of("mid_one"));
+    assert!(of("mid_two") <= (used_ms - used_by_one_ms) * 21 / 20 && of("mid_two") > 0, "{profile:?}");
+    for path in profile.paths() {
+        let at = path.iter().position(|name| name.starts_with("spin_"));
+        assert!(
+            at.is_none_or(|at| at == 0 || path[at - 1][4..] == path[at][5..]),
+            "no such call in the source: {path:?}"
+        );
+    }
+}
+
+/// Threads that end before a period has passed are never hit: how much they have used is known all the same.
+#[test]
+fn the_time_of_short_threads_is_accounted_for() {
+    if !is_allowed("the_time_of_short_threads_is_accounted_for") {
+        return;
+    }
+    // Each works for 0.4 ms by its own clock, and a sample is taken each millisecond. What they have done since the last look at the
+    // process's clock, a tenth of a second before its end, is missing.
+    let program = Program::nasty("crowd.c").arguments(["threads", "3000", "400"]);
+    let profile = program.options(&["--outside"]).recorded().profile();
+    assert!(profile.total("cpu-time") > 600_000_000, "{profile:?}");
+    // Most of it was in no sample.
+    assert!(profile.total("samples") * 2_000_000 < profile.total("cpu-time"), "{profile:?}");
+}
