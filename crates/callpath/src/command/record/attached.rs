@@ -11,7 +11,7 @@ use crate::command::number::seconds;
 
 #[derive(clap::Args)]
 pub(super) struct Attaching {
-    /// Sample processes that run already, from outside: nothing in them changes. Ends with them, after --duration, or with Ctrl-C
+    /// Sample processes that run already, from outside, by CPU time: nothing in them changes. Ends with them, after --duration, or with Ctrl-C
     #[arg(
         short,
         long,
@@ -20,7 +20,7 @@ pub(super) struct Attaching {
         conflicts_with_all = ["program", "probe", "exact", "plan", "wait_all", "sentinel", "unwind"]
     )]
     pid: Vec<u32>,
-    /// Sample all processes of the machine from outside, until PROGRAM ends, after --duration, or with Ctrl-C
+    /// Sample all processes of the machine from outside, by CPU time, until PROGRAM ends, after --duration, or with Ctrl-C
     #[arg(short, long = "all-cpus", conflicts_with_all = ["pid", "probe", "exact", "plan", "wait_all", "sentinel", "unwind"])]
     all: bool,
     /// With -p or -a, end after so many seconds
