@@ -1,5 +1,5 @@
 /* What is sampled from outside: outside THREADS DEPTH. So many threads go DEPTH calls deep and work there; each line of input starts one
- * more, which works in `later`. Says "ready" when all have begun, and ends with the input. */
+ * more, which works in `later`; `leave` ends the first thread alone. Says "ready" when all have begun, and ends with the input. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -55,6 +55,11 @@ int main(int argc, char **argv)
     fflush(stdout);
     char line[16];
     while (fgets(line, sizeof line, stdin)) {
+        if (line[0] == 'l') {
+            puts("left");
+            fflush(stdout);
+            pthread_exit(NULL);
+        }
         pthread_create(&thread, NULL, later, NULL);
         puts("one more");
         fflush(stdout);

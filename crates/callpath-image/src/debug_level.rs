@@ -30,6 +30,8 @@ impl Image {
     pub fn symbol_level(&self) -> SymbolLevel {
         match has_full_table(self) {
             true => SymbolLevel::Full,
+            // It names all procedures.
+            false if self.go_table().is_some() => SymbolLevel::Full,
             false if SymbolTable::dynamic(self).is_some() => SymbolLevel::Dynamic,
             false => SymbolLevel::None,
         }

@@ -145,6 +145,12 @@ impl ProcessHandle {
         Some(std::fs::read_to_string(format!("/proc/{process}/comm")).ok()?.trim_end().to_owned())
     }
 
+    /// The process that a thread with this number is of, if it is a thread.
+    pub fn thread_group(&self) -> Option<Pid> {
+        let status = self.status()?;
+        status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok().map(Pid))
+    }
+
     /// Whether it is in another PID name space than ours: it has other numbers there, and so have its threads.
     pub fn is_in_other_name_space(&self) -> bool {
         let status = self.status().unwrap_or_default();

@@ -47,6 +47,8 @@ pub struct StackSampler {
     opened_on: HashMap<u64, Event>,
     /// Those that could have none.
     refused: HashSet<u32>,
+    /// Those that had ended: a first thread is listed as long as others go on.
+    gone: HashSet<u32>,
 }
 
 impl StackSampler {
@@ -75,6 +77,7 @@ impl StackSampler {
             waiting: VecDeque::new(),
             opened_on: HashMap::new(),
             refused: HashSet::new(),
+            gone: HashSet::new(),
         })
     }
 
@@ -160,7 +163,8 @@ impl StackSampler {
 
     /// Puts all threads of a process in line that have no events.
     fn wait_for_threads(&mut self, pid: Pid) {
-        let is_new = |tid: &u32| !self.is_sampled(*tid) && !self.refused.contains(tid);
+        let is_known = |tid: &u32| self.refused.contains(tid) || self.gone.contains(tid);
+        let is_new = |tid: &u32| !self.is_sampled(*tid) && !is_known(tid);
         let fresh: Vec<u32> = threads_of(pid).into_iter().filter(is_new).collect();
         self.waiting.extend(fresh.into_iter().map(|tid| (pid, tid)));
     }
@@ -181,8 +185,7 @@ impl StackSampler {
             }
             match self.open_on(pid, tid, false) {
                 Ok(thread) => drop(self.threads.insert(tid, thread)),
-                // It has ended meanwhile.
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => drop(self.gone.insert(tid)),
                 Err(_) => drop(self.refused.insert(tid)),
             }
             if self.waiting.is_empty() {

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use callpath_target::{
-    Certainty, Ended, Launch, Pid, ProcessHandle, StackSamples, find_program, raise_own_limits, survive_long_files,
+    Certainty, Ended, Launch, Maps, Pid, ProcessHandle, StackSamples, find_program, raise_own_limits,
+    survive_long_files,
 };
 
 use crate::error::RecordError;
@@ -44,6 +45,9 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
         options.pids.unwrap_or_default().iter().map(|pid| ProcessHandle::open(*pid)).collect();
     if let Some(gone) = handles.iter().find(|handle| !handle.lives()) {
         return Err(refusal(gone, &io::Error::from_raw_os_error(libc::ESRCH)));
+    }
+    for handle in &handles {
+        check_process(handle)?;
     }
     let own = ProcessHandle::open(Pid(std::process::id()));
     // Numbers in /proc are those of the name space that it was mounted in.
@@ -121,6 +125,25 @@ pub(super) fn check_events(record: &RecordOptions, of: &str) -> Result<(), Recor
         let reason = format!("{of} is sampled from outside, by CPU time alone; leave -e out");
         Err(RecordError::Event { event: event.name.clone(), reason })
     })
+}
+
+/// Whether a number is that of a process with call paths.
+fn check_process(handle: &ProcessHandle) -> Result<(), RecordError> {
+    let pid = handle.pid();
+    if let Some(process) = handle.thread_group().filter(|process| *process != pid) {
+        let reason = format!("it is a thread of process {process}; -p {process} samples all of its threads");
+        return Err(RecordError::NotAttached { pid, reason });
+    }
+    let has_no_memory = Maps::read(pid).is_ok_and(|maps| maps.entries.is_empty());
+    // One whose first thread has ended has none either.
+    if has_no_memory
+        && handle.command_line().is_empty()
+        && handle.parent().is_some_and(|parent| parent.0 == 2 || pid.0 == 2)
+    {
+        let reason = "it is a thread of the kernel, which has no call paths in user mode".to_owned();
+        return Err(RecordError::NotAttached { pid, reason });
+    }
+    Ok(())
 }
 
 /// Why a process cannot be sampled.

@@ -196,6 +196,21 @@ fn threads_that_are_there_and_those_that_come() {
 }
 
 #[test]
+fn a_process_whose_first_thread_has_ended() {
+    if !is_allowed("a_process_whose_first_thread_has_ended") {
+        return;
+    }
+    let mut running = Running::nasty(&["2", "5"]);
+    running.tell("leave");
+    assert_eq!(running.line(), "left");
+    let mut attached = Attached::to(&["-p", &running.pid()]);
+    attached.until(200);
+    let ended = attached.interrupt();
+    assert!(ended.status == 0 && !ended.stderr.contains("not sampled"), "{ended:?}");
+    attached.profile(&[]).assert_full(990);
+}
+
+#[test]
 fn deep_stacks_are_whole() {
     if !is_allowed("deep_stacks_are_whole") {
         return;
@@ -332,6 +347,14 @@ fn what_cannot_be_attached_to_is_said() {
         let (ended, place) = run(&[&["record"], words].concat());
         assert!(ended.status != 0 && ended.stderr.contains(why), "{words:?}: {ended:?}");
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0, "{words:?} leaves a directory");
+    }
+    let [threads, ..] = running.traces();
+    let thread = threads.iter().find(|thread| **thread != pid).expect("it has two");
+    let (ended, _place) = run(&["record", "-p", thread]);
+    assert!(ended.stderr.contains(&format!("it is a thread of process {pid}")), "{ended:?}");
+    if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+        let (ended, _place) = run(&["record", "-p", "2"]);
+        assert!(ended.stderr.contains("a thread of the kernel"), "{ended:?}");
     }
     if is_root() {
         let place = tempfile::tempdir().expect("room");
