@@ -89,7 +89,7 @@ const LAYERS: &[Layer] = &[
         &["callpath-tables", "callpath-format", "callpath-image", "callpath-target", "callpath-x86"],
     ),
     layer("callpath-end-to-end", &[]),
-    layer("xtask", &["callpath-tables", "callpath-oracle", "callpath-target"]),
+    layer("xtask", &["callpath-db", "callpath-tables", "callpath-oracle", "callpath-target"]),
 ];
 
 /// Crates from outside that only some of ours may use.

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ use crate::module::{Awaited, ModuleId};
 use crate::modules::{MappedCode, Modules};
 use crate::moved::{self, MovedCode};
 use crate::publish::{MapRegions, Publisher, Region};
-use crate::raw::{Code, Memo, Raw, Walked};
+use crate::raw::{Begun, Code, Memo, Raw, Walked, start_of_thread};
 use crate::shared::Shared;
 
 /// The code of a process.
@@ -47,6 +48,8 @@ pub(crate) struct ProcessCode {
     pub(crate) modules: Vec<ModuleRecord>,
     /// It is sampled from outside: nothing in it can be disturbed.
     pub(crate) is_from_outside: bool,
+    /// Of each sample the innermost frame alone is asked for, and its CFA.
+    pub(crate) innermost_only: bool,
 }
 
 impl ProcessCode {
@@ -67,6 +70,7 @@ impl ProcessCode {
             module_indices: FxHashMap::default(),
             modules: Vec::new(),
             is_from_outside: false,
+            innermost_only: false,
         }
     }
 
@@ -317,7 +321,22 @@ impl ProcessCode {
 
     /// Walks a raw sample over it.
     pub(crate) fn walk(&mut self, raw: &Raw<'_>, published: Published<'_>) -> Walked {
-        raw.walk(Code {
+        raw.walk(self.over(published))
+    }
+
+    /// Where a thread has begun ([`start_of_thread`]).
+    pub(crate) fn start_of_thread(
+        &mut self,
+        published: Published<'_>,
+        registers: [u64; 17],
+        stack: (u64, &[AtomicU64]),
+    ) -> Option<Begun> {
+        start_of_thread(self.over(published), registers, stack)
+    }
+
+    fn over<'c>(&'c mut self, published: Published<'c>) -> Code<'c> {
+        Code {
+            innermost_only: self.innermost_only,
             mappings: &self.mappings,
             awaited: &self.awaited,
             in_modules: &self.in_modules,
@@ -329,7 +348,7 @@ impl ProcessCode {
             met_unknown: false,
             met_awaited: None,
             memo: Memo::default(),
-        })
+        }
     }
 
     /// An address as a frame.

@@ -61,5 +61,5 @@ pub use probe::{
     probe, probed_modules, record_with_probes,
 };
 pub use serve::Recorded;
-pub use settings::{RecordOptions, Recursion, Sentinel, Unwind};
+pub use settings::{FromOutside, RecordOptions, Recursion, Sentinel, Unwind};
 pub use suitable::{Suitable, WayIn, check_program, way_in};

@@ -1,6 +1,7 @@
 //! One measured process: its load map, its threads, what it has measured so far.
 //! It must not look at other processes.
 
+mod heights;
 mod outside;
 mod waiting;
 mod writing;
@@ -18,6 +19,7 @@ use callpath_measurement::{ProcessLog, ThreadProfile};
 use callpath_target::{Maps, Pid, ProcessHandle};
 use rustc_hash::FxHashSet;
 
+pub(crate) use heights::FirstStack;
 pub(crate) use outside::{Origin, Outside, Taken};
 pub(crate) use waiting::LOOK_AT_MOST;
 
@@ -132,6 +134,8 @@ impl Process {
     pub(crate) fn new(shared: &Shared, slot: usize, sequence: u32, started_ns: u64) -> Process {
         let at = shared.allocator.slot(slot);
         let handle = ProcessHandle::open(Pid(at.pid.load(Relaxed)));
+        let mut code = ProcessCode::new(handle.pid());
+        code.innermost_only = shared.allocator.settings().infers();
         Process {
             slot,
             sequence,
@@ -139,7 +143,7 @@ impl Process {
             forked: at.forked_from.load(Relaxed) != 0,
             program: handle.program().unwrap_or_default(),
             command: handle.command_line(),
-            code: ProcessCode::new(handle.pid()),
+            code,
             backlog: Backlog::default(),
             postponed: Backlog::default(),
             reach: Reach::default(),

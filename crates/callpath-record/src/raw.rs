@@ -1,6 +1,7 @@
 //! Raw samples, unwound by the collector's own walk once their tables are there.
 
 mod copied;
+mod start;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex
 use callpath_format::table::RecipeId;
 use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT};
 use callpath_tables::recipes::generated::{CallersRbp, Return};
+use callpath_target::StackSamples;
 use callpath_unwind::{CodeMap, Cursor, End, Located, Memory, Stop, walk};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -25,6 +27,7 @@ use crate::generated::{GeneratedCode, ModuleList, Witness};
 use crate::module::{Awaited, ModuleId};
 use crate::thread::Thread;
 pub(crate) use copied::Copied;
+pub(crate) use start::{Begun, start_of_thread};
 
 /// The raw samples that a process has put down since the last time.
 pub(crate) fn take_list(allocator: &ArenaAllocator, slot: &ProcessSlot) -> Vec<ChunkIndex> {
@@ -181,12 +184,13 @@ impl<'a> Raw<'a> {
     /// Walks it.
     pub(crate) fn walk(&self, mut code: Code<'_>) -> Walked {
         let registers = std::array::from_fn(|i| self.sample.registers[i].load(Relaxed));
-        let mut memory = Stack { parts: &self.stack, read_bytes: 0 };
+        let mut memory = Stack::new(&self.stack);
         code.witness = Witness {
             start: RunAddr(self.sample.code_start.load(Relaxed)),
             bytes: self.code.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect(),
         };
         code.generated.postponed = false;
+        let innermost_only = code.innermost_only;
         let mut keys: Vec<FrameKey> = Vec::new();
         let mut cursor = Cursor::interrupted(self.pc(), registers);
         let mut ran_out = false;
@@ -196,11 +200,11 @@ impl<'a> Raw<'a> {
         loop {
             let mut last = None;
             let end = walk(cursor, &mut code, &mut memory, |cursor, located, _| {
-                if located.key == NO_FRAME {
-                    return ControlFlow::Break(());
-                }
                 if keys.len() == 1 {
                     innermost_cfa = cursor.registers.get(Reg::RSP);
+                }
+                if located.key == NO_FRAME || (keys.len() == 1 && innermost_only) {
+                    return ControlFlow::Break(());
                 }
                 keys.push(located.key);
                 last = Some(*cursor);
@@ -208,6 +212,11 @@ impl<'a> Raw<'a> {
             });
             let full = end == End::Outermost;
             ran_out |= end == End::Stopped(Stop::Unreadable) && !self.is_whole_stack();
+            if innermost_only {
+                // More of the stack helps only where what was not found lies above.
+                ran_out &= memory.is_short();
+                last = None;
+            }
             match last.filter(|_| !full).and_then(|last| code.beyond(&last, &mut memory)) {
                 Some((caller, is_sure)) => {
                     cursor = caller;
@@ -426,9 +435,20 @@ struct Stack<'a> {
     parts: &'a [StackPart<'a>],
     /// What of it was needed: up to the last byte that was read.
     read_bytes: usize,
+    /// The same with what was to be read and is not there.
+    wanted_bytes: usize,
 }
 
-impl Stack<'_> {
+impl<'a> Stack<'a> {
+    fn new(parts: &'a [StackPart<'a>]) -> Stack<'a> {
+        Stack { parts, read_bytes: 0, wanted_bytes: 0 }
+    }
+
+    /// Whether a longer copy could have had what was to be read.
+    fn is_short(&self) -> bool {
+        (self.read_bytes + 1..=StackSamples::MOST_BYTES as usize).contains(&self.wanted_bytes)
+    }
+
     /// The eight bytes at `addr`, a multiple of eight bytes from the copy's first one.
     fn word(&self, addr: u64) -> Option<u64> {
         let index = self.parts.partition_point(|part| part.start <= addr).checked_sub(1)?;
@@ -441,6 +461,7 @@ impl Memory for Stack<'_> {
     fn read_u64(&mut self, addr: u64) -> Option<u64> {
         let from_start = addr.checked_sub(self.parts.first()?.start)?;
         let shift = from_start % 8;
+        self.wanted_bytes = self.wanted_bytes.max(usize::try_from(from_start).unwrap_or(usize::MAX).saturating_add(8));
         let low = self.word(addr - shift)?;
         self.read_bytes = self.read_bytes.max(from_start as usize + 8);
         if shift == 0 {
@@ -467,6 +488,8 @@ pub(crate) struct Code<'a> {
     pub(crate) published: Published<'a>,
     pub(crate) generated: &'a mut GeneratedCode,
     pub(crate) modules: &'a mut ModuleList,
+    /// The innermost frame alone is asked for, and its CFA.
+    pub(crate) innermost_only: bool,
     /// Code as it was when the sample was taken.
     pub(crate) witness: Witness,
     /// The frame before is one of generated code: its recipe may be wrong, and its caller is looked at closely.

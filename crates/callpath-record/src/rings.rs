@@ -7,17 +7,21 @@ use std::io;
 use callpath_target::{EventSpec, Every, PerfEvent, Pid, StackSampler, StackSamples, processes};
 use rustc_hash::FxHashMap;
 
-use crate::process::Origin;
+use crate::process::{FirstStack, Origin};
 use crate::program::Doorbell;
 use poller::Poller;
 
-/// The lengths of copies of stacks, from the shortest, bytes: most stacks are shallow, and what is copied costs time.
-const COPIES_BYTES: [u32; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, StackSamples::MOST_BYTES];
+/// The lengths of copies of stacks, from the shortest, bytes: most stacks are shallow, and what is copied costs time. The first ones reach
+/// over a few frames, and are for samples that are not walked.
+const COPIES_BYTES: [u32; 7] = [512, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, StackSamples::MOST_BYTES];
 
-/// After so many samples copies are made as short as these allow.
+/// The first that is for stacks that are walked.
+const FOR_WALKS: usize = 2;
+
+/// After this many samples, copies are shortened to what these needed.
 const ENOUGH: u32 = 500;
 
-/// The rings, and what is known of whom they are about.
+/// The rings, and what is known of the processes whose records they hold.
 pub(crate) struct Outside {
     // The first to go: its thread looks at the rings.
     _poller: Poller,
@@ -27,8 +31,12 @@ pub(crate) struct Outside {
     samples: u32,
     needed_bytes: usize,
     too_short: u32,
+    /// How long copies may be.
+    copies_bytes: &'static [u32],
     /// The kernel took no samples for a while.
     pub(crate) was_throttled: bool,
+    /// The stack of the program that a recording has started, if heights are kept, until the record of that is read.
+    pub(crate) started: Option<(Pid, FirstStack)>,
     /// What is known of processes without a sample.
     pub(crate) origins: FxHashMap<u32, Origin>,
     /// Those of them whose first thread has ended; the others' last records are read by the next time.
@@ -36,9 +44,12 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
-    /// Rings for samples at this period. `user_only`: see [`StackSamples`].
-    pub(crate) fn new(samples: StackSamples, doorbell: Doorbell) -> io::Result<Outside> {
-        let sampler = StackSampler::new(StackSamples { stack_bytes: StackSamples::MOST_BYTES, ..samples })?;
+    /// Rings for samples at this period. `user_only`: see [`StackSamples`]. `innermost_only`: of each, the innermost frame is asked for, and
+    /// its CFA.
+    pub(crate) fn new(samples: StackSamples, innermost_only: bool, doorbell: Doorbell) -> io::Result<Outside> {
+        let copies_bytes = &COPIES_BYTES[if innermost_only { 0 } else { FOR_WALKS }..];
+        let stack_bytes = if innermost_only { COPIES_BYTES[0] } else { StackSamples::MOST_BYTES };
+        let sampler = StackSampler::new(StackSamples { stack_bytes, ..samples })?;
         let _poller = Poller::start(&sampler.rings(), doorbell);
         Ok(Outside {
             _poller,
@@ -46,7 +57,9 @@ impl Outside {
             samples: 0,
             needed_bytes: 0,
             too_short: 0,
+            copies_bytes,
             was_throttled: false,
+            started: None,
             origins: FxHashMap::default(),
             leaving: Vec::new(),
         })
@@ -93,7 +106,7 @@ impl Outside {
         }
         // What is enough now may not be later: half as much again.
         let enough = |bytes: &u32| if is_longer { *bytes > now } else { *bytes as usize >= self.needed_bytes * 3 / 2 };
-        let fitting = COPIES_BYTES.into_iter().find(enough).unwrap_or(StackSamples::MOST_BYTES);
+        let fitting = self.copies_bytes.iter().copied().find(enough).unwrap_or(StackSamples::MOST_BYTES);
         let is_other = fitting > now || (fitting < now && !is_longer);
         (self.samples, self.needed_bytes, self.too_short) = (0, 0, 0);
         if is_other {

@@ -48,6 +48,8 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 const WRITE_SHARE: u32 = 4;
 /// How long a process that was not rung for waits at most to be looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The same where stacks are looked at while they are there: at from where heights count.
+const LOOK_AT_STACKS_EVERY: Duration = Duration::from_millis(50);
 /// How long a measurement waits at its end for whole tables of large modules.
 /// Samples that need them end where there is none.
 const PATIENCE_AT_END: Duration = Duration::from_secs(3);
@@ -229,13 +231,24 @@ impl<'o> Recorder<'o> {
         Doorbell::new(&self.shared.allocator.session().doorbell)
     }
 
+    /// How long to wait at most before the next look.
+    fn look_every(&self) -> Duration {
+        let reads_stacks = self.shared.allocator.settings().keeps_heights();
+        if self.options.uses(Clock::WallTime) {
+            asks::LOOK_EVERY
+        } else if reads_stacks && self.outside.is_some() {
+            LOOK_AT_STACKS_EVERY
+        } else {
+            LOOK_EVERY
+        }
+    }
+
     /// Records until the program has ended. The program is dropped before the recorder: a thread of its rings the
     /// doorbell.
     pub(crate) fn run(mut self, mut program: impl Subject) -> Result<Recorded, RecordError> {
         let options = self.options;
         self.write_session();
         let mut next_write = Instant::now() + WRITE_EVERY;
-        let look_every = if options.uses(Clock::WallTime) { asks::LOOK_EVERY } else { LOOK_EVERY };
         let mut ended: Option<Ended> = None;
         // When no process was seen to run any more.
         let mut quiet: Option<Instant> = None;
@@ -259,6 +272,7 @@ impl<'o> Recorder<'o> {
                 self.write_all();
                 next_write = Instant::now() + WRITE_EVERY.max(now.elapsed() * WRITE_SHARE);
             }
+            let look_every = self.look_every();
             let is_pressing = self.outside.as_ref().is_some_and(Outside::is_pressing);
             if !is_pressing && !self.any_awaits(|process, _| process.has_more_to_walk()) {
                 wait(

@@ -34,6 +34,18 @@ impl Sentinel {
     }
 }
 
+/// Whether programs that load our object are sampled from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FromOutside {
+    /// Only where that takes less time and tells as much: where no stack is walked, and the kernel shows this user its own time, too.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
 /// How the call path of a sample is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Unwind {
@@ -124,8 +136,8 @@ pub struct RecordOptions {
     pub recursion: Recursion,
     /// How call paths are found.
     pub unwind: Unwind,
-    /// Samples are taken from outside even of programs that load our object.
-    pub outside: bool,
+    /// From where programs are sampled that load our object.
+    pub outside: FromOutside,
     /// Record until all processes have ended, not only the program that was typed.
     pub wait_all: bool,
     /// The measurement directory, of ranks that of all; `None`: `./<program>-<pid>.callpath`, of ranks `./<program>-job-<id>.callpath`.

@@ -24,7 +24,7 @@ const SCRIPTS: u32 = 5;
 pub enum WayIn {
     /// From a preloaded object inside it.
     Inside(Suitable),
-    /// From outside, by samples of its CPU time: what it is, completing "it is ...", that loads no preloaded object.
+    /// From outside, by samples of its CPU time. Completes "it is ...": why it loads no preloaded object.
     Outside(String),
 }
 
@@ -64,7 +64,7 @@ impl Suitable {
     }
 }
 
-/// From where the program at `path` can be measured, or why it cannot. Of a script, its interpreter is looked at.
+/// Whether the program at `path` can be measured from inside or from outside, or why not. For a script, checks its interpreter.
 pub fn way_in(path: &Path) -> Result<WayIn, RecordError> {
     let (kind, file) = executed(path)?;
     match kind {
@@ -94,7 +94,7 @@ fn executed(path: &Path) -> Result<(ElfPeek, PathBuf), RecordError> {
             kind => return Ok((kind, file)),
         }
     }
-    Err(unsuitable(path, "its interpreter is a script, whose interpreter is a script, and so on"))
+    Err(unsuitable(path, "its interpreter is itself a script, and so on: the chain of interpreters is too long"))
 }
 
 /// Checks whether the program at `path` can be measured from inside, and why not. Of a script, its interpreter is checked.

@@ -18,6 +18,8 @@ pub struct CallsBefore {
     pub direct: Option<LinkAddr>,
     /// A call through a register or memory.
     pub dynamic: bool,
+    /// How far from a register it finds its target in memory, bytes, if that is where; readings that differ have none.
+    pub field: Option<i64>,
 }
 
 /// Decodes the calls that may end at `return_address`. `before`: the bytes up to it; the last [`LONGEST_CALL_BYTES`]
@@ -29,6 +31,9 @@ pub fn calls_before(before: &[u8], return_address: LinkAddr) -> CallsBefore {
         let instruction = Instruction::decode(bytes).filter(|instruction| instruction.len() as usize == len);
         let Some(instruction) = instruction.filter(|i| i.operation() == Operation::Call) else { continue };
         if instruction.control() == Control::CallIndirect {
+            let memory = instruction.memory().filter(|memory| memory.index == Register::NONE);
+            let field = memory.map(|memory| memory.displacement);
+            found.field = if found.dynamic && found.field != field { None } else { field };
             found.dynamic = true;
         } else {
             found.direct = Some(LinkAddr(instruction.target(return_address.0)));
@@ -124,6 +129,13 @@ mod tests {
         ] {
             assert!(at(dynamic).dynamic, "{dynamic:x?}");
         }
+        // call [rbx+0x638], of which call [r11+0x638] is another reading; call fs:[0x640]; call rax
+        assert_eq!(at(&[0xff, 0x93, 0x38, 6, 0, 0]).field, Some(0x638));
+        assert_eq!(at(&[0x41, 0xff, 0x93, 0x38, 6, 0, 0]).field, Some(0x638));
+        assert_eq!(at(&[0x64, 0xff, 0x14, 0x25, 0x40, 6, 0, 0]).field, Some(0x640));
+        assert_eq!(at(&[0xff, 0xd0]).field, None);
+        // call [rbx+0x02d0ff00], which ends in call rax with a zero before it
+        assert_eq!(at(&[0xff, 0x93, 0, 0, 0xff, 0xd0]).field, None);
         // syscall; mov eax, 1; jmp; nothing
         assert_eq!(at(&[0x0f, 0x05]), CallsBefore::default());
         assert_eq!(at(&[0xb8, 1, 0, 0, 0]), CallsBefore::default());

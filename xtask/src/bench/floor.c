@@ -1,5 +1,6 @@
 /* The floor: a recorder of pc and sp alone, through the kernel's ring, without a signal.
- * floor RATE COUNT_FILE OUTPUT PROGRAM ARGS... */
+ * floor RATE COUNT_FILE OUTPUT PROGRAM ARGS...
+ * The count: samples, and the program's CPU time in microseconds. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/perf_event.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -95,7 +97,10 @@ int main(int argc, char **argv)
     FILE *count = fopen(argv[2], "w");
     if (!count)
         fail(argv[2]);
-    fprintf(count, "%llu\n", (unsigned long long)samples);
+    struct rusage usage;
+    getrusage(RUSAGE_CHILDREN, &usage);
+    uint64_t cpu_us = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000ull + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
+    fprintf(count, "%llu %llu\n", (unsigned long long)samples, (unsigned long long)cpu_us);
     fclose(count);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }

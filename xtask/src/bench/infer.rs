@@ -43,7 +43,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     println!("| program | frames larger | precise | of calls | highest stack | search, s |\n|---|---|---|---|---|---|");
     resized.iter().for_each(|row| println!("{row}"));
     println!(
-        "\nWhat maps say of samples of which a walk knows the path: distinct paths, and in brackets samples, percent\n"
+        "\nWhat maps answer for samples whose path a walk knows: percent of distinct paths, in brackets of samples\n"
     );
     println!(
         "| program | trained on | precise | likely | ambiguous | missing | no height | precise, wrong | likely, wrong | ambiguous, wrong |"

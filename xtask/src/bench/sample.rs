@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         let with_callpath = quietly(recording.command(rate)?.arg(&spin))?;
         let after = quietly(&mut Command::new(&spin))?;
         let text = std::fs::read_to_string(&counted).context("the floor recorder left no count")?;
-        let by_floor: f64 = text.trim().parse().context("the floor recorder left no number")?;
+        let by_floor: f64 = first_number(&text)?;
         let by_callpath = recording.quality("taken")? as f64;
         let bare_us = (micros(&before) + micros(&after)) / 2.0;
         let (one, other) =
@@ -71,4 +71,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 fn micros(usage: &Usage) -> f64 {
     usage.cpu.as_secs_f64() * 1e6
+}
+
+fn first_number(text: &str) -> anyhow::Result<f64> {
+    let number = text.split_whitespace().next().and_then(|number| number.parse().ok());
+    number.context("the floor recorder left no number")
 }

@@ -25,7 +25,7 @@ pub use error::DiffError;
 pub use fuzzing::fuzz_diff;
 use matching::{Joining, Side};
 use rows::Costs;
-pub use statistics::{CONFIDENCE, Test};
+pub use statistics::{CONFIDENCE, Test, quantile as students_quantile};
 use statistics::{discoveries, estimate};
 
 use crate::{Metric, MetricSource, Profile, ViewKind};

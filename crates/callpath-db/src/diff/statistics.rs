@@ -172,8 +172,8 @@ fn complementary_error(x: f64) -> f64 {
     t * (sum - x * x).exp()
 }
 
-/// The score that Student's t is below with this probability, of 0.5 and more.
-fn quantile(probability: f64, freedom: f64) -> f64 {
+/// The score that Student's t is below with this probability, of 0.5 and more. `freedom`: degrees.
+pub fn quantile(probability: f64, freedom: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1e6);
     for _ in 0..100 {
         let middle = 0.5 * (low + high);

@@ -18,7 +18,7 @@ use crate::probe::discard_directory;
 use crate::program::Waiter;
 use crate::rings::{Outside, USER_ONLY, sees_user_mode_only};
 use crate::serve::{Prepared, Program, Recorded, Recorder, Subject};
-use crate::settings::RecordOptions;
+use crate::settings::{RecordOptions, Unwind};
 use crate::signals::{self, Signals};
 
 /// What is sampled, and how long.
@@ -66,7 +66,7 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
         with_children: options.with_children,
         everything: options.pids.is_none(),
     };
-    let outside = Outside::new(samples, prepared.doorbell());
+    let outside = Outside::new(samples, record.unwind == Unwind::Infer, prepared.doorbell());
     let mut outside = outside.map_err(|error| refusal(first, &error))?;
     if options.pids.is_none() {
         outside.begin_everywhere().map_err(|error| refusal_of_all(&error))?;
@@ -104,7 +104,7 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
     Ok(Recorded { of_job, ..recorded })
 }
 
-/// Starts a program that nothing is done to: it is sampled as all are.
+/// Starts a program unchanged: it is sampled like every other process.
 fn plain_program(record: &RecordOptions, recorder: &Recorder<'_>) -> Result<Program, RecordError> {
     let launch = Launch {
         program: find_program(&record.program)?,
@@ -153,9 +153,12 @@ pub(super) fn refusal(handle: &ProcessHandle, error: &io::Error) -> RecordError 
         Some(libc::ESRCH) => "there is no such process".to_owned(),
         Some(libc::EACCES | libc::EPERM) => not_allowed(pid),
         Some(libc::EMFILE) => {
-            "there are not enough descriptors for events on all processors; raise the limit (ulimit -n)".to_owned()
+            "there are not enough file descriptors for an event on each processor; raise the limit (ulimit -n)"
+                .to_owned()
         }
-        Some(libc::ENOSYS) => "the kernel, or a filter of this container, has no perf_event_open".to_owned(),
+        Some(libc::ENOSYS) => {
+            "the kernel lacks perf_event_open, or this container's seccomp filter hides it".to_owned()
+        }
         _ => error.to_string(),
     };
     RecordError::NotAttached { pid, reason }
@@ -186,7 +189,7 @@ fn refusal_of_all(error: &io::Error) -> RecordError {
     let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     let reason = match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => format!(
-            "only root may, or a user with CAP_PERFMON: kernel.perf_event_paranoid is {}; with `sysctl kernel.perf_event_paranoid=0` every user may",
+            "only root or a user with CAP_PERFMON may: kernel.perf_event_paranoid is {}; `sysctl kernel.perf_event_paranoid=0` allows every user",
             level.trim()
         ),
         _ => error.to_string(),

@@ -7,24 +7,26 @@ use callpath_target::{Launch, Pid, ProcessHandle, TargetError, raise_own_limits,
 use super::attached::{check_events, refusal};
 use crate::error::RecordError;
 use crate::output::Destination;
+use crate::process::FirstStack;
 use crate::program::{Waiter, kill};
 use crate::rings::{Outside, USER_ONLY, of_started, sees_user_mode_only};
 use crate::serve::{Prepared, Program, Recorded, Recorder};
-use crate::settings::{RecordOptions, Unwind};
+use crate::settings::{FromOutside, RecordOptions, Unwind};
 use crate::signals::Signals;
 
-/// Runs the program and samples it until it ends. `what` completes "it is ...".
+/// Runs the program and samples it until it ends. `what` completes "it is ...": why it cannot be measured from inside, if it cannot.
 pub(crate) fn record_from_outside(
     options: &RecordOptions,
     program: &Path,
-    what: &str,
+    what: Option<&str>,
 ) -> Result<Recorded, RecordError> {
-    let subject = if options.outside { "the program".to_owned() } else { format!("the program is {what}: it") };
+    let is_asked_for = options.outside == FromOutside::Always;
+    let subject = if is_asked_for {
+        "the program".to_owned()
+    } else {
+        format!("the program is {}: it", what.unwrap_or("sampled from outside"))
+    };
     check_events(options, &subject)?;
-    if options.unwind != Unwind::Walk {
-        let reason = format!("it is {what}, and heights of stacks (--unwind) are kept by an object inside a program");
-        return Err(RecordError::Unsuitable { program: program.to_owned(), reason });
-    }
     survive_long_files();
     raise_own_limits();
     let mut prepared = Prepared::new(options)?;
@@ -32,8 +34,9 @@ pub(crate) fn record_from_outside(
     let user_only = sees_user_mode_only();
     let samples = of_started(options.period_ns, user_only);
     let own = ProcessHandle::open(Pid(std::process::id()));
-    let mut outside = Outside::new(samples, prepared.doorbell()).map_err(|error| refusal(&own, &error))?;
-    if !options.outside {
+    let mut outside = Outside::new(samples, options.unwind == Unwind::Infer, prepared.doorbell())
+        .map_err(|error| refusal(&own, &error))?;
+    if let Some(what) = what.filter(|_| !is_asked_for) {
         prepared.notes.push(format!("sampled from outside: it is {what}"));
     }
     prepared.notes.extend(user_only.then(|| USER_ONLY.to_owned()));
@@ -50,6 +53,9 @@ pub(crate) fn record_from_outside(
         outside.begin_at_exec(pid.0).map_err(failed)
     };
     let (waiter, pid) = Waiter::start_after(&launch, prepared.doorbell(), Some(&mut begin))?;
+    if options.unwind != Unwind::Walk {
+        outside.started = FirstStack::read(&ProcessHandle::open(pid)).map(|stack| (pid, stack));
+    }
     let signals = signals.hand_on_to(pid);
     let destination = match destination {
         Some(destination) => destination,

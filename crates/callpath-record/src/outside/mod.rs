@@ -3,11 +3,12 @@
 mod attached;
 mod launched;
 
-use callpath_target::find_program;
+use callpath_target::{StackSampler, find_program};
 
 use crate::error::RecordError;
+use crate::rings::{of_started, sees_user_mode_only};
 use crate::serve::{Recorded, record_as};
-use crate::settings::RecordOptions;
+use crate::settings::{FromOutside, RecordOptions, Unwind};
 use crate::suitable::{WayIn, way_in};
 pub use attached::{AttachOptions, attach};
 use launched::record_from_outside;
@@ -17,8 +18,24 @@ use launched::record_from_outside;
 pub fn record(options: &RecordOptions) -> Result<Recorded, RecordError> {
     let program = find_program(&options.program)?;
     match way_in(&program)? {
-        WayIn::Inside(_) if options.outside => record_from_outside(options, &program, "asked for (--outside)"),
+        WayIn::Inside(_) if goes_outside(options) => record_from_outside(options, &program, None),
         WayIn::Inside(_) => record_as(options, |program, _| program),
-        WayIn::Outside(what) => record_from_outside(options, &program, &what),
+        WayIn::Outside(what) => record_from_outside(options, &program, Some(&what)),
+    }
+}
+
+/// Whether a program is sampled from outside that can be measured from inside. Where no stack is walked, what is left of a sample is the
+/// kernel's record, and a signal would take longer.
+fn goes_outside(options: &RecordOptions) -> bool {
+    match options.outside {
+        FromOutside::Always => true,
+        FromOutside::Never => false,
+        FromOutside::Auto => {
+            options.unwind == Unwind::Infer
+                && !options.wait_all
+                && attached::check_events(options, "").is_ok()
+                && !sees_user_mode_only()
+                && StackSampler::new(of_started(options.period_ns, false)).is_ok()
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! A process that is sampled from outside: its threads by number, and its memory map as the kernel's records tell it. What the
-//! process is at the moment may be another program already.
+//! A process that is sampled from outside: its threads by number, and its memory map as the kernel's records tell it. By now
+//! the process may be running another program.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use callpath_measurement::FULL_ROOT;
 use callpath_target::{MapEntry, Maps, Pid, ProcessHandle, StackCopy};
 use rustc_hash::FxHashMap;
 
+use super::heights::{Bases, FirstStack, Looked};
 use super::{MAP_IS_OLD, Process, ThreadState};
 use crate::arena::ArenaAllocator;
 use crate::raw::Copied;
@@ -56,6 +57,8 @@ pub(crate) struct Outside {
     is_doubted: bool,
     /// Since when its memory map is known, by the monotonic clock.
     known_from_ns: u64,
+    /// From where heights on its stacks count.
+    bases: Bases,
 }
 
 /// What is known of a process before its first sample.
@@ -72,6 +75,8 @@ pub(crate) struct Origin {
     pub(crate) before_ns: u64,
     /// Since when its memory map is known, by the monotonic clock.
     known_from_ns: u64,
+    /// The stack of its first thread, if heights are kept.
+    first_stack: Option<FirstStack>,
 }
 
 impl Origin {
@@ -95,6 +100,11 @@ impl Origin {
     /// Of a process that has just executed a program. `before_ns`: what its samples of earlier ones come to.
     pub(crate) fn executed(name: String, before_ns: u64) -> Origin {
         Origin { command: vec![name], is_new: true, before_ns, ..Origin::default() }
+    }
+
+    /// With the stack of its first thread, which may not be there any more at its first sample.
+    pub(crate) fn with_stack(self, first_stack: Option<FirstStack>) -> Origin {
+        Origin { first_stack, ..self }
     }
 
     /// Of a process that this one has forked.
@@ -137,7 +147,7 @@ impl Process {
         let values = shared.publisher.metrics().iter().map(|metric| worth(metric.meter)).collect();
         let mut process = Process::new(shared, slot, sequence, started_ns);
         process.code.is_from_outside = true;
-        let Origin { maps, program, command, is_forked, is_new, before_ns, known_from_ns } = origin;
+        let Origin { maps, program, command, is_forked, is_new, before_ns, known_from_ns, first_stack } = origin;
         // What /proc says may be of another program by now.
         (process.program, process.command) = (program, command);
         process.outside = Some(Box::new(Outside {
@@ -148,6 +158,7 @@ impl Process {
             is_new,
             before_ns,
             known_from_ns,
+            bases: Bases::with_first(first_stack),
             has_changed: true,
             ..Outside::default()
         }));
@@ -164,7 +175,8 @@ impl Process {
     pub(crate) fn origin_of_fork(&self) -> Option<Origin> {
         let outside = self.outside.as_ref()?;
         let (maps, program, command) = (outside.maps.clone(), self.program.clone(), self.command.clone());
-        Some(Origin { maps, program, command, is_forked: true, ..Origin::default() })
+        let first_stack = outside.bases.first().cloned();
+        Some(Origin { maps, program, command, first_stack, is_forked: true, ..Origin::default() })
     }
 
     /// What its samples come to, those of earlier programs included, nanoseconds of CPU time.
@@ -175,8 +187,8 @@ impl Process {
         totals.fold(outside.before_ns, u64::saturating_add)
     }
 
-    /// It has loaded our object meanwhile, and what it does since it has executed its program is accounted for from inside. Gives its
-    /// place back, and its number, if nothing of it has been written; `Err`: something has.
+    /// Its new program has loaded our object, and is measured from inside from its `exec` on. Releases the slot and returns the
+    /// process's number if nothing of it has been written; `Err`: something has.
     pub(crate) fn give_up(self, shared: &mut Shared, to_slot: usize) -> Result<u32, Box<Process>> {
         let Some(outside) = self.outside.as_ref().filter(|outside| outside.is_new && !self.log.is_begun()) else {
             return Err(Box::new(self));
@@ -337,8 +349,8 @@ impl Process {
         self.publish_known_maps(shared);
     }
 
-    /// Adds a sample: walks the copy of the stack, now or when the tables are there that it needs. How much of the copy the
-    /// walk has needed, bytes. `None`: it was too short.
+    /// Adds a sample: walks the copy of the stack, now or once the tables that it needs exist. Returns how many bytes of the
+    /// copy the walk needed. `None`: it was too short.
     pub(crate) fn take(&mut self, shared: &mut Shared, taken: &Taken<'_>) -> Option<usize> {
         if self.outside.as_ref().is_some_and(|outside| taken.time_ns < outside.known_from_ns) {
             // Of code that may have been something else then, it has no path.
@@ -346,6 +358,7 @@ impl Process {
             return Some(0);
         }
         self.name_program();
+        let base = taken.registers.map_or(0, |registers| self.base_of(shared, (taken.tid, registers)));
         let index = self.thread_of(taken.tid);
         let (Some(outside), Some(ThreadState::Live(thread))) = (&self.outside, self.threads.get_mut(index)) else {
             return Some(0);
@@ -362,7 +375,7 @@ impl Process {
             return Some(0);
         };
         let is_whole = taken.stack.len_bytes() < taken.asked_bytes;
-        let copied = Copied::new(registers, taken.stack, is_whole);
+        let copied = Copied::new(registers, taken.stack, (is_whole, base));
         let raw = copied.as_raw(&values, record);
         if outside.has_changed {
             self.publish_known_maps(shared);
@@ -387,6 +400,27 @@ impl Process {
         let wanted = self.attribute(&live, &raw, &walked);
         wanted.into_iter().for_each(|awaited| shared.modules.hurry(awaited));
         (!walked.ran_out).then_some(walked.read_bytes)
+    }
+
+    /// From where heights of a sample count; 0: that is not known, or no heights are kept.
+    fn base_of(&mut self, shared: &mut Shared, (tid, registers): (u32, [u64; 17])) -> u64 {
+        if !shared.allocator.settings().keeps_heights() {
+            return 0;
+        }
+        self.publish_known_maps(shared);
+        let has_tables = self.code.has_all_tables(&shared.modules);
+        let Some(outside) = &mut self.outside else { return 0 };
+        let Outside { bases, maps, .. } = &mut **outside;
+        let first = maps.entries.iter().find(|entry| entry.executable && entry.file.is_some());
+        let looked = Looked { handle: &self.handle, code: &mut self.code, first, has_tables };
+        let base = bases.of_sample(looked, shared.publisher.published(), (tid, registers));
+        if let Some(start) = bases.start_of(tid) {
+            let (index, start) = (self.thread_of(tid), self.code.frame_at(start));
+            if let Some(ThreadState::Live(thread)) = self.threads.get_mut(index) {
+                thread.profile.start = Some(start);
+            }
+        }
+        base
     }
 
     /// So many samples were lost: there was no room for them.
@@ -417,6 +451,7 @@ impl Process {
     /// A thread has ended.
     pub(crate) fn has_ended_thread(&mut self, tid: u32) {
         let Some(index) = self.outside.as_ref().and_then(|outside| outside.places.get(&tid).copied()) else { return };
+        self.outside.iter_mut().for_each(|outside| outside.bases.forget(tid));
         if let Some(ThreadState::Live(thread)) = self.threads.get_mut(index).filter(|state| is_of(state, tid)) {
             thread.outside.iter_mut().for_each(|outside| outside.has_ended = true);
         }

@@ -20,11 +20,13 @@ pub(crate) struct Copied<'r> {
 
 impl<'r> Copied<'r> {
     /// Registers in DWARF order, then rip; `is_whole`: the copy ends where the stack does.
-    pub(crate) fn new(registers: [u64; 17], stack: StackCopy<'r>, is_whole: bool) -> Copied<'r> {
+    /// `base`: from where heights on the stack count, 0 if that is not known.
+    pub(crate) fn new(registers: [u64; 17], stack: StackCopy<'r>, (is_whole, base): (bool, u64)) -> Copied<'r> {
         let start = registers[RSP];
         let sample = RawSample {
             registers: registers.map(AtomicU64::new),
             samples: AtomicU64::new(1),
+            stack_base: AtomicU64::new(base),
             flags: AtomicU32::new(u32::from(is_whole)),
             ..RawSample::default()
         };

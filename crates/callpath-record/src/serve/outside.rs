@@ -5,11 +5,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callpath_target::{Pid, Record, Ring, RingRecord, What};
+use callpath_target::{Pid, ProcessHandle, Record, Ring, RingRecord, What};
 use rustc_hash::FxHashMap;
 
 use super::Recorder;
-use crate::process::{Origin, Process, Taken};
+use crate::process::{FirstStack, Origin, Process, Taken};
 use crate::rings::Outside;
 
 /// How long threads are given events at a time: what others write meanwhile must be read.
@@ -37,10 +37,13 @@ impl Recorder<'_> {
             read.push(records.position());
         }
         due.sort_by_key(|due| due.time_ns);
-        let mut places = FxHashMap::default();
+        let (own, mut places) = (std::process::id(), FxHashMap::default());
         let leaving = std::mem::take(&mut outside.leaving);
         for Due { record, time_ns } in due {
-            let Some(record) = record.read() else { continue };
+            // A thread had ended for the kernel when a record without a number was written.
+            let Some(record) = record.read().filter(|record| ![0, u32::MAX, own].contains(&record.pid)) else {
+                continue;
+            };
             self.enter((&mut outside, &mut places), time_ns, record);
         }
         rings.iter().zip(read).for_each(|(ring, position)| ring.give_back(position));
@@ -98,10 +101,6 @@ impl Recorder<'_> {
         record: Record<'_>,
     ) {
         let Record { pid, tid, event, what } = record;
-        if pid == 0 || pid == u32::MAX || pid == std::process::id() {
-            // The thread had ended for the kernel when it was written.
-            return;
-        }
         let pid = Pid(pid);
         match what {
             What::Sample { .. } if outside.sampler.is_replaced(event, tid) => {}
@@ -211,6 +210,11 @@ impl Recorder<'_> {
             before_ns = process.leave_for_outside(&self.shared);
             self.take_leave(process);
         }
-        outside.origins.insert(pid.0, Origin::executed(name, before_ns));
+        let stack = outside.started.take_if(|(started, _)| *started == pid).map(|(_, stack)| stack);
+        let stack = match self.shared.allocator.settings().keeps_heights() {
+            true => stack.or_else(|| FirstStack::read(&ProcessHandle::open(pid))),
+            false => None,
+        };
+        outside.origins.insert(pid.0, Origin::executed(name, before_ns).with_stack(stack));
     }
 }

@@ -38,10 +38,10 @@ impl Recorder<'_> {
     /// Samples a thread from when it executes a program, or a process that runs one. Whether that could be had.
     pub(crate) fn sample_started(&mut self, tid: u32, at_exec: bool) -> bool {
         let settings = self.shared.allocator.settings();
-        if !settings.uses(Settings::CPU_TIME) || settings.keeps_heights() || self.shared.counted.is_some() {
+        if !settings.uses(Settings::CPU_TIME) || self.shared.counted.is_some() {
             return false;
         }
-        let (period_ns, pid) = (settings.period_ns, Pid(tid));
+        let (period_ns, infers, pid) = (settings.period_ns, settings.infers(), Pid(tid));
         // The number is the process's own: in another PID name space it is another process's here.
         let is_ours = |pid: Pid| Maps::read(pid).is_ok_and(|maps| self.shared.allocator.is_mapped_in(&maps));
         let known = |pid: Pid| self.processes.iter().any(|process| process.pid() == pid);
@@ -53,7 +53,9 @@ impl Recorder<'_> {
             Some(outside) => outside,
             None => {
                 let user_only = sees_user_mode_only();
-                let Ok(outside) = Outside::new(of_started(period_ns, user_only), self.doorbell()) else { return false };
+                let Ok(outside) = Outside::new(of_started(period_ns, user_only), infers, self.doorbell()) else {
+                    return false;
+                };
                 if user_only {
                     self.note(USER_ONLY);
                 }

@@ -131,6 +131,11 @@ pub fn called_before(before: &[u8], return_address: RunAddr) -> Option<RunAddr> 
     calls.direct.filter(|_| !calls.dynamic).map(|target| RunAddr(target.0))
 }
 
+/// How far from a register the call that ends where the bytes `before` do finds its target in memory, if that is where.
+pub fn called_field(before: &[u8]) -> Option<i64> {
+    calls_before(before, LinkAddr(0)).field
+}
+
 /// Whether a frame that is returned to at the beginning of `code` continues by its frame pointer alone: such an address
 /// need not follow a call.
 pub fn goes_on_by_pointer(code: &[u8]) -> bool {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use callpath_db::Query;
-use callpath_record::{Clock, Event, RecordOptions, record};
+use callpath_record::{Clock, Event, FromOutside, RecordOptions, record};
 use callpath_view::text::{self, TextOptions};
 
 use super::{number, profile};
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         sentinel: callpath_record::Sentinel::default(),
         recursion: callpath_record::Recursion::default(),
         unwind: callpath_record::Unwind::default(),
-        outside: false,
+        outside: FromOutside::Never,
         wait_all: false,
         output: None,
         rank: None,

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use callpath_db::{RefusedProbe, nearest};
 use callpath_record::{
-    ProbeMetric, ProbeMetricError, ProbeOptions, ProbedProcess, RecordOptions, Recursion, Sentinel, Unwind, probe,
-    probe_events,
+    FromOutside, ProbeMetric, ProbeMetricError, ProbeOptions, ProbedProcess, RecordOptions, Recursion, Sentinel,
+    Unwind, probe, probe_events,
 };
 use callpath_tables::probes::{AtExit, Called, KeepingFlags};
 use callpath_target::{Pid, ProcessHandle};
@@ -113,7 +113,7 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
         sentinel: Sentinel::Never,
         recursion: Recursion::Full,
         unwind: Unwind::Walk,
-        outside: false,
+        outside: FromOutside::Never,
         wait_all: false,
         output: arguments.output.clone(),
         rank,

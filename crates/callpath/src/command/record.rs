@@ -16,9 +16,9 @@ use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_measurement::{Measurement, plain};
 use callpath_record::{
-    Chooser as _, Counting, Event, EventError, ExactCounts, ExactKind, ExactKinds, ExactTimes, HIGHEST_RATE,
-    MAX_EVENTS, ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded, Sentinel,
-    Unsaid, Unwind, offered_events, parse_events, probe_events, record, record_exactly, record_padded,
+    Chooser as _, Counting, Event, EventError, ExactCounts, ExactKind, ExactKinds, ExactTimes, FromOutside,
+    HIGHEST_RATE, MAX_EVENTS, ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded,
+    Sentinel, Unsaid, Unwind, offered_events, parse_events, probe_events, record, record_exactly, record_padded,
     record_with_probes,
 };
 use callpath_tables::guide::Guide;
@@ -103,9 +103,17 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "METRIC", value_delimiter = ',', requires = "probe", value_parser = metric)]
     probe_metrics: Vec<ProbeMetric>,
     /// Sample the program and all that it starts from outside, by CPU time: nothing in them changes. Programs that load no preloaded object
-    /// (static, musl, Go) are sampled so anyway
-    #[arg(long, conflicts_with_all = ["probe", "exact", "plan", "sentinel", "wait_all"])]
-    outside: bool,
+    /// (static, musl, Go) are sampled so anyway. auto: others only with --unwind=infer, where the kernel allows it
+    #[arg(
+        long,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value = "auto",
+        default_missing_value = "always",
+        conflicts_with_all = ["probe", "exact", "plan", "sentinel", "wait_all"]
+    )]
+    outside: OutsideArgument,
     /// Record until all processes of the program have ended, daemons included; Ctrl-C ends the wait
     #[arg(long)]
     wait_all: bool,
@@ -261,6 +269,23 @@ enum UnwindArgument {
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
+enum OutsideArgument {
+    Auto,
+    Always,
+    Never,
+}
+
+impl From<OutsideArgument> for FromOutside {
+    fn from(argument: OutsideArgument) -> FromOutside {
+        match argument {
+            OutsideArgument::Auto => FromOutside::Auto,
+            OutsideArgument::Always => FromOutside::Always,
+            OutsideArgument::Never => FromOutside::Never,
+        }
+    }
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
 enum SentinelArgument {
     Auto,
     Always,
@@ -370,7 +395,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             UnwindArgument::Infer => Unwind::Infer,
             UnwindArgument::Both => Unwind::Both,
         },
-        outside: arguments.outside,
+        outside: arguments.outside.into(),
         wait_all: arguments.wait_all,
         output: arguments.output.clone(),
         rank,

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use callpath_end_to_end::{C, Ended, Profile, Program, compiled, run_callpath, run_report};
 use serde_json::Value;
 
+use crate::outside::is_allowed;
+
 const ROWS: &str = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 80000) \
                     select count(distinct i * 7 % 1000), sum(length(hex(i))) from n;";
 
@@ -35,9 +37,11 @@ impl Place {
         assert_eq!(ended.status, 0, "{ended:?}");
     }
 
+    /// `options`: with spaces between.
     #[track_caller]
-    fn record(&self, (unwind, directory): (&str, &str), program: &[&str]) -> Ended {
-        self.run([&["record", "-q", "-F", "2000", unwind, "-o", directory], program].concat())
+    fn record(&self, (options, directory): (&str, &str), program: &[&str]) -> Ended {
+        let options: Vec<&str> = options.split(' ').collect();
+        self.run([&["record", "-q", "-F", "2000"], &options[..], &["-o", directory], program].concat())
     }
 
     #[track_caller]
@@ -46,6 +50,13 @@ impl Place {
         assert_eq!(ended.status, 0, "{ended:?}");
         serde_json::from_str(&ended.stdout).expect("JSON")
     }
+}
+
+/// From where samples are taken here.
+fn ways() -> Vec<&'static str> {
+    let mut ways = vec!["--outside=never"];
+    ways.extend(is_allowed("inference, from outside").then_some("--outside=always"));
+    ways
 }
 
 fn known() -> String {
@@ -66,18 +77,31 @@ fn names(path: &Value) -> Vec<&str> {
 fn what_a_map_tells_is_what_a_walk_finds() {
     let (place, program) = (Place::new(), known());
     place.train("a.map", &[&program, "100"]);
-    assert_eq!(place.record(("--unwind=both", "both"), &[&program, "30000"]).status, 3);
-    let checked = place.json(["map", "check", "a.map", "both", "--json"]);
-    for wrong in ["wrong", "unlikely", "incorrect"] {
-        assert_eq!(number(&checked, &format!("/samples/{wrong}")), 0, "{checked}");
+    for way in ways() {
+        let directory = format!("both{way}");
+        assert_eq!(place.record((&format!("--unwind=both {way}"), &directory), &[&program, "100000"]).status, 3);
+        let checked = place.json(["map", "check", "a.map", &directory, "--json"]);
+        tells_the_truth(&checked);
+        // On the stack of a handler of its own. From outside the copy is of that stack alone, and there is no path.
+        let [undetermined, unknown] = ["/samples/undetermined", "/unknown"].map(|at| number(&checked, at));
+        if way == "--outside=never" {
+            assert!(undetermined > 0 && unknown == 0, "{way}: {checked}");
+        } else {
+            // Where a thread begins and ends, its stack is higher than where heights count from.
+            assert!(unknown > 0 && undetermined * 50 < number(&checked, "/samples/precise"), "{way}: {checked}");
+        }
     }
-    assert_eq!(number(&checked, "/unknown"), 0, "{checked}");
+}
+
+#[track_caller]
+fn tells_the_truth(checked: &Value) {
+    for wrong in ["wrong", "unlikely", "incorrect"] {
+        assert_eq!(number(checked, &format!("/samples/{wrong}")), 0, "{checked}");
+    }
     // thin twice, thick, down twice, many, jumps and the pointer, leaps, by a pointer through thin; of the thread thin and thick.
-    assert!(number(&checked, "/paths/precise") >= 11, "{checked}");
+    assert!(number(checked, "/paths/precise") >= 11, "{checked}");
     // left and right; above and below.
-    assert!((4..=6).contains(&number(&checked, "/paths/ambiguous")), "{checked}");
-    // On the stack of a handler of its own.
-    assert!(number(&checked, "/samples/undetermined") > 0, "{checked}");
+    assert!((4..=6).contains(&number(checked, "/paths/ambiguous")), "{checked}");
     // The program's own are missing below `alloca`, and below the handler. A sample may also hit what binds a call for the first time, or what
     // callpath's own hook of `pthread_create` calls.
     let missing = checked["missing"].as_array().expect("a list");
@@ -94,13 +118,20 @@ fn what_a_map_tells_is_what_a_walk_finds() {
 fn a_report_has_the_paths_and_says_how_sure_they_are() {
     let (place, program) = (Place::new(), known());
     place.train("a.map", &[&program, "100"]);
-    assert_eq!(place.record(("--unwind=infer", "infer"), &[&program, "30000"]).status, 3);
+    for way in ways() {
+        let directory = format!("infer{way}");
+        assert_eq!(place.record((&format!("--unwind=infer {way}"), &directory), &[&program, "100000"]).status, 3);
+        has_paths_and_certainties(&place, &directory);
+    }
+}
 
-    let bare = Profile::of_json(&run_report(&place.at("infer"), &["--json"]).stdout);
+#[track_caller]
+fn has_paths_and_certainties(place: &Place, directory: &str) {
+    let bare = Profile::of_json(&run_report(&place.at(directory), &["--json"]).stdout);
     assert_eq!((bare.quality.full, bare.quality.partial), (0, bare.quality.taken - dropped(&bare)));
 
-    let report = ["report", "--json", "--map", "a.map", "infer"];
-    let (json, text) = (place.json(report), place.run(["report", "--map", "a.map", "infer"]).stdout);
+    let report = ["report", "--json", "--map", "a.map", directory];
+    let (json, text) = (place.json(report), place.run(["report", "--map", "a.map", directory]).stdout);
     let profile = Profile::of_json(&json.to_string());
     let main = ["_start", "__libc_start_main", "__libc_start_call_main", "main"];
     for path in
@@ -281,11 +312,14 @@ fn a_child_that_a_thread_has_forked() {
     gcc.args(["-O1", "-pthread", "-o", "forks", "forks.c"]).current_dir(place.at("."));
     assert!(gcc.status().expect("gcc can be run").success());
     place.train("a.map", &["./forks"]);
-    assert_eq!(place.record(("--unwind=both", "both"), &["./forks"]).status, 0);
-    let checked = place.json(["map", "check", "a.map", "both", "--json"]);
-    let samples = |verdict: &str| number(&checked, &format!("/samples/{verdict}"));
-    assert_eq!([samples("wrong"), samples("unlikely"), samples("incorrect")], [0; 3], "{checked}");
-    assert!(samples("undetermined") > 20 && samples("precise") > 40, "{checked}");
+    for way in ways() {
+        let directory = format!("both{way}");
+        assert_eq!(place.record((&format!("--unwind=both {way}"), &directory), &["./forks"]).status, 0);
+        let checked = place.json(["map", "check", "a.map", &directory, "--json"]);
+        let samples = |verdict: &str| number(&checked, &format!("/samples/{verdict}"));
+        assert_eq!([samples("wrong"), samples("unlikely"), samples("incorrect")], [0; 3], "{checked}");
+        assert!(samples("undetermined") > 20 && samples("precise") > 40, "{way}: {checked}");
+    }
 }
 
 /// What is executed by a program with larger frames has the frames that it has.
@@ -400,6 +434,25 @@ fn what_cannot_be_used_is_refused() {
     refused(&["record", "--unwind=infer", "--plan", "a.map", &program], &["not a plan"]);
     refused(&["map", "resize", "a.map", "--every", "24", "-o", "odd.plan"], &["multiple of 16"]);
     refused(&["record", "--unwind=infer", "--sentinel=always", &program], &["--sentinel=always", "--unwind"]);
+}
+
+/// A static program cannot be trained by counting; a walked run teaches its paths, and a run without walks has them.
+#[test]
+fn a_static_program_from_its_own_samples() {
+    if !is_allowed("a_static_program_from_its_own_samples") {
+        return;
+    }
+    let program = C { source: "burn.c", output: "inferred_static", options: &["-O2", "-static"] };
+    let program = compiled(program).expect("it compiles").to_str().expect("a name").to_owned();
+    let place = Place::new();
+    assert_eq!(place.record(("--unwind=both", "both"), &[&program, "300", "exit"]).status, 3);
+    assert_eq!(place.run(["map", "train", "-q", "--measurement", "both", "-o", "a.map"]).status, 0);
+    assert_eq!(place.record(("--unwind=infer", "infer"), &[&program, "300", "exit"]).status, 3);
+    let json = place.json(["report", "--json", "--map", "a.map", "infer"]);
+    let profile = Profile::of_json(&json.to_string());
+    assert!(profile.percent_through(&["main", "outer", "inner"]) > 90.0, "{profile:?}");
+    let checked = place.json(["map", "check", "a.map", "both", "--json"]);
+    assert_eq!(number(&checked, "/samples/wrong") + number(&checked, "/samples/undetermined"), 0, "{checked}");
 }
 
 /// What the map does not know of stays a part of a path, and is said.

@@ -8,8 +8,8 @@ use callpath_analyze::infer::{Trained, train};
 use callpath_infer::{MapBuilder, OtherBuild, PathMap, Precision};
 use callpath_measurement::Measurement;
 use callpath_record::{
-    ExactCounts, ExactKind, ExactKinds, RecordOptions, Recursion, Sentinel, Unsaid, Unwind, parse_events, probe_events,
-    record_exactly,
+    ExactCounts, ExactKind, ExactKinds, FromOutside, RecordOptions, Recursion, Sentinel, Unsaid, Unwind, parse_events,
+    probe_events, record_exactly,
 };
 use callpath_view::text::shell_word;
 
@@ -126,7 +126,7 @@ fn run_program(program: &OsString, arguments: &[OsString], (directory, say): (&P
         sentinel: Sentinel::Never,
         recursion: Recursion::Full,
         unwind: Unwind::Walk,
-        outside: false,
+        outside: FromOutside::Never,
         wait_all: false,
         output: Some(directory.to_owned()),
         rank: None,

@@ -11,19 +11,19 @@ use crate::command::number::seconds;
 
 #[derive(clap::Args)]
 pub(super) struct Attaching {
-    /// Sample processes that run already, from outside, by CPU time: nothing in them changes. Ends with them, after --duration, or with Ctrl-C
+    /// Sample running processes from outside, by CPU time: nothing in them changes. Ends when they do, after --duration, or on Ctrl-C
     #[arg(
         short,
         long,
         value_name = "PID",
         value_delimiter = ',',
-        conflicts_with_all = ["program", "probe", "exact", "plan", "wait_all", "sentinel", "unwind"]
+        conflicts_with_all = ["program", "probe", "exact", "plan", "wait_all", "sentinel"]
     )]
     pid: Vec<u32>,
     /// Sample all processes of the machine from outside, by CPU time, until PROGRAM ends, after --duration, or with Ctrl-C
-    #[arg(short, long = "all-cpus", conflicts_with_all = ["pid", "probe", "exact", "plan", "wait_all", "sentinel", "unwind"])]
+    #[arg(short, long = "all-cpus", conflicts_with_all = ["pid", "probe", "exact", "plan", "wait_all", "sentinel"])]
     all: bool,
-    /// With -p or -a, end after so many seconds
+    /// With -p or -a, stop after this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
     /// With -p, leave out processes that they start
@@ -40,7 +40,7 @@ impl Attaching {
     /// Why its options cannot be had together with a program alone.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         if self.duration.is_some() && !self.is_asked_for() {
-            bail!("--duration: recording ends with the program; it is for -p PID and -a");
+            bail!("--duration is for -p PID and -a; without them, recording ends with the program");
         }
         if self.no_children && self.pid.is_empty() {
             bail!("--no-children is for -p PID; to see one process: callpath report --process NAME");
