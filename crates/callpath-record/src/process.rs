@@ -20,7 +20,7 @@ use callpath_target::{Maps, Pid, ProcessHandle};
 use rustc_hash::FxHashSet;
 
 pub(crate) use heights::FirstStack;
-pub(crate) use outside::{Origin, Outside, Taken};
+pub(crate) use outside::{Origin, Outside, Taken, Worth};
 pub(crate) use waiting::LOOK_AT_MOST;
 
 use crate::arena::{ArenaAllocator, wake};

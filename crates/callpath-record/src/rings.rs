@@ -1,6 +1,7 @@
 //! The rings that the kernel writes samples from outside into, and how long their copies of stacks are.
 
 mod poller;
+mod waits;
 
 use std::io;
 
@@ -10,6 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::process::{FirstStack, Origin};
 use crate::program::Doorbell;
 use poller::Poller;
+pub(crate) use waits::{Wait, Waits};
 
 /// The lengths of copies of stacks, from the shortest, bytes: most stacks are shallow, and what is copied costs time. The first ones reach
 /// over a few frames, and are for samples that are not walked.
@@ -33,8 +35,12 @@ pub(crate) struct Outside {
     too_short: u32,
     /// How long copies may be.
     copies_bytes: &'static [u32],
+    /// Threads that wait.
+    pub(crate) waits: Waits,
     /// The kernel took no samples for a while.
     pub(crate) was_throttled: bool,
+    /// Records were lost.
+    pub(crate) has_lost: bool,
     /// The stack of the program that a recording has started, if heights are kept, until the record of that is read.
     pub(crate) started: Option<(Pid, FirstStack)>,
     /// What is known of processes without a sample.
@@ -58,7 +64,9 @@ impl Outside {
             needed_bytes: 0,
             too_short: 0,
             copies_bytes,
+            waits: Waits::default(),
             was_throttled: false,
+            has_lost: false,
             started: None,
             origins: FxHashMap::default(),
             leaving: Vec::new(),
@@ -128,6 +136,6 @@ pub(crate) fn sees_user_mode_only() -> bool {
 }
 
 /// Samples of programs that a recording starts, and of all that these start.
-pub(crate) fn of_started(period_ns: u64, user_only: bool) -> StackSamples {
-    StackSamples { period_ns, user_only, stack_bytes: 0, with_children: true, everything: false }
+pub(crate) fn of_started(period_ns: u64, user_only: bool, switches: bool) -> StackSamples {
+    StackSamples { period_ns, user_only, stack_bytes: 0, with_children: true, everything: false, switches }
 }

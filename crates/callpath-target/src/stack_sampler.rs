@@ -27,6 +27,8 @@ struct Event {
     generation: u32,
     /// How long its copies are at most, bytes.
     stack_bytes: u32,
+    /// Its samples are of threads that leave their processors.
+    of_switches: bool,
 }
 
 /// Rings, and events on threads that write into them. Dropping it ends the samples.
@@ -49,6 +51,8 @@ pub struct StackSampler {
     refused: HashSet<u32>,
     /// Those that had ended: a first thread is listed as long as others go on.
     gone: HashSet<u32>,
+    /// Those that were given events and may have done something before.
+    fresh: Vec<(Pid, u32)>,
 }
 
 impl StackSampler {
@@ -78,6 +82,7 @@ impl StackSampler {
             opened_on: HashMap::new(),
             refused: HashSet::new(),
             gone: HashSet::new(),
+            fresh: Vec::new(),
         })
     }
 
@@ -99,6 +104,16 @@ impl StackSampler {
     /// How long the copies of an event are at most, bytes.
     pub fn copied_bytes(&self, event: u64) -> usize {
         self.opened_on.get(&event).map_or(0, |event| event.stack_bytes as usize)
+    }
+
+    /// Whether samples of an event are of threads that leave their processors.
+    pub fn is_of_switches(&self, event: u64) -> bool {
+        self.opened_on.get(&event).is_some_and(|event| event.of_switches)
+    }
+
+    /// The threads that were given events since this was asked last, and were there before.
+    pub fn take_fresh(&mut self) -> Vec<(Pid, u32)> {
+        std::mem::take(&mut self.fresh)
     }
 
     fn is_current(&self, event: u64) -> bool {
@@ -231,17 +246,25 @@ impl StackSampler {
         if descriptors_are_scarce() {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
-        let attributes = Attributes::of_stacks(&self.samples, from_exec);
+        let of_switches = self.samples.switches.then(|| Attributes::of_switches(&self.samples, from_exec));
+        let of_clock = Attributes::of_stacks(&self.samples, from_exec);
+        // Waits are seen from their beginning where threads go on.
+        let kinds = of_switches.iter().map(|attributes| (true, attributes)).chain([(false, &of_clock)]);
         let mut events = Vec::with_capacity(self.processors.len());
-        for (processor, ring) in self.processors.iter().zip(&*self.rings) {
-            let event = attributes.open(tid, Some(*processor))?;
-            ring.take_in(event.as_raw_fd())?;
-            let (generation, stack_bytes) = (self.generation, self.samples.stack_bytes);
-            self.opened_on.insert(number_of(&event)?, Event { pid, generation, stack_bytes });
-            if !from_exec {
-                enable(&event);
+        for (of_switches, attributes) in kinds {
+            for (processor, ring) in self.processors.iter().zip(&*self.rings) {
+                let event = attributes.open(tid, Some(*processor))?;
+                ring.take_in(event.as_raw_fd())?;
+                let (generation, stack_bytes) = (self.generation, self.samples.stack_bytes);
+                self.opened_on.insert(number_of(&event)?, Event { pid, generation, stack_bytes, of_switches });
+                if !from_exec {
+                    enable(&event);
+                }
+                events.push(event);
             }
-            events.push(event);
+        }
+        if !from_exec && self.samples.switches {
+            self.fresh.push((pid, tid));
         }
         Ok(OfThread { generation: self.generation, _events: events })
     }
@@ -323,6 +346,7 @@ mod tests {
             stack_bytes: 4096,
             with_children: false,
             everything: false,
+            switches: false,
         };
         let Ok(mut sampler) = StackSampler::new(samples) else {
             eprintln!("not run: this machine allows no rings");

@@ -51,7 +51,7 @@ pub(super) fn describe(profile: &mut Profile, measurement: &Measurement) {
 fn exit(session: &SessionFile) -> Option<String> {
     let describe = |end: SessionEnd| match end.kind {
         EndKind::Known => describe_status(end.status),
-        EndKind::Unknown => "ended in a way that is not known".to_owned(),
+        EndKind::Unknown => "ended (its exit status is not known)".to_owned(),
         EndKind::GoesOn => "goes on".to_owned(),
     };
     session.ended.map(describe).or_else(|| recorder_is_gone(session))
@@ -129,7 +129,7 @@ fn no_room(profile: &Profile) -> Option<String> {
     }
     (lost > 0).then(|| {
         format!(
-            "{:.1}% of {} HAS NO CALL PATH: there was no memory for the samples. It stands in the row `{}`.",
+            "{:.1}% of {} HAS NO CALL PATH: there was no room for the samples. It stands in the row `{}`.",
             100.0 * lost as f64 / all as f64,
             metric.name,
             Gap::NoRoom.name()

@@ -12,7 +12,7 @@ use callpath_target::{
 };
 
 use crate::error::RecordError;
-use crate::events::{Clock, EventSource};
+use crate::events::{Clock, Event, EventSource};
 use crate::output::Destination;
 use crate::probe::discard_directory;
 use crate::program::Waiter;
@@ -38,7 +38,8 @@ pub struct AttachOptions<'o> {
 /// Samples processes from outside. Before the first sample an error means that nothing was measured.
 pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
     let record = options.record;
-    check_events(record, "a process that runs already")?;
+    let user_only = sees_user_mode_only();
+    check_events(record, "a running process", options.pids.map(|_| user_only))?;
     survive_long_files();
     raise_own_limits();
     let handles: Vec<ProcessHandle> =
@@ -58,13 +59,13 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
     }
     let first = handles.first().unwrap_or(&own);
     let prepared = Prepared::new(record)?;
-    let user_only = sees_user_mode_only();
     let samples = StackSamples {
         period_ns: record.period_ns,
         user_only,
         stack_bytes: 0,
         with_children: options.with_children,
         everything: options.pids.is_none(),
+        switches: record.uses(Clock::WallTime),
     };
     let outside = Outside::new(samples, record.unwind == Unwind::Infer, prepared.doorbell());
     let mut outside = outside.map_err(|error| refusal(first, &error))?;
@@ -118,13 +119,31 @@ fn plain_program(record: &RecordOptions, recorder: &Recorder<'_>) -> Result<Prog
     Ok(Program { pid, waiter, signals: signals.hand_on_to(pid) })
 }
 
-/// Whether the events can be had from outside.
-pub(super) fn check_events(record: &RecordOptions, of: &str) -> Result<(), RecordError> {
-    let refused = record.events.iter().find(|event| event.source != EventSource::Clock(Clock::CpuTime));
-    refused.map_or(Ok(()), |event| {
-        let reason = format!("{of} is sampled from outside, by CPU time alone; leave -e out");
-        Err(RecordError::Event { event: event.name.clone(), reason })
-    })
+/// Whether the events can be had from outside. `user_only`: the kernel lets this user sample user mode alone; `None`: all processes are
+/// sampled.
+pub(super) fn check_events(record: &RecordOptions, of: &str, user_only: Option<bool>) -> Result<(), RecordError> {
+    let refused = |event: &Event, reason: String| Err(RecordError::Event { event: event.name.clone(), reason });
+    for event in &record.events {
+        match (event.source, user_only) {
+            (EventSource::Clock(Clock::CpuTime), _) | (EventSource::Clock(Clock::WallTime), Some(false)) => {}
+            (EventSource::Clock(Clock::WallTime), Some(true)) => {
+                let reason = format!(
+                    "{of} is sampled from outside, and the kernel shows this user no waits (kernel.perf_event_paranoid is 2 or more); with \
+                     `sysctl kernel.perf_event_paranoid=1`, or as root, it does"
+                );
+                return refused(event, reason);
+            }
+            (EventSource::Clock(Clock::WallTime), None) => {
+                return refused(event, "all processes are sampled by CPU time alone; leave -e out".to_owned());
+            }
+            _ => {
+                let reason =
+                    format!("{of} is sampled from outside, by cpu-time and wall-time alone; leave this event out");
+                return refused(event, reason);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether a number is that of a process with call paths.

@@ -6,6 +6,7 @@ use callpath_target::{Launch, Pid, ProcessHandle, TargetError, raise_own_limits,
 
 use super::attached::{check_events, refusal};
 use crate::error::RecordError;
+use crate::events::Clock;
 use crate::output::Destination;
 use crate::process::FirstStack;
 use crate::program::{Waiter, kill};
@@ -26,13 +27,13 @@ pub(crate) fn record_from_outside(
     } else {
         format!("the program is {}: it", what.unwrap_or("sampled from outside"))
     };
-    check_events(options, &subject)?;
+    let user_only = sees_user_mode_only();
+    check_events(options, &subject, Some(user_only))?;
     survive_long_files();
     raise_own_limits();
     let mut prepared = Prepared::new(options)?;
     let destination = Destination::known(options)?;
-    let user_only = sees_user_mode_only();
-    let samples = of_started(options.period_ns, user_only);
+    let samples = of_started(options.period_ns, user_only, options.uses(Clock::WallTime));
     let own = ProcessHandle::open(Pid(std::process::id()));
     let mut outside = Outside::new(samples, options.unwind == Unwind::Infer, prepared.doorbell())
         .map_err(|error| refusal(&own, &error))?;

@@ -6,6 +6,7 @@ mod launched;
 use callpath_target::{StackSampler, find_program};
 
 use crate::error::RecordError;
+use crate::events::Clock;
 use crate::rings::{of_started, sees_user_mode_only};
 use crate::serve::{Recorded, record_as};
 use crate::settings::{FromOutside, RecordOptions, Unwind};
@@ -33,9 +34,10 @@ fn goes_outside(options: &RecordOptions) -> bool {
         FromOutside::Auto => {
             options.unwind == Unwind::Infer
                 && !options.wait_all
-                && attached::check_events(options, "").is_ok()
+                && !options.uses(Clock::WallTime)
+                && attached::check_events(options, "", None).is_ok()
                 && !sees_user_mode_only()
-                && StackSampler::new(of_started(options.period_ns, false)).is_ok()
+                && StackSampler::new(of_started(options.period_ns, false, false)).is_ok()
         }
     }
 }

@@ -49,6 +49,10 @@ pub(crate) struct Outside {
     before_ns: u64,
     /// What its samples are worth, by metric.
     values: Vec<u64>,
+    /// The metric of waits, if they are seen.
+    wall: Option<usize>,
+    /// Samples of it were lost.
+    has_lost: bool,
     /// Its CPU time when its samples began, and at the last look, nanoseconds.
     cpu_ns: Option<[u64; 2]>,
     /// This user may not sample the kernel.
@@ -77,6 +81,20 @@ pub(crate) struct Origin {
     known_from_ns: u64,
     /// The stack of its first thread, if heights are kept.
     first_stack: Option<FirstStack>,
+}
+
+impl Outside {
+    /// What a sample is worth, by metric.
+    fn values_of(&self, worth: Worth) -> Vec<u64> {
+        match worth {
+            Worth::Period => self.values.clone(),
+            Worth::Wait(ns) => {
+                let mut values = vec![0; self.values.len()];
+                self.wall.and_then(|wall| values.get_mut(wall)).into_iter().for_each(|value| *value = ns);
+                values
+            }
+        }
+    }
 }
 
 impl Origin {
@@ -121,9 +139,19 @@ impl Origin {
     }
 }
 
+/// What a sample is worth.
+#[derive(Clone, Copy)]
+pub(crate) enum Worth {
+    /// A period, in which the thread has run.
+    Period,
+    /// Nanoseconds that it has waited.
+    Wait(u64),
+}
+
 /// A sample that the kernel has taken of a thread.
 pub(crate) struct Taken<'r> {
     pub(crate) tid: u32,
+    pub(crate) worth: Worth,
     /// When, by the monotonic clock.
     pub(crate) time_ns: u64,
     /// `None`: it has none in user mode, or those of another word length.
@@ -143,8 +171,12 @@ impl Process {
     ) -> Option<Process> {
         let slot = take_slot(&shared.allocator, pid)?;
         let period_ns = shared.allocator.settings().period_ns;
-        let worth = |meter: u32| if meter == Settings::CPU_TIME { period_ns } else { 0 };
+        let worth = |meter: u32| match meter {
+            Settings::CPU_TIME | Settings::WALL_TIME => period_ns,
+            _ => 0,
+        };
         let values = shared.publisher.metrics().iter().map(|metric| worth(metric.meter)).collect();
+        let wall = shared.publisher.metrics().iter().position(|metric| metric.meter == Settings::WALL_TIME);
         let mut process = Process::new(shared, slot, sequence, started_ns);
         process.code.is_from_outside = true;
         let Origin { maps, program, command, is_forked, is_new, before_ns, known_from_ns, first_stack } = origin;
@@ -153,6 +185,7 @@ impl Process {
         process.outside = Some(Box::new(Outside {
             maps,
             values,
+            wall,
             is_user_only,
             is_forked,
             is_new,
@@ -233,7 +266,11 @@ impl Process {
         if missing <= usual {
             return;
         }
-        let gap = if outside.is_user_only { Gap::InKernel } else { Gap::NeverSampled };
+        let gap = match outside {
+            outside if outside.is_user_only => Gap::InKernel,
+            outside if outside.has_lost => Gap::NoRoom,
+            _ => Gap::NeverSampled,
+        };
         if self.threads.is_empty() {
             self.thread_of(self.handle.pid().0);
         }
@@ -354,7 +391,7 @@ impl Process {
     pub(crate) fn take(&mut self, shared: &mut Shared, taken: &Taken<'_>) -> Option<usize> {
         if self.outside.as_ref().is_some_and(|outside| taken.time_ns < outside.known_from_ns) {
             // Of code that may have been something else then, it has no path.
-            self.has_lost(shared, 1);
+            self.has_lost(shared, 1, Some(taken.worth));
             return Some(0);
         }
         self.name_program();
@@ -363,14 +400,15 @@ impl Process {
         let (Some(outside), Some(ThreadState::Live(thread))) = (&self.outside, self.threads.get_mut(index)) else {
             return Some(0);
         };
-        let values: Vec<AtomicU64> = outside.values.iter().copied().map(AtomicU64::new).collect();
+        let worth = outside.values_of(taken.worth);
+        let values: Vec<AtomicU64> = worth.iter().copied().map(AtomicU64::new).collect();
         let record = thread.record;
         thread.outside.iter_mut().for_each(|outside| outside.taken += 1);
         let Some(registers) = taken.registers.filter(|_| !outside.maps.entries.is_empty()) else {
             // It has not begun to run its program, or is the kernel's own.
             let gap = if outside.is_new { Gap::Start } else { Gap::InKernel };
             let node = thread.profile.tree.child(FULL_ROOT, FrameKey::gap(gap));
-            thread.profile.tree.add(node, 1, &outside.values);
+            thread.profile.tree.add(node, 1, &worth);
             thread.raw_full += 1;
             return Some(0);
         };
@@ -390,7 +428,7 @@ impl Process {
         };
         if outside.is_new && !outside.has_run && walked.met_unknown && walked.len() <= 1 {
             let node = thread.profile.tree.child(FULL_ROOT, FrameKey::gap(Gap::Start));
-            thread.profile.tree.add(node, 1, &outside.values);
+            thread.profile.tree.add(node, 1, &worth);
             thread.raw_full += 1;
             return Some(0);
         }
@@ -423,16 +461,19 @@ impl Process {
         base
     }
 
-    /// So many samples were lost: there was no room for them.
-    pub(crate) fn has_lost(&mut self, shared: &Shared, count: u64) {
+    /// So many samples were lost: there was no room for them, or what they hit is not known. `None`: what they are worth is not known.
+    pub(crate) fn has_lost(&mut self, shared: &Shared, count: u64, worth: Option<Worth>) {
         let first = self.handle.pid().0;
         let index = self.thread_of(first);
-        let (Some(outside), Some(ThreadState::Live(thread))) = (&self.outside, self.threads.get_mut(index)) else {
+        let (Some(outside), Some(ThreadState::Live(thread))) = (&mut self.outside, self.threads.get_mut(index)) else {
             return;
         };
+        outside.has_lost = true;
         let slot = shared.allocator.slot(self.slot);
         slot.dropped_unrecorded[Dropped::RawFull as usize].fetch_add(count, Relaxed);
-        let values: Vec<u64> = outside.values.iter().map(|value| value.saturating_mul(count)).collect();
+        // Of periods and waits together the process's clock tells how much was lost.
+        let Some(worth) = worth else { return };
+        let values: Vec<u64> = outside.values_of(worth).iter().map(|value| value.saturating_mul(count)).collect();
         let node = thread.profile.tree.child(FULL_ROOT, FrameKey::gap(Gap::NoRoom));
         thread.profile.tree.add(node, 0, &values);
     }

@@ -9,8 +9,9 @@ use callpath_target::{Pid, ProcessHandle, Record, Ring, RingRecord, What};
 use rustc_hash::FxHashMap;
 
 use super::Recorder;
-use crate::process::{FirstStack, Origin, Process, Taken};
-use crate::rings::Outside;
+use crate::process::{FirstStack, Origin, Process, Taken, Worth};
+use crate::rings::{Outside, Wait};
+use crate::time_base::monotonic_ns;
 
 /// How long threads are given events at a time: what others write meanwhile must be read.
 const OPEN_AT_MOST: Duration = Duration::from_millis(5);
@@ -54,6 +55,7 @@ impl Recorder<'_> {
         let live: Vec<Pid> = self.processes_outside().map(Process::pid).filter(|pid| !ended.contains(pid)).collect();
         outside.fit_copies(live.into_iter());
         outside.sampler.open_more(OPEN_AT_MOST);
+        outside.sampler.take_fresh().into_iter().for_each(|(pid, tid)| outside.waits.look_at(pid, tid));
         self.outside = Some(outside);
     }
 
@@ -72,10 +74,22 @@ impl Recorder<'_> {
 
     /// Ends the samples from outside.
     pub(crate) fn end_outside(&mut self) {
-        let Some(outside) = self.outside.take() else { return };
+        let Some(mut outside) = self.outside.take() else { return };
+        let (now_ns, mut places) = (monotonic_ns(), FxHashMap::default());
+        for tid in outside.waits.tids() {
+            if let Some((wait, lasted_ns)) = outside.waits.end(tid, now_ns) {
+                self.enter_wait((&mut outside, &mut places), &wait, lasted_ns);
+            }
+        }
         self.processes.iter_mut().for_each(Process::is_ending);
         if outside.was_throttled {
             self.note("the kernel took no samples for a while, since they took too much time (kernel.perf_cpu_time_max_percent); a lower rate (-F) helps");
+        }
+        if outside.has_lost {
+            self.note(match outside.sampler.samples().switches {
+                true => "the kernel's rings were full for a while, and samples were lost; waits that began or ended then are missing. A lower rate (-F) helps, or fewer processes",
+                false => "the kernel's rings were full for a while, and samples were lost: a lower rate (-F) helps",
+            });
         }
         let waiting = outside.sampler.waiting();
         if waiting > 0 {
@@ -103,20 +117,22 @@ impl Recorder<'_> {
         let Record { pid, tid, event, what } = record;
         let pid = Pid(pid);
         match what {
-            What::Sample { .. } if outside.sampler.is_replaced(event, tid) => {}
+            What::Sample { .. } | What::GoesOn if outside.sampler.is_replaced(event, tid) => {}
+            What::Sample { registers, stack } if outside.sampler.is_of_switches(event) => {
+                let asked_bytes = outside.sampler.copied_bytes(event);
+                if let Some(registers) = registers {
+                    outside.waits.begin((pid, tid, time_ns), registers, (stack, asked_bytes));
+                }
+            }
+            What::GoesOn => {
+                if let Some((wait, lasted_ns)) = outside.waits.end(tid, time_ns) {
+                    self.enter_wait((outside, places), &wait, lasted_ns);
+                }
+            }
             What::Sample { registers, stack } => {
                 let asked_bytes = outside.sampler.copied_bytes(event);
-                let taken = Taken { tid, time_ns, registers, stack, asked_bytes };
-                let Some(mut index) = self.place_of(pid, (places, outside)) else { return };
-                if self.processes[index].is_other_program(&mut self.shared) {
-                    // The record of that was lost.
-                    self.has_executed(pid, String::new(), (places, outside));
-                    outside.origins.insert(pid.0, Origin::read_late(pid));
-                    let Some(of_new) = self.place_of(pid, (places, outside)) else { return };
-                    index = of_new;
-                }
-                let needed = self.processes[index].take(&mut self.shared, &taken);
-                outside.note_need(needed);
+                let taken = Taken { tid, worth: Worth::Period, time_ns, registers, stack, asked_bytes };
+                self.take_from_outside((outside, places), pid, &taken);
             }
             What::Mapped(entry) => match self.met(pid) {
                 Some(process) => process.has_mapped(entry),
@@ -146,6 +162,7 @@ impl Recorder<'_> {
             }
             What::Ended => {
                 outside.sampler.has_ended(tid);
+                outside.waits.forget(tid);
                 match self.met(pid) {
                     Some(process) => process.has_ended_thread(tid),
                     None if tid == pid.0 => outside.leaving.push(tid),
@@ -156,14 +173,44 @@ impl Recorder<'_> {
                 // What was mapped or executed may be among it.
                 self.processes.iter_mut().for_each(Process::doubt);
                 outside.origins.clear();
+                outside.waits.forget_all();
+                outside.has_lost = true;
                 let of = outside.sampler.process_of(event).filter(|of| self.processes.iter().any(|p| p.pid() == *of));
                 if let Some(index) = self.place_of(of.unwrap_or(pid), (places, outside)) {
-                    self.processes[index].has_lost(&self.shared, count);
+                    let worth = (!outside.sampler.samples().switches).then_some(Worth::Period);
+                    self.processes[index].has_lost(&self.shared, count, worth);
                 }
             }
             What::Throttled => outside.was_throttled = true,
             What::Other => {}
         }
+    }
+
+    /// Enters a sample.
+    fn take_from_outside(
+        &mut self,
+        (outside, places): (&mut Outside, &mut FxHashMap<u32, usize>),
+        pid: Pid,
+        taken: &Taken<'_>,
+    ) {
+        let Some(mut index) = self.place_of(pid, (places, outside)) else { return };
+        if self.processes[index].is_other_program(&mut self.shared) {
+            // The record of that was lost.
+            self.has_executed(pid, String::new(), (places, outside));
+            outside.origins.insert(pid.0, Origin::read_late(pid));
+            let Some(of_new) = self.place_of(pid, (places, outside)) else { return };
+            index = of_new;
+        }
+        let needed = self.processes[index].take(&mut self.shared, taken);
+        outside.note_need(needed);
+    }
+
+    /// Enters a wait that has ended, or that goes on at the end.
+    fn enter_wait(&mut self, of: (&mut Outside, &mut FxHashMap<u32, usize>), wait: &Wait, lasted_ns: u64) {
+        let (tid, asked_bytes, stack) = (wait.tid, wait.asked_bytes, wait.stack());
+        let registers = Some(wait.registers);
+        let taken = Taken { tid, worth: Worth::Wait(lasted_ns), time_ns: wait.since_ns, registers, stack, asked_bytes };
+        self.take_from_outside(of, wait.pid, &taken);
     }
 
     /// A process that has had a sample, or is measured from inside.

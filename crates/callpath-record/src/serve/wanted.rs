@@ -11,7 +11,8 @@ use crate::arena::wake;
 use crate::rings::{Outside, USER_ONLY, of_started, sees_user_mode_only};
 
 /// For the user.
-const SOME_FROM_OUTSIDE: &str = "programs that load no preloaded object (static, musl, Go, another environment) were sampled from outside, by CPU time";
+const SOME_FROM_OUTSIDE: &str =
+    "programs that load no preloaded object (static, musl, Go, another environment) were sampled from outside";
 
 impl Recorder<'_> {
     /// Answers processes that run, or are about to run, programs that load no preloaded object.
@@ -38,7 +39,8 @@ impl Recorder<'_> {
     /// Samples a thread from when it executes a program, or a process that runs one. Whether that could be had.
     pub(crate) fn sample_started(&mut self, tid: u32, at_exec: bool) -> bool {
         let settings = self.shared.allocator.settings();
-        if !settings.uses(Settings::CPU_TIME) || self.shared.counted.is_some() {
+        let wall = settings.uses(Settings::WALL_TIME);
+        if !(settings.uses(Settings::CPU_TIME) || wall) || self.shared.counted.is_some() {
             return false;
         }
         let (period_ns, infers, pid) = (settings.period_ns, settings.infers(), Pid(tid));
@@ -53,7 +55,11 @@ impl Recorder<'_> {
             Some(outside) => outside,
             None => {
                 let user_only = sees_user_mode_only();
-                let Ok(outside) = Outside::new(of_started(period_ns, user_only), infers, self.doorbell()) else {
+                if wall && user_only {
+                    // Their waits could not be seen.
+                    return false;
+                }
+                let Ok(outside) = Outside::new(of_started(period_ns, user_only, wall), infers, self.doorbell()) else {
                     return false;
                 };
                 if user_only {

@@ -48,6 +48,8 @@ pub struct StackSamples {
     pub with_children: bool,
     /// All threads of the machine are sampled, and not one and those that it starts.
     pub everything: bool,
+    /// There is a sample where a thread leaves its processor, too, and a record of when it goes on.
+    pub switches: bool,
 }
 
 impl StackSamples {
@@ -57,6 +59,7 @@ impl StackSamples {
 
 const SOFTWARE: u32 = 1;
 const CPU_CLOCK: u64 = 0;
+const CONTEXT_SWITCHES: u64 = 3;
 const DUMMY: u64 = 9;
 
 impl Attributes {
@@ -76,6 +79,7 @@ impl Attributes {
     const MMAP2: u64 = 1 << 23;
     const COMM_EXEC: u64 = 1 << 24;
     const USE_CLOCKID: u64 = 1 << 25;
+    const CONTEXT_SWITCH: u64 = 1 << 26;
     const INHERIT_THREAD: u64 = 1 << 35;
     const REMOVE_ON_EXEC: u64 = 1 << 36;
     const SIGTRAP: u64 = 1 << 37;
@@ -128,6 +132,7 @@ impl Attributes {
             (!samples.everything && !samples.with_children, Attributes::INHERIT_THREAD),
             (samples.everything, Attributes::EXCLUDE_IDLE),
             (from_exec, Attributes::ENABLE_ON_EXEC),
+            (samples.switches, Attributes::CONTEXT_SWITCH),
         ] {
             flags |= if is_set { flag } else { 0 };
         }
@@ -139,6 +144,18 @@ impl Attributes {
             sample_stack_user: samples.stack_bytes,
             ..Attributes::for_ring(flags)
         }
+    }
+
+    /// Of an event with such a sample each time a thread leaves its processor.
+    pub(crate) fn of_switches(samples: &StackSamples, from_exec: bool) -> Attributes {
+        let of_stacks = Attributes::of_stacks(samples, from_exec);
+        let of_clock = Attributes::MMAP
+            | Attributes::MMAP2
+            | Attributes::COMM
+            | Attributes::COMM_EXEC
+            | Attributes::TASK
+            | Attributes::CONTEXT_SWITCH;
+        Attributes { config: CONTEXT_SWITCHES, sample_period: 1, flags: of_stacks.flags & !of_clock, ..of_stacks }
     }
 
     /// Of an event that counts nothing: it holds a ring.

@@ -78,6 +78,8 @@ pub enum What<'r> {
     Ended,
     /// So many records of the event were lost, samples mostly: there was no room.
     Lost(u64),
+    /// The thread goes on, on some processor.
+    GoesOn,
     /// The kernel takes no samples for a while, since there were too many.
     Throttled,
     /// Nothing that is of use here.
@@ -151,6 +153,8 @@ impl<'r> RingRecord<'r> {
         const FORK: u32 = 7;
         const SAMPLE: u32 = 9;
         const COMM_EXEC: u16 = 1 << 13;
+        const SWITCH: u32 = 14;
+        const SWITCH_OUT: u16 = 1 << 13;
         let (kind, flags) = self.kind();
         if kind == SAMPLE {
             return self.sample();
@@ -171,6 +175,7 @@ impl<'r> RingRecord<'r> {
             }
             LOST => return Some(Record { pid, tid, event: self.word(1)?, what: What::Lost(self.word(2)?) }),
             THROTTLE => (What::Throttled, (pid, tid)),
+            SWITCH if flags & SWITCH_OUT == 0 => (What::GoesOn, (pid, tid)),
             _ => (What::Other, (pid, tid)),
         };
         Some(Record { pid, tid, event, what })
@@ -290,6 +295,8 @@ mod tests {
             record(2, 0, &[&[77, 3][..], &trailer].concat()),
             record(10, 2, &[&mapped[..], &trailer].concat()),
             record(99, 0, &trailer),
+            record(14, 0, &trailer),
+            record(14, 1 << 13, &trailer),
         ]
         .concat();
         let ring = ring_of(&words, 128, 0);
@@ -298,7 +305,8 @@ mod tests {
         let read: Vec<Record<'_>> = records.iter().map(|record| record.read().expect("whole")).collect();
         let whose: Vec<(u32, u32)> = read.iter().map(|record| (record.pid, record.tid)).collect();
         assert!(read.iter().all(|record| record.event == 77));
-        assert_eq!(whose, [(7, 8), (7, 8), (7, 8), (5, 6), (7, 8), (5, 6)]);
+        assert_eq!(whose, [(7, 8), (7, 8), (7, 8), (5, 6), (7, 8), (5, 6), (5, 6), (5, 6)]);
+        assert!(matches!(read[6].what, What::GoesOn) && matches!(read[7].what, What::Other));
         assert!(matches!(&read[0].what, What::Named { name, is_exec: true } if name == "worker"));
         assert!(matches!(read[1].what, What::Began { by: 5 }) && matches!(read[2].what, What::Ended));
         assert!(matches!(read[3].what, What::Lost(3)) && matches!(read[5].what, What::Other));

@@ -95,6 +95,9 @@ pub fn report(answers: &dyn Answers, options: &TextOptions, out: &mut dyn Write)
     } else {
         let who = options.selected().map_or("the program".into(), |selected| printable(&selected));
         writeln!(out, "\nNothing was measured: {who} took less {} than one sample.", page.metric_name())?;
+        if page.metric_name() == "cpu-time" {
+            writeln!(out, "What it waits for: record it with -e wall-time.")?;
+        }
     }
     head::notes(page, &mut out)?;
     if views.has_cost() {

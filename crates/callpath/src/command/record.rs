@@ -102,7 +102,7 @@ pub(crate) struct Arguments {
     /// What is measured of each call of these functions, beside `calls`: `wall-time` and others, as for `callpath probe`
     #[arg(long, value_name = "METRIC", value_delimiter = ',', requires = "probe", value_parser = metric)]
     probe_metrics: Vec<ProbeMetric>,
-    /// Sample the program and all that it starts from outside, by CPU time: nothing in them changes. Programs that load no preloaded object
+    /// Sample the program and all that it starts from outside: nothing in them changes. Programs that load no preloaded object
     /// (static, musl, Go) are sampled so anyway. auto: others only with --unwind=infer, where the kernel allows it
     #[arg(
         long,

@@ -12,6 +12,8 @@ use callpath_end_to_end::{
 
 const OUTSIDE: C =
     C { source: "outside.c", output: "outside", options: &["-O1", "-fno-optimize-sibling-calls", "-pthread"] };
+const WAITS: C =
+    C { source: "waits.c", output: "outside_waits", options: &["-O1", "-fno-optimize-sibling-calls", "-pthread"] };
 const STATIC: C = C { source: "burn.c", output: "outside_static", options: &["-O2", "-static"] };
 
 /// A program that runs without callpath; it ends with this.
@@ -195,6 +197,55 @@ fn threads_that_are_there_and_those_that_come() {
     assert!(maps.len() <= before[2].len() + 6, "{maps:?}");
 }
 
+/// Waits that had begun before, that begin and end meanwhile, and that go on at the end.
+#[test]
+fn what_threads_wait_for() {
+    if !is_allowed("what_threads_wait_for") {
+        return;
+    }
+    let mut running = Running::start(Command::new(compiled(WAITS).expect("it compiles")).arg("1000000"));
+    assert_eq!(running.line(), "ready");
+    let mut attached = Attached::to(&["-p", &running.pid(), "-e", "wall-time,cpu-time"]);
+    attached.until_all(|profile| profile.through(&["naps"], "samples") >= 100);
+    assert_eq!(attached.interrupt().status, 0);
+    let profile = attached.profile(&[]);
+    profile.assert_full(950);
+    let wall = |path: &[&str]| profile.through(path, "wall-time");
+    let [waits, naps, holds] = [&["waits_for_good", "pause"][..], &["naps"], &["holds"]].map(wall);
+    let [wants, works] = [&["wants"][..], &["work"]].map(wall);
+    // The first thread naps with the lock, without it, and works; the second wants the lock; the third waits all the time.
+    let (first, all) = (naps + works, profile.total("wall-time"));
+    assert!(
+        waits > 0 && first * 10 > waits * 8 && first * 10 < waits * 12,
+        "{waits} and {naps} + {works}: {profile:?}"
+    );
+    assert!(holds * 3 > first && holds < first && wants * 4 > holds, "{holds} of {first}, {wants}: {profile:?}");
+    assert!(all * 10 > waits * 28 && all * 10 < waits * 32, "{all} of {waits}: {profile:?}");
+    // Who waits uses no processor.
+    assert!(profile.total("cpu-time") * 2 < first, "{profile:?}");
+    assert_eq!(profile.through(&["waits_for_good"], "cpu-time"), 0);
+}
+
+/// A static program that is started, and one that a measured program starts: what they sleep.
+#[test]
+fn static_programs_that_wait() {
+    if !is_allowed("static_programs_that_wait") {
+        return;
+    }
+    let waits = C { source: "waits.c", output: "outside_waits_static", options: &["-O1", "-static", "-pthread"] };
+    let waits = compiled(waits).expect("it compiles").display().to_string();
+    let script = format!("'{waits}' 20 < /dev/null");
+    for words in [vec![waits.as_str(), "20"], vec!["/bin/sh", "-c", &script]] {
+        let (ended, place) = run(&[&["record", "-e", "wall-time", "-o", "m"], &words[..]].concat());
+        assert_eq!(ended.status, 4, "{ended:?}");
+        let profile = profile(&place.path().join("m"), &[]);
+        // 20 rounds of 10 and 5 milliseconds.
+        let naps = profile.through(&["main", "naps"], "wall-time");
+        assert!(naps >= 295_000_000, "{words:?}: {naps}: {profile:?}");
+        assert!(profile.through(&["waits_for_good"], "wall-time") * 10 > naps * 9, "{words:?}: {profile:?}");
+    }
+}
+
 #[test]
 fn a_process_whose_first_thread_has_ended() {
     if !is_allowed("a_process_whose_first_thread_has_ended") {
@@ -338,7 +389,7 @@ fn what_cannot_be_attached_to_is_said() {
     let (gone, pid) = (gone.id().to_string(), running.pid());
     for (words, why) in [
         (&["-p", &gone][..], "there is no such process"),
-        (&["-p", &pid, "-e", "wall-time"], "is sampled from outside, by CPU time alone"),
+        (&["-p", &pid, "-e", "page-faults"], "is sampled from outside, by cpu-time and wall-time alone"),
         (&["-p", "many"], "invalid value 'many'"),
         (&["-p", &pid, "/bin/true"], "cannot be used with"),
         (&["--duration", "1", "/bin/true"], "recording ends with the program"),
@@ -383,7 +434,9 @@ fn static_programs_are_started_and_sampled() {
     profile.assert_full(990);
     assert!(profile.percent_through(&["main", "outer", "inner"]) > 90.0, "{profile:?}");
     // What is needed from inside is refused before it begins.
-    for (options, why) in [(&["-e", "wall-time"][..], "by CPU time alone"), (&["--exact=paths"], "statically linked")] {
+    for (options, why) in
+        [(&["-e", "page-faults"][..], "by cpu-time and wall-time alone"), (&["--exact=paths"], "statically linked")]
+    {
         let refused = program.clone().options(options).recorded();
         assert!(refused.ended.status == 126 || refused.ended.status == 125, "{options:?}: {:?}", refused.ended);
         assert!(

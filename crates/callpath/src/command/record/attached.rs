@@ -11,7 +11,7 @@ use crate::command::number::seconds;
 
 #[derive(clap::Args)]
 pub(super) struct Attaching {
-    /// Sample running processes from outside, by CPU time: nothing in them changes. Ends when they do, after --duration, or on Ctrl-C
+    /// Sample running processes from outside, by CPU time, or with -e wall-time by where they wait, too: nothing in them changes. Ends when they do, after --duration, or on Ctrl-C
     #[arg(
         short,
         long,

@@ -1,0 +1,96 @@
+//! Threads that wait: on which stack, and since when. A wait is a sample when it ends, worth the time that it took.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use callpath_target::{Pid, ProcessHandle, StackCopy, StackSamples, read_memory};
+use rustc_hash::FxHashMap;
+
+use crate::time_base::monotonic_ns;
+
+/// The stack pointer and the instruction pointer among the registers, in DWARF order.
+const RSP: usize = 7;
+const RIP: usize = 16;
+
+/// A thread's wait.
+pub(crate) struct Wait {
+    pub(crate) pid: Pid,
+    pub(crate) tid: u32,
+    /// When it began, or was seen first, by the monotonic clock.
+    pub(crate) since_ns: u64,
+    /// In DWARF order, then rip. Those that are not known are zero, and lead nowhere.
+    pub(crate) registers: [u64; 17],
+    stack: Vec<AtomicU64>,
+    /// How long a copy was asked for, bytes.
+    pub(crate) asked_bytes: usize,
+    /// When the stack had been read, if it was read from memory: a thread that goes on earlier may have changed it meanwhile.
+    read_by_ns: u64,
+}
+
+impl Wait {
+    /// What lies above the stack pointer.
+    pub(crate) fn stack(&self) -> StackCopy<'_> {
+        StackCopy { pieces: [&self.stack, &[]] }
+    }
+}
+
+/// The waits that go on, by thread.
+#[derive(Default)]
+pub(crate) struct Waits(FxHashMap<u32, Wait>);
+
+impl Waits {
+    /// The kernel has taken a thread off its processor.
+    pub(crate) fn begin(
+        &mut self,
+        (pid, tid, since_ns): (Pid, u32, u64),
+        registers: [u64; 17],
+        (stack, asked_bytes): (StackCopy<'_>, usize),
+    ) {
+        let words = stack.pieces.iter().flat_map(|piece| piece.iter());
+        let stack = words.map(|word| AtomicU64::new(word.load(Relaxed))).collect();
+        self.0.insert(tid, Wait { pid, tid, since_ns, registers, stack, asked_bytes, read_by_ns: 0 });
+    }
+
+    /// Looks whether a thread waits that is watched from now on: what it has done before is in no record.
+    pub(crate) fn look_at(&mut self, pid: Pid, tid: u32) {
+        if self.0.contains_key(&tid) {
+            return;
+        }
+        let since_ns = monotonic_ns();
+        let Some([rsp, rip]) = ProcessHandle::open(pid).blocked_at(tid) else { return };
+        let asked_bytes = StackSamples::MOST_BYTES as usize;
+        let mut bytes = vec![0; asked_bytes];
+        let read = read_memory(pid, rsp, &mut bytes);
+        let stack =
+            bytes[..read].chunks_exact(8).map(|word| word.iter().rev().fold(0, |all, b| all << 8 | u64::from(*b)));
+        let stack = stack.map(AtomicU64::new).collect();
+        let mut registers = [0; 17];
+        (registers[RSP], registers[RIP]) = (rsp, rip);
+        self.0.insert(tid, Wait { pid, tid, since_ns, registers, stack, asked_bytes, read_by_ns: monotonic_ns() });
+    }
+
+    /// A thread goes on. What it has waited for, and how long, nanoseconds.
+    pub(crate) fn end(&mut self, tid: u32, now_ns: u64) -> Option<(Wait, u64)> {
+        let began = self.0.get(&tid)?.since_ns;
+        let lasted_ns = now_ns.checked_sub(began)?;
+        let wait = self.0.remove(&tid)?;
+        (wait.read_by_ns <= now_ns).then_some((wait, lasted_ns))
+    }
+
+    /// A thread has ended.
+    pub(crate) fn forget(&mut self, tid: u32) {
+        self.0.remove(&tid);
+    }
+
+    /// Records were lost: nobody knows who waits.
+    pub(crate) fn forget_all(&mut self) {
+        self.0.clear();
+    }
+
+    /// All that go on, in order of threads.
+    pub(crate) fn tids(&self) -> Vec<u32> {
+        let mut tids: Vec<u32> = self.0.keys().copied().collect();
+        tids.sort_unstable();
+        tids
+    }
+}
