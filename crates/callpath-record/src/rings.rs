@@ -41,6 +41,8 @@ pub(crate) struct Outside {
     pub(crate) was_throttled: bool,
     /// Records were lost.
     pub(crate) has_lost: bool,
+    /// Samples whose stack goes on beyond the longest copy.
+    pub(crate) beyond: u64,
     /// The stack of the program that a recording has started, if heights are kept, until the record of that is read.
     pub(crate) started: Option<(Pid, FirstStack)>,
     /// What is known of processes without a sample.
@@ -67,6 +69,7 @@ impl Outside {
             waits: Waits::default(),
             was_throttled: false,
             has_lost: false,
+            beyond: 0,
             started: None,
             origins: FxHashMap::default(),
             leaving: Vec::new(),
@@ -92,8 +95,10 @@ impl Outside {
     }
 
     /// Takes note of a sample: what its walk has needed of the copy, bytes; `None`: the copy was too short.
-    pub(crate) fn note_need(&mut self, needed: Option<usize>) {
+    /// `asked_bytes`: how long it was to be.
+    pub(crate) fn note_need(&mut self, needed: Option<usize>, asked_bytes: usize) {
         self.samples += 1;
+        self.beyond += u64::from(needed.is_none() && asked_bytes >= StackSamples::MOST_BYTES as usize);
         match needed {
             Some(bytes) => self.needed_bytes = self.needed_bytes.max(bytes),
             None => self.too_short += 1,

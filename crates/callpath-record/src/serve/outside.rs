@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callpath_target::{Pid, ProcessHandle, Record, Ring, RingRecord, What};
+use callpath_target::{Pid, ProcessHandle, Record, Ring, RingRecord, StackSamples, What};
 use rustc_hash::FxHashMap;
 
 use super::Recorder;
@@ -84,6 +84,12 @@ impl Recorder<'_> {
         self.processes.iter_mut().for_each(Process::is_ending);
         if outside.was_throttled {
             self.note("the kernel took no samples for a while, since they took too much time (kernel.perf_cpu_time_max_percent); a lower rate (-F) helps");
+        }
+        if outside.beyond > 0 {
+            let (samples, longest) = (outside.beyond, StackSamples::MOST_BYTES >> 10);
+            self.note(&format!(
+                "{samples} samples have a part of their call path: the stack goes on beyond the {longest} KB that the kernel copies. A program that callpath starts is measured from inside, without this limit"
+            ));
         }
         if outside.has_lost {
             self.note(match outside.sampler.samples().switches {
@@ -202,7 +208,7 @@ impl Recorder<'_> {
             index = of_new;
         }
         let needed = self.processes[index].take(&mut self.shared, taken);
-        outside.note_need(needed);
+        outside.note_need(needed, taken.asked_bytes);
     }
 
     /// Enters a wait that has ended, or that goes on at the end.

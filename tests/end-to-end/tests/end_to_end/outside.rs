@@ -284,7 +284,8 @@ fn a_stack_beyond_the_longest_copy_is_a_partial_path() {
     let running = Running::nasty(&["1", "20000"]);
     let mut attached = Attached::to(&["-p", &running.pid()]);
     attached.until(100);
-    attached.interrupt();
+    let ended = attached.interrupt();
+    assert!(ended.stderr.contains("beyond the 63 KB that the kernel copies"), "{ended:?}");
     let profile = attached.profile(&[]);
     assert_eq!((profile.quality.full, profile.quality.partial), (0, profile.quality.taken));
 }

@@ -7,6 +7,7 @@ use callpath_measurement::plain;
 use callpath_tables::table_cache::TableCache;
 use callpath_target::machine::{Limits, Machine, PERFMON_CAPABILITIES, Room};
 use callpath_target::rehearsal::{Rehearsal, TIMER_CPU_MS, rehearse};
+use callpath_target::{Pid, StackSampler, StackSamples};
 
 use super::finding::Finding;
 use super::trial_recording;
@@ -19,6 +20,7 @@ pub(super) fn look() -> anyhow::Result<Vec<Finding>> {
     let mut findings = vec![kernel(&machine)];
     // First what can be done, then why.
     findings.extend(trial_recording::EVENTS.into_iter().flat_map(trial_recording::of));
+    findings.push(attaching(&machine));
     findings.push(perf_events(&machine, &rehearsal));
     findings.extend([timer(&rehearsal), memory(&rehearsal), maps(&rehearsal), foreign_memory(&machine, &rehearsal)]);
     findings.extend(confinement(&machine));
@@ -39,6 +41,35 @@ fn kernel(machine: &Machine) -> Finding {
             .means("the kernel's clock cannot signal a program before Linux 5.13: samples come from timers")
             .remedy("run Linux 5.13 or newer"),
         _ => Finding::good("kernel", release),
+    }
+}
+
+/// Whether processes that run can be sampled from outside, tried on this one.
+fn attaching(machine: &Machine) -> Finding {
+    const TOPIC: &str = "attaching (-p)";
+    let attach = |user_only: bool| {
+        let samples = StackSamples {
+            period_ns: 1_000_000,
+            user_only,
+            stack_bytes: 4096,
+            with_children: false,
+            everything: false,
+            switches: !user_only,
+        };
+        StackSampler::new(samples)?.begin(Pid(std::process::id()))
+    };
+    let has_right = machine.capabilities.is_some_and(|bits| bits & PERFMON_CAPABILITIES != 0);
+    let whose = if has_right { "all processes" } else { "your own processes" };
+    if attach(false).is_ok() {
+        return Finding::good(TOPIC, format!("{whose} can be sampled while they run, and what they wait for"));
+    }
+    match attach(true) {
+        Ok(()) => Finding::limited(TOPIC, format!("{whose} can be sampled while they run, in user mode only"))
+            .means("time in system calls has no call path, and -e wall-time cannot be had of running and of static programs")
+            .remedy("as root: sysctl kernel.perf_event_paranoid=1"),
+        Err(error) => Finding::limited(TOPIC, format!("a ring for samples does not open ({})", plain(&error)))
+            .means("running processes, and programs that load no preloaded object (static, musl, Go), cannot be sampled")
+            .remedy("as the line on perf events says"),
     }
 }
 
