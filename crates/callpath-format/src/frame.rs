@@ -92,7 +92,7 @@ impl Gap {
             Gap::Start => "not sampled (start of the process: exec, loader)",
             Gap::OwnStart => "not sampled (start of callpath in the process)",
             Gap::NeverSampled => "not sampled (ended before the first sample)",
-            Gap::InKernel => "in the kernel (no call path)",
+            Gap::InKernel => "kernel time (no call path)",
         }
     }
 }

@@ -107,12 +107,13 @@ impl Origin {
     /// Of a process that runs, as it is now.
     pub(crate) fn read(pid: Pid) -> Origin {
         let handle = ProcessHandle::open(pid);
-        Origin {
-            maps: Arc::new(Maps::read(pid).unwrap_or_default()),
-            program: handle.program().unwrap_or_default(),
-            command: handle.command_line(),
-            ..Origin::default()
+        let (mut program, mut command) = (handle.program().unwrap_or_default(), handle.command_line());
+        if command.is_empty() && program.as_os_str().is_empty() {
+            // The kernel's own have a name alone. It is shown as other tools do, but for what would make it a path.
+            command.extend(handle.thread_name(pid.0).map(|name| format!("[{}]", name.replace('/', ":"))));
+            program.extend(&command);
         }
+        Origin { maps: Arc::new(Maps::read(pid).unwrap_or_default()), program, command, ..Origin::default() }
     }
 
     /// Of a process that has just executed a program. `before_ns`: what its samples of earlier ones come to.
