@@ -127,7 +127,8 @@ fn no_room(profile: &Profile) -> Option<String> {
             lost = lost.saturating_add(own);
         }
     }
-    (lost > 0).then(|| {
+    // Less than a twentieth of a percent is in its row alone.
+    (lost.saturating_mul(2000) >= all.max(1)).then(|| {
         format!(
             "{:.1}% of {} HAS NO CALL PATH: there was no room for the samples. It stands in the row `{}`.",
             100.0 * lost as f64 / all as f64,

@@ -12,8 +12,9 @@ use rustc_hash::FxHashMap;
 
 use crate::code::ProcessCode;
 
-/// After so many samples whose stacks did not tell it, a thread's base stays unknown.
-const ATTEMPTS: u32 = 16;
+/// After so many samples whose stacks did not tell it, a thread's base stays unknown. Of them, the first is tried, the second, the fourth,
+/// and so on.
+const ATTEMPTS: u32 = 1 << 16;
 
 /// How much of a thread's stack is read at most, bytes.
 const MOST_BYTES: u64 = 8 << 20;
@@ -35,7 +36,7 @@ struct OwnStack {
 enum Known {
     /// The thread's own stack.
     Stack(OwnStack),
-    /// It could not be told so often.
+    /// It could not be told of so many samples.
     Not(u32),
 }
 
@@ -81,8 +82,6 @@ pub(crate) struct Looked<'p> {
     pub(crate) code: &'p mut ProcessCode,
     /// The mapping that it has its program from: if it is not there any more, it runs another one.
     pub(crate) first: Option<&'p MapEntry>,
-    /// The tables of its code are there.
-    pub(crate) has_tables: bool,
 }
 
 impl Bases {
@@ -105,7 +104,9 @@ impl Bases {
         let known = self.threads.entry(tid).or_insert(Known::Not(0));
         if let Known::Not(attempts) = known {
             let is_first = looked.handle.pid().0 == tid;
-            if *attempts >= ATTEMPTS || !(is_first || looked.has_tables) {
+            let samples = (*attempts + 1).min(ATTEMPTS);
+            if samples == ATTEMPTS || !samples.is_power_of_two() {
+                *attempts = samples;
                 return 0;
             }
             let found = match looked.first {
@@ -118,7 +119,7 @@ impl Bases {
                 }
                 Some(program) => looked.find(published, program, registers),
             };
-            *known = found.map_or(Known::Not(*attempts + 1), Known::Stack);
+            *known = found.map_or(Known::Not(samples), Known::Stack);
         }
         let Known::Stack(OwnStack { lowest, base, .. }) = *known else { return 0 };
         if (lowest..base).contains(&registers[RSP]) { base } else { 0 }

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use callpath_format::frame::{FrameKey, Gap};
 use callpath_format::shared::{ArenaRef, Dropped, ProcessSlot, Settings, SlotState, Source};
 use callpath_measurement::FULL_ROOT;
-use callpath_target::{MapEntry, Maps, Pid, ProcessHandle, StackCopy};
-use rustc_hash::FxHashMap;
+use callpath_target::{MapEntry, Maps, Pid, ProcessHandle, StackCopy, StackSamples, read_memory};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::heights::{Bases, FirstStack, Looked};
 use super::{MAP_IS_OLD, Process, ThreadState};
@@ -19,6 +19,9 @@ use crate::raw::Copied;
 use crate::shared::Shared;
 use crate::thread::Thread;
 use crate::time_base::monotonic_ns;
+
+/// The stack pointer among the registers, in DWARF order.
+const RSP: usize = 7;
 
 /// A clock event's ticks and the process's clock may differ by this part.
 const CLOCKS_DIFFER: u64 = 50;
@@ -63,6 +66,8 @@ pub(crate) struct Outside {
     known_from_ns: u64,
     /// From where heights on its stacks count.
     bases: Bases,
+    /// Where copies of its stacks have ended early.
+    holes: FxHashSet<u64>,
 }
 
 /// What is known of a process before its first sample.
@@ -84,6 +89,15 @@ pub(crate) struct Origin {
 }
 
 impl Outside {
+    /// A copy of a stack has ended here. That is the stack's end, or a page that is not in memory: one within a large frame that nobody has used
+    /// yet. Looking at such pages brings them in, and later copies go on beyond.
+    fn fill_hole(&mut self, pid: Pid, at: u64, missing_bytes: usize) {
+        const MOST: usize = 1 << 12;
+        if self.holes.len() < MOST && self.holes.insert(at) {
+            read_memory(pid, at, &mut vec![0; missing_bytes.min(StackSamples::MOST_BYTES as usize)]);
+        }
+    }
+
     /// What a sample is worth, by metric.
     fn values_of(&self, worth: Worth) -> Vec<u64> {
         match worth {
@@ -392,13 +406,13 @@ impl Process {
     pub(crate) fn take(&mut self, shared: &mut Shared, taken: &Taken<'_>) -> Option<usize> {
         if self.outside.as_ref().is_some_and(|outside| taken.time_ns < outside.known_from_ns) {
             // Of code that may have been something else then, it has no path.
-            self.has_lost(shared, 1, Some(taken.worth));
+            self.has_lost(shared, 1, (Some(taken.tid), Some(taken.worth)));
             return Some(0);
         }
         self.name_program();
         let base = taken.registers.map_or(0, |registers| self.base_of(shared, (taken.tid, registers)));
         let index = self.thread_of(taken.tid);
-        let (Some(outside), Some(ThreadState::Live(thread))) = (&self.outside, self.threads.get_mut(index)) else {
+        let (Some(outside), Some(ThreadState::Live(thread))) = (&mut self.outside, self.threads.get_mut(index)) else {
             return Some(0);
         };
         let worth = outside.values_of(taken.worth);
@@ -413,7 +427,15 @@ impl Process {
             thread.raw_full += 1;
             return Some(0);
         };
-        let is_whole = taken.stack.len_bytes() < taken.asked_bytes;
+        let copied_bytes = taken.stack.len_bytes();
+        let is_whole = copied_bytes < taken.asked_bytes;
+        if is_whole {
+            outside.fill_hole(
+                self.handle.pid(),
+                registers[RSP].wrapping_add(copied_bytes as u64),
+                taken.asked_bytes - copied_bytes,
+            );
+        }
         let copied = Copied::new(registers, taken.stack, (is_whole, base));
         let raw = copied.as_raw(&values, record);
         if outside.has_changed {
@@ -447,11 +469,10 @@ impl Process {
             return 0;
         }
         self.publish_known_maps(shared);
-        let has_tables = self.code.has_all_tables(&shared.modules);
         let Some(outside) = &mut self.outside else { return 0 };
         let Outside { bases, maps, .. } = &mut **outside;
         let first = maps.entries.iter().find(|entry| entry.executable && entry.file.is_some());
-        let looked = Looked { handle: &self.handle, code: &mut self.code, first, has_tables };
+        let looked = Looked { handle: &self.handle, code: &mut self.code, first };
         let base = bases.of_sample(looked, shared.publisher.published(), (tid, registers));
         if let Some(start) = bases.start_of(tid) {
             let (index, start) = (self.thread_of(tid), self.code.frame_at(start));
@@ -462,10 +483,11 @@ impl Process {
         base
     }
 
-    /// So many samples were lost: there was no room for them, or what they hit is not known. `None`: what they are worth is not known.
-    pub(crate) fn has_lost(&mut self, shared: &Shared, count: u64, worth: Option<Worth>) {
+    /// So many samples were lost: there was no room for them, or what they hit is not known. `tid`: of which thread, the first if that is not
+    /// known. `worth`: `None` if that is not known.
+    pub(crate) fn has_lost(&mut self, shared: &Shared, count: u64, (tid, worth): (Option<u32>, Option<Worth>)) {
         let first = self.handle.pid().0;
-        let index = self.thread_of(first);
+        let index = self.thread_of(tid.unwrap_or(first));
         let (Some(outside), Some(ThreadState::Live(thread))) = (&mut self.outside, self.threads.get_mut(index)) else {
             return;
         };

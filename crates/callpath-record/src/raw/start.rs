@@ -39,7 +39,7 @@ pub(crate) fn start_of_thread(
     let mut memory = Stack::new(&parts);
     let (outer, control_block) = (0..words.len()).find_map(|at| {
         let is_outer = code.is_return_of_outermost(words[at].load(Relaxed));
-        Some((at, control_block(start, words, at).filter(|_| is_outer)?))
+        is_outer.then(|| control_block(start, words, at))?.map(|block| (at, block))
     })?;
     let top = start + 8 * outer as u64;
     let by_outer_frames = (0..outer).rev().find_map(|inner| {

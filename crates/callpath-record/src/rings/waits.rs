@@ -51,6 +51,13 @@ impl Waits {
         self.0.insert(tid, Wait { pid, tid, since_ns, registers, stack, asked_bytes, read_by_ns: 0 });
     }
 
+    /// When a thread's sample was taken and it had left its processor: up to then, it has used CPU time.
+    pub(crate) fn has_left(&mut self, tid: u32, now_ns: u64) {
+        if let Some(wait) = self.0.get_mut(&tid).filter(|wait| wait.since_ns < now_ns && wait.read_by_ns == 0) {
+            wait.since_ns = now_ns;
+        }
+    }
+
     /// Looks whether a thread waits that is watched from now on: what it has done before is in no record.
     pub(crate) fn look_at(&mut self, pid: Pid, tid: u32) {
         if self.0.contains_key(&tid) {

@@ -123,18 +123,20 @@ impl Recorder<'_> {
         let Record { pid, tid, event, what } = record;
         let pid = Pid(pid);
         match what {
-            What::Sample { .. } | What::GoesOn if outside.sampler.is_replaced(event, tid) => {}
+            // Where a thread's events are being replaced, both sets may tell of the same switch; it is the same wait.
             What::Sample { registers, stack } if outside.sampler.is_of_switches(event) => {
                 let asked_bytes = outside.sampler.copied_bytes(event);
                 if let Some(registers) = registers {
                     outside.waits.begin((pid, tid, time_ns), registers, (stack, asked_bytes));
                 }
             }
+            What::Leaves => outside.waits.has_left(tid, time_ns),
             What::GoesOn => {
                 if let Some((wait, lasted_ns)) = outside.waits.end(tid, time_ns) {
                     self.enter_wait((outside, places), &wait, lasted_ns);
                 }
             }
+            What::Sample { .. } if outside.sampler.is_replaced(event, tid) => {}
             What::Sample { registers, stack } => {
                 let asked_bytes = outside.sampler.copied_bytes(event);
                 let taken = Taken { tid, worth: Worth::Period, time_ns, registers, stack, asked_bytes };
@@ -184,7 +186,7 @@ impl Recorder<'_> {
                 let of = outside.sampler.process_of(event).filter(|of| self.processes.iter().any(|p| p.pid() == *of));
                 if let Some(index) = self.place_of(of.unwrap_or(pid), (places, outside)) {
                     let worth = (!outside.sampler.samples().switches).then_some(Worth::Period);
-                    self.processes[index].has_lost(&self.shared, count, worth);
+                    self.processes[index].has_lost(&self.shared, count, (None, worth));
                 }
             }
             What::Throttled => outside.was_throttled = true,

@@ -78,7 +78,9 @@ pub enum What<'r> {
     Ended,
     /// So many records of the event were lost, samples mostly: there was no room.
     Lost(u64),
-    /// The thread goes on, on some processor.
+    /// The thread has left its processor.
+    Leaves,
+    /// It goes on, on some processor.
     GoesOn,
     /// The kernel takes no samples for a while, since there were too many.
     Throttled,
@@ -176,6 +178,7 @@ impl<'r> RingRecord<'r> {
             LOST => return Some(Record { pid, tid, event: self.word(1)?, what: What::Lost(self.word(2)?) }),
             THROTTLE => (What::Throttled, (pid, tid)),
             SWITCH if flags & SWITCH_OUT == 0 => (What::GoesOn, (pid, tid)),
+            SWITCH => (What::Leaves, (pid, tid)),
             _ => (What::Other, (pid, tid)),
         };
         Some(Record { pid, tid, event, what })
@@ -306,7 +309,7 @@ mod tests {
         let whose: Vec<(u32, u32)> = read.iter().map(|record| (record.pid, record.tid)).collect();
         assert!(read.iter().all(|record| record.event == 77));
         assert_eq!(whose, [(7, 8), (7, 8), (7, 8), (5, 6), (7, 8), (5, 6), (5, 6), (5, 6)]);
-        assert!(matches!(read[6].what, What::GoesOn) && matches!(read[7].what, What::Other));
+        assert!(matches!(read[6].what, What::GoesOn) && matches!(read[7].what, What::Leaves));
         assert!(matches!(&read[0].what, What::Named { name, is_exec: true } if name == "worker"));
         assert!(matches!(read[1].what, What::Began { by: 5 }) && matches!(read[2].what, What::Ended));
         assert!(matches!(read[3].what, What::Lost(3)) && matches!(read[5].what, What::Other));

@@ -297,7 +297,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if let Some(refusal) = &arguments.perf.refusal {
         return Err(failed(anyhow::anyhow!("{refusal}"), FAILED));
     }
-    arguments.attaching.check().map_err(|error| failed(error, FAILED))?;
+    arguments.attaching.check(arguments.outside.into()).map_err(|error| failed(error, FAILED))?;
     let (program, rest) = match arguments.program.split_first() {
         Some((program, rest)) => (program.clone(), rest),
         None if arguments.attaching.is_asked_for() => {

@@ -436,6 +436,34 @@ fn what_cannot_be_used_is_refused() {
     refused(&["record", "--unwind=infer", "--sentinel=always", &program], &["--sentinel=always", "--unwind"]);
 }
 
+/// A thread that is on another stack than its own whenever it is sampled has no height, and all others have.
+#[test]
+fn a_thread_on_another_stack_and_others() {
+    let place = Place::new();
+    let source = "#include <pthread.h>\n#include <signal.h>\n#include <stdlib.h>\n\
+                  static volatile long sink;\n\
+                  __attribute__((noinline)) void work(long n) { for (long i = 0; i < n * 1000000; i++) sink = sink * 31 + i; }\n\
+                  static void handler(int s) { work(30); }\n\
+                  static void *elsewhere(void *n) { stack_t own = { .ss_sp = malloc(65536), .ss_size = 65536 }; sigaltstack(&own, 0);\n\
+                    struct sigaction to = { .sa_handler = handler, .sa_flags = SA_ONSTACK }; sigaction(SIGUSR1, &to, 0); raise(SIGUSR1); return n; }\n\
+                  __attribute__((noinline)) static void *here(void *n) { work((long)n); sink++; return n; }\n\
+                  int main(void) { pthread_t t, u; pthread_create(&t, 0, elsewhere, 0); pthread_join(t, 0);\n\
+                    pthread_create(&t, 0, here, (void *)100); pthread_create(&u, 0, here, (void *)100); pthread_join(t, 0); pthread_join(u, 0); return 0; }\n";
+    std::fs::write(place.at("stacks.c"), source).expect("room");
+    let mut gcc = std::process::Command::new("gcc");
+    gcc.args(["-O1", "-pthread", "-o", "stacks", "stacks.c"]).current_dir(place.at("."));
+    assert!(gcc.status().expect("gcc can be run").success());
+    place.train("a.map", &["./stacks"]);
+    for way in ways() {
+        let directory = format!("infer{way}");
+        assert_eq!(place.record((&format!("--unwind=infer {way}"), &directory), &["./stacks"]).status, 0);
+        let json = place.json(["report", "--json", "--map", "a.map", &directory]);
+        let of_samples = |name: &str| number(&json, &format!("/quality/inferred/samples/{name}"));
+        let [precise, undetermined] = ["precise", "undetermined"].map(of_samples);
+        assert!(undetermined > 0 && precise > 2 * undetermined, "{way}: {precise}, {undetermined}");
+    }
+}
+
 /// A static program cannot be trained by counting; a walked run teaches its paths, and a run without walks has them.
 #[test]
 fn a_static_program_from_its_own_samples() {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use anyhow::bail;
-use callpath_record::{AttachOptions, RecordError, RecordOptions, Recorded, attach};
+use callpath_record::{AttachOptions, FromOutside, RecordError, RecordOptions, Recorded, attach};
 use callpath_target::{Pid, ProcessHandle};
 
 use crate::command::number::seconds;
@@ -38,7 +38,10 @@ impl Attaching {
     }
 
     /// Why its options cannot be had together with a program alone.
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+    pub(super) fn check(&self, outside: FromOutside) -> anyhow::Result<()> {
+        if self.is_asked_for() && outside == FromOutside::Never {
+            bail!("--outside=never: what runs already is sampled from outside; leave it out");
+        }
         if self.duration.is_some() && !self.is_asked_for() {
             bail!("--duration is for -p PID and -a; without them, recording ends with the program");
         }
