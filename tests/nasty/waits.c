@@ -1,74 +1,286 @@
-/* Threads that wait: waits ROUNDS. The first naps with a lock and without it, and works; the second wants the lock; the third waits
- * for good. Says "ready" when it waits. */
+/* Calls that wait and that no SA_RESTART restarts, each for a while and many times, while another thread works: waits MODE.
+ *   calls     none of them may end with EINTR, or before its time
+ *   sent      msgrcv, semop and sleep until another thread sends something
+ *   handler   a handler of the program's own ends each of them with EINTR, as it should
+ *   wanted    sigwait, sigwaitinfo, sigtimedwait and signalfd for all signals: only what was sent comes
+ *   opened    SIGTRAP sent while blocked: sigsuspend, ppoll, pselect, epoll_pwait open it, and its handler ends them
+ * It counts what is wrong, and prints the counts. */
+#define _GNU_SOURCE
+#include <aio.h>
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ipc.h>
+#include <sys/msg.h>
+#include <sys/select.h>
+#include <sys/sem.h>
+#include <sys/signalfd.h>
+#include <sys/time.h>
+#include <threads.h>
+#include <time.h>
 #include <unistd.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static volatile unsigned long sink;
+#define WAIT_NS 3000000
+static volatile int done, caught;
+static int epoll, queue = -1, semaphores = -1;
+static sem_t semaphore;
+volatile uint64_t sink;
 
-static __attribute__((noinline)) void work(void)
+static void *busy(void *unused)
 {
-    for (int i = 0; i < 1000000; i++)
-        sink += i;
+    while (!done)
+        sink = sink * 6364136223846793005u + 1;
+    return unused;
 }
 
-static __attribute__((noinline)) void naps(int milliseconds)
+static int64_t now_ns(void)
 {
-    poll(NULL, 0, milliseconds);
-    sink++;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ll + now.tv_nsec;
 }
 
-static __attribute__((noinline)) void holds(int milliseconds)
+static struct timespec in(clockid_t clock, int64_t ns)
 {
-    /* Nobody uses the middle: its pages are not in memory. */
-    volatile char room[20000];
-    room[0] = room[sizeof room - 1] = (char)milliseconds;
-    pthread_mutex_lock(&lock);
-    naps(milliseconds);
-    pthread_mutex_unlock(&lock);
-    sink += room[0];
+    struct timespec at;
+    clock_gettime(clock, &at);
+    ns += at.tv_nsec;
+    return (struct timespec){at.tv_sec + ns / 1000000000, ns % 1000000000};
 }
 
-static __attribute__((noinline)) void wants(void)
-{
-    pthread_mutex_lock(&lock);
-    sink++;
-    pthread_mutex_unlock(&lock);
-    sink++;
-}
+/* Each returns 0 for its end by time, else errno. */
+static const struct timespec time_ = {0, WAIT_NS};
+static int ends(int result) { return result == -1 && errno != EAGAIN && errno != ETIMEDOUT ? errno : 0; }
+static int w_poll(void) { return ends(poll(0, 0, WAIT_NS / 1000000)); }
+static int w_ppoll(void) { return ends(ppoll(0, 0, &time_, 0)); }
+static int w_select(void) { struct timeval tv = {0, WAIT_NS / 1000}; return ends(select(0, 0, 0, 0, &tv)); }
+static int w_pselect(void) { return ends(pselect(0, 0, 0, 0, &time_, 0)); }
+static int w_epoll_wait(void) { struct epoll_event e; return ends(epoll_wait(epoll, &e, 1, WAIT_NS / 1000000)); }
+static int w_epoll_pwait(void) { struct epoll_event e; return ends(epoll_pwait(epoll, &e, 1, WAIT_NS / 1000000, 0)); }
+static int w_epoll_pwait2(void) { struct epoll_event e; return ends(epoll_pwait2(epoll, &e, 1, &time_, 0)); }
+static int w_nanosleep(void) { return ends(nanosleep(&time_, 0)); }
+static int w_clock_nanosleep(void) { return clock_nanosleep(CLOCK_MONOTONIC, 0, &time_, 0); }
+static int w_clock_until(void) { struct timespec t = in(CLOCK_MONOTONIC, WAIT_NS); return clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, 0); }
+static int w_usleep(void) { return ends(usleep(WAIT_NS / 1000)); }
+static int w_thrd_sleep(void) { return thrd_sleep(&time_, 0) == -1 ? EINTR : 0; }
+static int w_sem_timedwait(void) { struct timespec t = in(CLOCK_REALTIME, WAIT_NS); return ends(sem_timedwait(&semaphore, &t)); }
+static int w_sem_clockwait(void) { struct timespec t = in(CLOCK_MONOTONIC, WAIT_NS); return ends(sem_clockwait(&semaphore, CLOCK_MONOTONIC, &t)); }
+static int w_semtimedop(void) { struct sembuf op = {0, -1, 0}; return ends(semtimedop(semaphores, &op, 1, &time_)); }
+static int w_sigtimedwait(void) { sigset_t set; sigemptyset(&set); sigaddset(&set, SIGUSR2); return ends(sigtimedwait(&set, 0, &time_)); }
 
-static void *other(void *unused)
+static struct { const char *name; int (*call)(void); } calls[] = {
+    {"poll", w_poll}, {"ppoll", w_ppoll}, {"select", w_select}, {"pselect", w_pselect}, {"epoll_wait", w_epoll_wait},
+    {"epoll_pwait", w_epoll_pwait}, {"epoll_pwait2", w_epoll_pwait2}, {"nanosleep", w_nanosleep},
+    {"clock_nanosleep", w_clock_nanosleep}, {"clock_nanosleep until", w_clock_until}, {"usleep", w_usleep},
+    {"thrd_sleep", w_thrd_sleep}, {"sem_timedwait", w_sem_timedwait}, {"sem_clockwait", w_sem_clockwait},
+    {"semtimedop", w_semtimedop}, {"sigtimedwait", w_sigtimedwait},
+};
+#define CALLS (sizeof calls / sizeof *calls)
+
+static int run_calls(void)
 {
-    for (;;) {
-        usleep(2000);
-        wants();
+    for (unsigned c = 0; c < CALLS; c++) {
+        int interrupted = 0, early = 0, other = 0;
+        for (int i = 0; i < 12; i++) {
+            int64_t begin = now_ns();
+            int error = calls[c].call();
+            interrupted += error == EINTR;
+            other += error != 0 && error != EINTR;
+            early += error == 0 && now_ns() - begin < WAIT_NS - 1000000;
+        }
+        printf("%s: %d interrupted, %d early, %d otherwise wrong\n", calls[c].name, interrupted, early, other);
     }
+    return 0;
+}
+
+static void on_signal(int signal)
+{
+    (void)signal;
+    caught++;
+}
+
+/* Calls that wait for something, which another thread sends after a while. */
+static void *sends(void *unused)
+{
+    struct { long type; char text[8]; } message = {1, "hello"};
+    struct sembuf up = {0, 1, 0};
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, 0);
+    usleep(30000);
+    msgsnd(queue, &message, 8, 0);
+    usleep(30000);
+    semop(semaphores, &up, 1);
+    usleep(400000);
+    kill(getpid(), SIGUSR1);
     return unused;
 }
 
-static __attribute__((noinline)) void *waits_for_good(void *unused)
+static int run_sent(void)
 {
-    for (;;)
-        pause();
-    return unused;
+    struct { long type; char text[8]; } message;
+    struct sembuf down = {0, -1, 0};
+    pthread_t id;
+    signal(SIGUSR1, on_signal);
+    pthread_create(&id, 0, sends, 0);
+    ssize_t got = msgrcv(queue, &message, 8, 0, 0);
+    printf("msgrcv %zd\n", got);
+    printf("semop %d\n", semop(semaphores, &down, 1));
+    printf("sleep %u\n", sleep(5));
+    pthread_join(id, 0);
+    return 0;
+}
+
+static int run_handler(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, 0);
+    for (unsigned c = 0; c < CALLS; c++) {
+        int interrupted = 0;
+        /* The alarm comes within the wait almost always; three tries leave no doubt. */
+        for (int i = 0; i < 200 && interrupted < 3; i++) {
+            struct itimerval soon = {{0, 0}, {0, 500}};
+            setitimer(ITIMER_REAL, &soon, 0);
+            interrupted += calls[c].call() == EINTR;
+        }
+        printf("%s: %s\n", calls[c].name, interrupted == 3 ? "interrupted" : "not interrupted");
+    }
+    /* Again and again: the first may come before the wait. */
+    struct itimerval soon = {{0, 50000}, {0, 50000}};
+    setitimer(ITIMER_REAL, &soon, 0);
+    int result = pause();
+    printf("pause %d %s\n", result, strerror(errno));
+    sigset_t none;
+    sigemptyset(&none);
+    result = sigsuspend(&none);
+    soon = (struct itimerval){{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &soon, 0);
+    printf("sigsuspend %d %s\n", result, strerror(errno));
+    return 0;
+}
+
+static int run_wanted(void)
+{
+    sigset_t all, some;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, 0);
+    int counts[4] = {0}, wrong = 0, got;
+    siginfo_t info;
+    sigemptyset(&some);
+    sigaddset(&some, SIGRTMIN);
+    int fd = signalfd(-1, &all, SFD_NONBLOCK);
+    for (int i = 0; i < 2000; i++) {
+        sigqueue(getpid(), SIGRTMIN, (union sigval){.sival_int = i});
+        struct signalfd_siginfo read_info;
+        switch (i % 4) {
+        case 0:
+            got = 0;
+            sigwait(&all, &got);
+            break;
+        case 1:
+            got = sigwaitinfo(&all, &info);
+            wrong += info.si_value.sival_int != i;
+            break;
+        case 2:
+            got = sigtimedwait(&all, &info, &(struct timespec){5, 0});
+            wrong += info.si_value.sival_int != i;
+            break;
+        default:
+            got = read(fd, &read_info, sizeof read_info) == sizeof read_info ? (int)read_info.ssi_signo : -1;
+        }
+        counts[i % 4] += got == SIGRTMIN;
+    }
+    printf("sigwait %d, sigwaitinfo %d, sigtimedwait %d, signalfd %d, %d wrong\n", counts[0], counts[1], counts[2], counts[3], wrong);
+    int nothing = 0;
+    for (int i = 0; i < 20; i++)
+        nothing += sigtimedwait(&all, 0, &time_) == -1 && errno == EAGAIN;
+    printf("nothing %d times\n", nothing);
+    /* SIGTRAP alone may be waited for. */
+    sigset_t traps;
+    sigemptyset(&traps);
+    sigaddset(&traps, SIGTRAP);
+    int trap_fd = signalfd(-1, &traps, SFD_NONBLOCK);
+    kill(getpid(), SIGTRAP);
+    struct signalfd_siginfo read_info = {0};
+    struct pollfd fds = {trap_fd, POLLIN, 0};
+    /* Recorded, it is passed on from thread to thread until all have it really blocked. A read in between finds nothing;
+     * then, as everywhere where a descriptor does not block, poll again. */
+    ssize_t len;
+    do {
+        poll(&fds, 1, 5000);
+        len = read(trap_fd, &read_info, sizeof read_info);
+    } while (len == -1 && errno == EAGAIN && fds.revents);
+    printf("SIGTRAP by signalfd: %d\n", len > 0 ? (int)read_info.ssi_signo : -1);
+    kill(getpid(), SIGTRAP);
+    got = 0;
+    sigwait(&traps, &got);
+    printf("SIGTRAP by sigwait: %d\n", got);
+    return 0;
+}
+
+static int run_opened(void)
+{
+    struct sigaction action = {.sa_handler = on_signal};
+    sigaction(SIGTRAP, &action, 0);
+    sigset_t traps, none, before;
+    sigemptyset(&none);
+    sigemptyset(&traps);
+    sigaddset(&traps, SIGTRAP);
+    struct epoll_event event;
+    for (int way = 0; way < 5; way++) {
+        static const char *names[] = {"sigsuspend", "ppoll", "pselect", "epoll_pwait", "epoll_pwait2"};
+        caught = 0;
+        sigprocmask(SIG_BLOCK, &traps, 0);
+        raise(SIGTRAP);
+        int before_wait = caught, result;
+        struct timespec long_time = {5, 0};
+        switch (way) {
+        case 0: result = sigsuspend(&none); break;
+        case 1: result = ppoll(0, 0, &long_time, &none); break;
+        case 2: result = pselect(0, 0, 0, 0, &long_time, &none); break;
+        case 3: result = epoll_pwait(epoll, &event, 1, 5000, &none); break;
+        default: result = epoll_pwait2(epoll, &event, 1, &long_time, &none);
+        }
+        printf("%s: %d before, result %d, %s, caught %d, ", names[way], before_wait, result, result ? strerror(errno) : "", caught);
+        sigprocmask(SIG_BLOCK, 0, &before);
+        raise(SIGTRAP);
+        printf("then %s, caught %d, ", sigismember(&before, SIGTRAP) ? "blocked" : "not blocked", caught);
+        sigprocmask(SIG_UNBLOCK, &traps, 0);
+        printf("unblocked: caught %d\n", caught);
+    }
+    return 0;
 }
 
 int main(int argc, char **argv)
 {
-    long rounds = argc > 1 ? atol(argv[1]) : 10;
-    pthread_t thread;
-    pthread_create(&thread, NULL, waits_for_good, NULL);
-    pthread_create(&thread, NULL, other, NULL);
-    usleep(20000);
-    puts("ready");
-    fflush(stdout);
-    for (long i = 0; i < rounds; i++) {
-        holds(10);
-        work();
-        naps(5);
-    }
-    _exit(4);
+    const char *mode = argc > 1 ? argv[1] : "";
+    pthread_t id;
+    setvbuf(stdout, 0, _IOLBF, 0);
+    epoll = epoll_create1(0);
+    queue = msgget(IPC_PRIVATE, 0600);
+    semaphores = semget(IPC_PRIVATE, 1, 0600);
+    sem_init(&semaphore, 0, 0);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_create(&id, 0, busy, 0);
+    pthread_sigmask(SIG_SETMASK, &before, 0);
+    int status = !strcmp(mode, "calls")     ? run_calls()
+                 : !strcmp(mode, "sent")    ? run_sent()
+                 : !strcmp(mode, "handler") ? run_handler()
+                 : !strcmp(mode, "wanted")  ? run_wanted()
+                 : !strcmp(mode, "opened")  ? run_opened()
+                                            : 2;
+    usleep(60000);
+    done = 1;
+    pthread_join(id, 0);
+    msgctl(queue, IPC_RMID, 0);
+    semctl(semaphores, 0, IPC_RMID);
+    return status;
 }

@@ -12,8 +12,7 @@ use callpath_end_to_end::{
 
 const OUTSIDE: C =
     C { source: "outside.c", output: "outside", options: &["-O1", "-fno-optimize-sibling-calls", "-pthread"] };
-const WAITS: C =
-    C { source: "waits.c", output: "outside_waits", options: &["-O1", "-fno-optimize-sibling-calls", "-pthread"] };
+const NAPS: C = C { source: "naps.c", output: "naps", options: &["-O1", "-fno-optimize-sibling-calls", "-pthread"] };
 const STATIC: C = C { source: "burn.c", output: "outside_static", options: &["-O2", "-static"] };
 
 /// A program that runs without callpath; it ends with this.
@@ -203,7 +202,7 @@ fn what_threads_wait_for() {
     if !is_allowed("what_threads_wait_for") {
         return;
     }
-    let mut running = Running::start(Command::new(compiled(WAITS).expect("it compiles")).arg("1000000"));
+    let mut running = Running::start(Command::new(compiled(NAPS).expect("it compiles")).arg("1000000"));
     assert_eq!(running.line(), "ready");
     let mut attached = Attached::to(&["-p", &running.pid(), "-e", "wall-time,cpu-time"]);
     attached.until_all(|profile| profile.through(&["naps"], "samples") >= 100);
@@ -232,7 +231,7 @@ fn static_programs_that_wait() {
     if !is_allowed("static_programs_that_wait") {
         return;
     }
-    let waits = C { source: "waits.c", output: "outside_waits_static", options: &["-O1", "-static", "-pthread"] };
+    let waits = C { source: "naps.c", output: "naps_static", options: &["-O1", "-static", "-pthread"] };
     let waits = compiled(waits).expect("it compiles").display().to_string();
     let script = format!("'{waits}' 20 < /dev/null");
     for words in [vec![waits.as_str(), "20"], vec!["/bin/sh", "-c", &script]] {
