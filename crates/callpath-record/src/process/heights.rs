@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::address::RunAddr;
+use callpath_format::register::Reg;
 use callpath_format::shared::load_map::Published;
 use callpath_tables::recipes::generated::{LONGEST_CALL_BYTES, called_field};
 use callpath_target::{MapEntry, Maps, ProcessHandle, read_memory};
@@ -18,9 +19,6 @@ const ATTEMPTS: u32 = 1 << 16;
 
 /// How much of a thread's stack is read at most, bytes.
 const MOST_BYTES: u64 = 8 << 20;
-
-/// The stack pointer among the registers, in DWARF order.
-const RSP: usize = 7;
 
 /// Where a stack lies whose base is known.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +120,7 @@ impl Bases {
             *known = found.map_or(Known::Not(samples), Known::Stack);
         }
         let Known::Stack(OwnStack { lowest, base, .. }) = *known else { return 0 };
-        if (lowest..base).contains(&registers[RSP]) { base } else { 0 }
+        if (lowest..base).contains(&registers[Reg::RSP.index()]) { base } else { 0 }
     }
 
     /// The procedure that a thread began in, if it is known, and not the process's first thread.
@@ -146,7 +144,7 @@ impl Looked<'_> {
         let maps = Maps::read(pid).ok()?;
         let is_there = |entry: &MapEntry| (entry.start, entry.file) == (program.start, program.file);
         maps.entries.iter().find(|entry| is_there(entry))?;
-        let start = registers[RSP];
+        let start = registers[Reg::RSP.index()];
         let within = maps.entries.iter().find(|entry| (entry.start.0..entry.end.0).contains(&start))?;
         if !start.is_multiple_of(8) || !within.readable {
             return None;

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::frame::{FrameKey, Gap};
+use callpath_format::register::Reg;
 use callpath_format::shared::{ArenaRef, Dropped, ProcessSlot, Settings, SlotState, Source};
 use callpath_measurement::FULL_ROOT;
 use callpath_target::{MapEntry, Maps, Pid, ProcessHandle, StackCopy, StackSamples, read_memory};
@@ -19,9 +20,6 @@ use crate::raw::Copied;
 use crate::shared::Shared;
 use crate::thread::Thread;
 use crate::time_base::monotonic_ns;
-
-/// The stack pointer among the registers, in DWARF order.
-const RSP: usize = 7;
 
 /// A clock event's ticks and the process's clock may differ by this part.
 const CLOCKS_DIFFER: u64 = 50;
@@ -432,7 +430,7 @@ impl Process {
         if is_whole {
             outside.fill_hole(
                 self.handle.pid(),
-                registers[RSP].wrapping_add(copied_bytes as u64),
+                registers[Reg::RSP.index()].wrapping_add(copied_bytes as u64),
                 taken.asked_bytes - copied_bytes,
             );
         }

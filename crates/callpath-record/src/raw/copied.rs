@@ -2,14 +2,12 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use callpath_format::register::Reg;
 use callpath_format::shared::ArenaRef;
 use callpath_format::shared::tree::RawSample;
 use callpath_target::StackCopy;
 
 use super::{Raw, StackPart};
-
-/// Where the stack pointer is in DWARF order.
-const RSP: usize = 7;
 
 /// Such a sample.
 pub(crate) struct Copied<'r> {
@@ -22,7 +20,7 @@ impl<'r> Copied<'r> {
     /// Registers in DWARF order, then rip; `is_whole`: the copy ends where the stack does.
     /// `base`: from where heights on the stack count, 0 if that is not known.
     pub(crate) fn new(registers: [u64; 17], stack: StackCopy<'r>, (is_whole, base): (bool, u64)) -> Copied<'r> {
-        let start = registers[RSP];
+        let start = registers[Reg::RSP.index()];
         let sample = RawSample {
             registers: registers.map(AtomicU64::new),
             samples: AtomicU64::new(1),

@@ -3,13 +3,13 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use callpath_format::register::Reg;
 use callpath_target::{Pid, ProcessHandle, StackCopy, StackSamples, read_memory};
 use rustc_hash::FxHashMap;
 
 use crate::time_base::monotonic_ns;
 
-/// The stack pointer and the instruction pointer among the registers, in DWARF order.
-const RSP: usize = 7;
+/// Where the instruction pointer stands behind the registers in DWARF order.
 const RIP: usize = 16;
 
 /// A thread's wait.
@@ -72,7 +72,7 @@ impl Waits {
             bytes[..read].chunks_exact(8).map(|word| word.iter().rev().fold(0, |all, b| all << 8 | u64::from(*b)));
         let stack = stack.map(AtomicU64::new).collect();
         let mut registers = [0; 17];
-        (registers[RSP], registers[RIP]) = (rsp, rip);
+        (registers[Reg::RSP.index()], registers[RIP]) = (rsp, rip);
         self.0.insert(tid, Wait { pid, tid, since_ns, registers, stack, asked_bytes, read_by_ns: monotonic_ns() });
     }
 
