@@ -123,7 +123,7 @@ pub fn own() -> Option<Own> {
     let pointer = thread_pointer();
     if let Some(slot) = places(pointer).find(|slot| slot.thread.load(Acquire) == pointer) {
         let area = slot.area.load(Relaxed) as *mut Area;
-        join::process()?;
+        join::settled()?;
         if let Some(kept) = kept(slot) {
             return Some(kept);
         }

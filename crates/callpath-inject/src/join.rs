@@ -1,7 +1,7 @@
 //! Joining the measurement: the memories that the recorder has mapped, and a slot of this process's own; again in a
 //! fork's child.
 
-use callpath_collect::syscall::{futex_wait, getpid};
+use callpath_collect::syscall::{futex_wait, getpid, gettid};
 use callpath_collect::{Process, refused};
 use callpath_format::shared::probe::Admission;
 use callpath_format::shared::{PROCESS_SLOTS, ProcessSlot, Session, SlotState, Source};
@@ -18,10 +18,10 @@ unsafe impl<T> Sync for Cell<T> {}
 
 static PROCESS: Cell<Process<'static>> = Cell(UnsafeCell::new(MaybeUninit::uninit()));
 static ADMISSION: Cell<Admission> = Cell(UnsafeCell::new(MaybeUninit::uninit()));
-static STATE: AtomicU32 = AtomicU32::new(0);
-const JOINED: u32 = 1;
-/// A thread of a fork's child takes a slot for it.
-const JOINING: u32 = 2;
+/// 0: nothing is there; [`JOINED`]; otherwise a thread of a fork's child takes a slot for it: the process's number, and in the lower
+/// half the thread's.
+static STATE: AtomicU64 = AtomicU64::new(0);
+const JOINED: u64 = 1;
 
 /// The address of the slot's word that names the load map, for `routines.rs`.
 pub static LOAD_MAP: AtomicU64 = AtomicU64::new(0);
@@ -108,6 +108,8 @@ fn take_part(process: Process<'static>, pid: u32, forked_from: u32) {
         word.store(0, Relaxed);
     }
     slot.load_map.store(0, Relaxed);
+    slot.lane_word.store(0, Relaxed);
+    slot.lane_word_image.store(0, Relaxed);
     slot.inherited_cpu_ns.store(0, Relaxed);
     for count in slot.dropped_unrecorded.iter().chain(process.bases) {
         count.store(0, Relaxed);
@@ -130,17 +132,41 @@ pub fn process() -> Option<&'static Process<'static>> {
     (STATE.load(Acquire) == JOINED).then(|| unsafe { (*PROCESS.0.get()).assume_init_ref() })
 }
 
+/// The same as [`process`]; waits while another thread of this process is joining.
+pub fn settled() -> Option<&'static Process<'static>> {
+    const WAIT_NS: u64 = 100_000;
+    /// As long as one waits to be let in, twice.
+    const WAITS: u64 = 2 * self::WAITS as u64 * self::WAIT_NS / WAIT_NS;
+    static NOBODY: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..WAITS {
+        let (state, own) = (STATE.load(Acquire), this_thread());
+        // None joins; or it is this one, interrupted; or that of another process, from which this one was forked.
+        if state <= JOINED || state == own || state >> 32 != own >> 32 {
+            break;
+        }
+        futex_wait(&NOBODY, 0, WAIT_NS);
+    }
+    process()
+}
+
+fn this_thread() -> u64 {
+    u64::from(getpid()) << 32 | u64::from(gettid())
+}
+
 /// The same, asked by a thread that nothing is known of: a fork's child takes a slot of its own, and waits to be let
 /// in as any process does.
 pub fn own_process() -> Option<&'static Process<'static>> {
-    let before = process()?;
     let pid = getpid();
-    if before.slot.pid.load(Relaxed) == pid {
-        return Some(before);
-    }
-    if STATE.compare_exchange(JOINED, JOINING, AcqRel, Relaxed).is_err() {
-        return None;
-    }
+    let before = loop {
+        let before = settled()?;
+        if before.slot.pid.load(Relaxed) == pid {
+            return Some(before);
+        }
+        // Of several threads that begin at the same time, one takes the slot, and the others wait for it.
+        if STATE.compare_exchange(JOINED, this_thread(), AcqRel, Relaxed).is_ok() {
+            break before;
+        }
+    };
     if is_sampled() {
         match slot_of(pid, before) {
             Some(own) => belong_to(own),

@@ -115,7 +115,7 @@ pub fn join(process: Process<'static>, stack: OwnStack, forked_from: u32, begin:
     }
     slot.forked_from.store(forked_from, Relaxed);
     slot.record_word.store(tls::record_distance(), Relaxed);
-    lanes::tell(&process.session);
+    lanes::tell(slot);
     // SAFETY: the program has one thread here (its constructors have not run, or it is a fork's child), and
     // `fork::child`, which called, holds a copy of the parent's.
     unsafe { part::begin(process) };

@@ -3,7 +3,7 @@
 
 use callpath_collect::Process;
 use callpath_collect::syscall::{call4, futex_wait, getpid, gettid};
-use callpath_format::shared::Session;
+use callpath_format::shared::ProcessSlot;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -17,9 +17,9 @@ static CREATING: AtomicU32 = AtomicU32::new(0);
 static ENDED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 /// Tells the recorder where the words are that lead to lanes.
-pub fn tell(session: &Session) {
-    session.lane_word_image.store(tls::lane_image() as u64, Relaxed);
-    session.lane_word.store(tls::lane_distance() as u64, Relaxed);
+pub fn tell(slot: &ProcessSlot) {
+    slot.lane_word_image.store(tls::lane_image() as u64, Relaxed);
+    slot.lane_word.store(tls::lane_distance() as u64, Relaxed);
 }
 
 /// Where the calling thread's lane is, and how many it has, if the process has any.

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use crate::generated::{GeneratedCode, Witness};
 use crate::module::{Awaited, ModuleId};
 use crate::modules::{MappedCode, Modules};
-use crate::moved::{self, MovedCode};
+use crate::moved::{self, MovedCode, ProgramNumber};
 use crate::publish::{MapRegions, Publisher, Region};
 use crate::raw::{Begun, Code, Memo, Raw, Walked, start_of_thread};
 use crate::shared::Shared;
@@ -46,6 +46,8 @@ pub(crate) struct ProcessCode {
     retired: Vec<(Region, u32)>,
     module_indices: FxHashMap<(ModuleId, u64), ModuleIndex>,
     pub(crate) modules: Vec<ModuleRecord>,
+    /// The program that the process runs, if its procedures are counted.
+    pub(crate) program: Option<ProgramNumber>,
     /// It is sampled from outside: nothing in it can be disturbed.
     pub(crate) is_from_outside: bool,
     /// Of each sample the innermost frame alone is asked for, and its CFA.
@@ -66,6 +68,7 @@ impl ProcessCode {
             map_read: Instant::now(),
             regions: MapRegions::default(),
             current: None,
+            program: None,
             retired: Vec::new(),
             module_indices: FxHashMap::default(),
             modules: Vec::new(),
@@ -78,9 +81,10 @@ impl ProcessCode {
     /// the tables of all its modules that are there.
     pub(crate) fn publish(&mut self, shared: &mut Shared, slot: usize, maps: &Maps) {
         self.map_read = Instant::now();
-        let of_moved: Vec<usize> =
-            shared.moved.iter().enumerate().filter(|(_, moved)| moved.is_in(maps)).map(|(number, _)| number).collect();
-        let mut taken: Vec<Range<RunAddr>> = of_moved.iter().map(|number| shared.moved[*number].code()).collect();
+        self.program = self.program.or_else(|| shared.programs.of(maps));
+        let of_moved: Vec<(usize, Range<RunAddr>)> =
+            shared.moved.of(maps, self.program).map(|(number, moved)| (number, moved.code())).collect();
+        let mut taken: Vec<Range<RunAddr>> = of_moved.iter().map(|(_, code)| code.clone()).collect();
         taken.sort_by_key(|code| code.start);
         let executable = maps.entries.iter().filter(|e| e.executable);
         let executable: Vec<MapEntry> = executable.flat_map(|entry| moved::without(entry, &taken)).collect();
@@ -119,8 +123,8 @@ impl ProcessCode {
         }
         shared.allocator.slot(slot).walks_itself.store(u32::from(walks_itself), Relaxed);
         self.in_modules.sort_by_key(|(_, m)| m.start);
-        self.moved =
-            of_moved.into_iter().filter_map(|number| self.moved_mapping(number, &shared.moved[number])).collect();
+        let moved = of_moved.into_iter().filter_map(|(number, _)| Some((number, shared.moved.get(number)?)));
+        self.moved = moved.filter_map(|(number, moved)| self.moved_mapping(number, moved)).collect();
         let region = |(id, mapping): &(ModuleId, Mapping)| (*id, mapping.start, mapping.end, mapping.bias);
         if !self.in_modules.iter().map(region).eq(before.iter().map(region)) {
             self.generated.forget_calls();

@@ -1,6 +1,7 @@
 //! Code that we have put into processes: copies of procedures, and the injected object. Where it lies, what it comes
 //! from, and the blocks that are published about it. A fork's child has it at the same addresses.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use callpath_format::address::{LinkAddr, RunAddr};
@@ -9,7 +10,7 @@ use callpath_format::table::Table;
 use callpath_tables::recipes::{Detour, Moved};
 use callpath_target::{FileId, MapEntry, Maps};
 
-use crate::publish::Publisher;
+use crate::publish::{Publisher, Region};
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -23,6 +24,63 @@ pub(crate) struct MappedModule {
     pub(crate) bias: u64,
 }
 
+/// One program that was executed, of those into which we put code at their beginning.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct ProgramNumber(pub(crate) u32);
+
+/// All code that we have put into processes, each with a number.
+#[derive(Default)]
+pub(crate) struct AllMoved {
+    all: BTreeMap<usize, MovedCode>,
+    next: usize,
+}
+
+impl AllMoved {
+    /// Adds some.
+    pub(crate) fn push(&mut self, moved: MovedCode) {
+        self.all.insert(self.next, moved);
+        self.next += 1;
+    }
+
+    /// What a process has of it that runs this program.
+    pub(crate) fn of<'a>(
+        &'a self,
+        maps: &'a Maps,
+        program: Option<ProgramNumber>,
+    ) -> impl Iterator<Item = (usize, &'a MovedCode)> {
+        let is_its = move |moved: &MovedCode| moved.program.is_none() || moved.program == program;
+        self.all
+            .iter()
+            .map(|(number, moved)| (*number, moved))
+            .filter(move |(_, moved)| is_its(moved) && moved.is_in(maps))
+    }
+
+    /// By its number.
+    pub(crate) fn get(&self, number: usize) -> Option<&MovedCode> {
+        self.all.get(&number)
+    }
+
+    /// By its number.
+    pub(crate) fn get_mut(&mut self, number: usize) -> Option<&mut MovedCode> {
+        self.all.get_mut(&number)
+    }
+
+    /// All of it.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut MovedCode> {
+        self.all.values_mut()
+    }
+
+    /// Nobody runs a program any more: forgets what was put into it.
+    pub(crate) fn forget(&mut self, program: ProgramNumber, publisher: &mut Publisher) {
+        self.all.retain(|_, moved| {
+            let is_its = moved.program == Some(program);
+            let blocks = if is_its { std::mem::take(&mut moved.blocks) } else { Vec::new() };
+            blocks.into_iter().for_each(|(_, block)| publisher.give_back(block));
+            !is_its
+        });
+    }
+}
+
 /// Code in one stretch of memory.
 pub(crate) struct MovedCode {
     /// What it comes from. `None`: it is our own, with a table of its own.
@@ -31,22 +89,37 @@ pub(crate) struct MovedCode {
     facts: Moved,
     /// The first instructions of procedures whose springboards are not written any more.
     taken_out: Vec<LinkAddr>,
-    /// The block, and the tables that it is made of.
-    block: Option<(Vec<u64>, u64)>,
+    /// The blocks, the last of which is in force, and the tables that each is made of.
+    blocks: Vec<(Vec<u64>, Region)>,
+    /// The only program that has it, if that is known.
+    program: Option<ProgramNumber>,
 }
 
 impl MovedCode {
     /// Copies of a module's procedures.
     pub(crate) fn of_module(module: MappedModule, facts: Moved) -> MovedCode {
-        MovedCode { bias: module.bias, from: Some(module), facts, taken_out: Vec::new(), block: None }
+        MovedCode {
+            bias: module.bias,
+            from: Some(module),
+            facts,
+            taken_out: Vec::new(),
+            blocks: Vec::new(),
+            program: None,
+        }
     }
 
     /// Code of our own that begins at `base` and has this table, which is published. Its addresses are offsets.
     pub(crate) fn ours(base: RunAddr, code: Range<LinkAddr>, table: u64, publisher: &mut Publisher) -> MovedCode {
         let facts = Moved::ours(code);
-        let mut ours = MovedCode { from: None, bias: base.0, facts, taken_out: Vec::new(), block: None };
+        let mut ours =
+            MovedCode { from: None, bias: base.0, facts, taken_out: Vec::new(), blocks: Vec::new(), program: None };
         ours.block(vec![table], publisher);
         ours
+    }
+
+    /// The same, of one program alone.
+    pub(crate) fn only_in(self, program: Option<ProgramNumber>) -> MovedCode {
+        MovedCode { program, ..self }
     }
 
     /// Where it lies.
@@ -88,20 +161,21 @@ impl MovedCode {
 
     /// Where the block is published that is made of these tables. `None`: there is no room.
     pub(crate) fn block(&mut self, tables: Vec<u64>, publisher: &mut Publisher) -> Option<u64> {
-        if let Some((_, block)) = self.block.as_ref().filter(|(of, _)| *of == tables) {
-            return Some(*block);
+        if let Some((_, block)) = self.blocks.last().filter(|(of, _)| *of == tables) {
+            return Some(block.offset());
         }
         let published: Published<'_> = publisher.published();
         let read: Vec<Table<'_>> = tables.iter().filter_map(|table| published.table(*table)).collect();
         let bytes = self.facts.block(&read)?;
-        let block = publisher.append(&bytes)?;
-        self.block = Some((tables, block));
-        Some(block)
+        let block = publisher.put(&bytes)?;
+        // Samples may still read the one before.
+        self.blocks.push((tables, block));
+        Some(block.offset())
     }
 
     /// Where its block is published, whichever tables it is made of.
     pub(crate) fn last_block(&self) -> Option<u64> {
-        self.block.as_ref().map(|(_, block)| *block)
+        self.blocks.last().map(|(_, block)| block.offset())
     }
 }
 

@@ -31,7 +31,7 @@ use crate::counters::Counted;
 use crate::exact::ContextCounts;
 use crate::generated_names::GeneratedNames;
 use crate::module::Awaited;
-use crate::moved::MovedCode;
+use crate::moved::{MovedCode, ProgramNumber};
 use crate::plausible::{Impossible, Overwritten};
 use crate::raw::{Reach, Standing};
 use crate::sentinel::Unmarkable;
@@ -273,6 +273,16 @@ impl Process {
     /// Whether there was no memory for any sample of it; known once it has ended.
     pub(crate) fn has_no_record(&self) -> bool {
         self.has_no_record
+    }
+
+    /// Whether it has begun as a fork of another one.
+    pub(crate) fn is_fork(&self) -> bool {
+        self.forked
+    }
+
+    /// The program that it runs, if its procedures are counted.
+    pub(crate) fn counted_program(&self) -> Option<ProgramNumber> {
+        self.code.program
     }
 
     /// How many threads it has had.

@@ -8,6 +8,8 @@ use std::sync::atomic::AtomicU64;
 
 /// How much is backed with memory at a time, bytes.
 const STEP_BYTES: usize = 1 << 20;
+/// Small regions are made larger, to powers of two, so that many fit where others were; others to multiples of this, bytes.
+const LARGE_BYTES: usize = 64 << 10;
 /// How many load maps of a process keep their regions before the oldest one's is used again.
 const MAPS_RETAINED: usize = 4;
 
@@ -103,7 +105,7 @@ impl Publisher {
         if let Some(index) = self.returned.iter().position(fits) {
             return Some(self.returned.swap_remove(index));
         }
-        let room = len.next_power_of_two();
+        let room = if len <= LARGE_BYTES { len.next_power_of_two() } else { len.next_multiple_of(LARGE_BYTES) };
         Some(Region { at: self.reserve(room)?, room })
     }
 

@@ -1,6 +1,7 @@
 //! Serves the measured processes, from the start of the recording to its end.
 
 mod arrivals;
+mod held;
 mod outside;
 mod prepared;
 mod totals;
@@ -23,12 +24,12 @@ use callpath_target::{Certainty, Ended, Launch, Pid, find_program, raise_own_lim
 use crate::asks::{self, Allowance};
 use crate::error::RecordError;
 use crate::events::Clock;
-use crate::exact::Counted;
-use crate::moved::MovedCode;
+use crate::exact::Programs;
+use crate::moved::{AllMoved, ProgramNumber};
 use crate::offered;
 use crate::output::Destination;
 use crate::plausible::Limits;
-use crate::process::{self, Process};
+use crate::process::Process;
 use crate::program::{Doorbell, Preload, Waiter, kill};
 use crate::raw::Standing;
 use crate::rings::Outside;
@@ -38,6 +39,8 @@ use crate::signals::{self, HandedOn, Signals};
 use crate::suitable::check_program;
 use crate::time_base::{own_cpu_ns, ticks};
 use crate::unmeasured;
+use held::Held;
+pub(crate) use held::Kept;
 pub(crate) use prepared::Prepared;
 use totals::Totals;
 
@@ -157,8 +160,8 @@ pub(crate) struct Recorder<'o> {
     options: &'o RecordOptions,
     session: SessionFile,
     pub(crate) processes: Vec<Process>,
-    /// Those that wait for recipe tables before they begin, and how long at most.
-    held: Vec<(Process, Instant)>,
+    /// Those that wait before they begin.
+    held: Vec<Held>,
     /// Those that have ended, and when, whose samples wait for recipe tables.
     leaving: Vec<(Process, Instant)>,
     pub(crate) sequence: u32,
@@ -169,8 +172,8 @@ pub(crate) struct Recorder<'o> {
     /// Exits of probed procedures without an entry, of processes that have ended.
     unmatched_exits: u64,
     allowance: Allowance,
-    /// A process that is not let in before something was done in it.
-    kept_waiting: Option<Pid>,
+    /// Which of them wait for what is done in them.
+    kept: Kept,
     /// What could not be written and is lost, and what can still be written the next time.
     loss: Option<MeasurementError>,
     trouble: Option<MeasurementError>,
@@ -201,8 +204,9 @@ impl<'o> Recorder<'o> {
                 modules,
                 allocator,
                 publisher,
-                moved: Vec::new(),
-                counted: None,
+                moved: AllMoved::default(),
+                injected_table: None,
+                programs: Programs::default(),
                 flows: None,
                 directory,
                 began,
@@ -220,7 +224,7 @@ impl<'o> Recorder<'o> {
             totals: Totals::default(),
             unmatched_exits: 0,
             allowance: Allowance::new(),
-            kept_waiting: None,
+            kept: Kept::Nobody,
             loss: None,
             trouble: None,
         }
@@ -287,6 +291,7 @@ impl<'o> Recorder<'o> {
         self.lasted = Some(self.shared.began.elapsed());
         // What samples still wait for.
         signals::have_stopped();
+        self.let_all_in();
         while self.processes.iter().any(Process::awaits_tables) || !self.held.is_empty() || !self.leaving.is_empty() {
             if !self.any_awaits(|process, _| process.has_more_to_walk()) {
                 self.shared.modules.receive_one(&mut self.shared.publisher);
@@ -328,7 +333,7 @@ impl<'o> Recorder<'o> {
                 self.loss.get_or_insert(error);
             }
         }
-        self.notes.extend(self.shared.counted.as_ref().and_then(Counted::note_of_guide));
+        self.notes.extend(self.shared.programs.note_of_guide());
         self.notes.extend(self.totals.notes_of_events(&options.events));
         match self.processes.len() {
             0 => {}
@@ -369,7 +374,7 @@ impl<'o> Recorder<'o> {
     pub(crate) fn refresh_map(&mut self, pid: Pid, at_most: Duration) {
         let begun = Instant::now();
         let shared = &mut self.shared;
-        let held = self.held.iter_mut().map(|(process, _)| process);
+        let held = self.held.iter_mut().map(|held| &mut held.process);
         let of_pid = self.processes.iter_mut().chain(held).filter(|process| process.pid() == pid);
         of_pid.for_each(|process| process.refresh_map(shared));
         while begun.elapsed() < at_most {
@@ -381,43 +386,6 @@ impl<'o> Recorder<'o> {
             }
             wait(&self.shared.allocator.session().doorbell, rung, LOOK_EVERY / 10);
         }
-    }
-
-    /// Publishes what is known of code that is about to be put into a process. `false`: there is no such process, or no room.
-    pub(crate) fn prepare(&mut self, pid: Pid, moved: &mut MovedCode) -> bool {
-        let held = self.held.iter().map(|(process, _)| process);
-        let mut all = self.processes.iter().chain(held);
-        all.find(|process| process.pid() == pid).is_some_and(|process| process.prepare(&mut self.shared, moved))
-    }
-
-    /// Begins to build the whole tables of a process that waits at its beginning: what counts its calls finds no frame in
-    /// code without a table.
-    pub(crate) fn want_whole_tables(&mut self, pid: Pid) {
-        let of_pid = self.held.iter().map(|(process, _)| process).find(|process| process.pid() == pid);
-        of_pid.into_iter().for_each(|process| process.want_whole_tables(&mut self.shared));
-    }
-
-    /// Waits until they are there.
-    pub(crate) fn await_whole_tables(&mut self, pid: Pid) {
-        let of_pid = self.held.iter().map(|(process, _)| process).find(|process| process.pid() == pid);
-        of_pid.into_iter().for_each(|process| process.await_whole_tables(&mut self.shared));
-    }
-
-    /// Lets a process wait at its beginning until [`Recorder::let_in`].
-    pub(crate) fn keep_waiting(&mut self, pid: Pid) {
-        self.kept_waiting = Some(pid);
-    }
-
-    /// The slot of the process that waits, once it could be let in.
-    pub(crate) fn waiting(&self) -> Option<usize> {
-        let is_it = |process: &Process| Some(process.pid()) == self.kept_waiting;
-        let (process, until) = self.held.iter().find(|(process, _)| is_it(process))?;
-        (process.has_all_tables(&self.shared) || Instant::now() >= *until).then_some(process.slot)
-    }
-
-    /// Lets it begin.
-    pub(crate) fn let_in(&mut self) {
-        self.kept_waiting = None;
     }
 
     /// The frames of a thread that stands still: what is at each, the innermost first. `None`: its process is not known.
@@ -480,6 +448,13 @@ impl<'o> Recorder<'o> {
         all.any(|process| tables(process, &self.shared))
     }
 
+    /// One round, and waits for the next one, for so long at most.
+    pub(crate) fn serve_for(&mut self, at_most: Duration) {
+        let rung = self.shared.allocator.session().doorbell.load(Acquire);
+        self.serve();
+        wait(&self.shared.allocator.session().doorbell, rung, at_most);
+    }
+
     /// One round: new processes, what the known ones ask for, those that have ended, free chunks.
     pub(crate) fn serve(&mut self) {
         self.shared.allocator.session().recorder.store(Session::SERVING, Relaxed);
@@ -506,15 +481,7 @@ impl<'o> Recorder<'o> {
         self.shared.modules.receive(&mut self.shared.publisher);
         self.serve_wanted();
         self.serve_outside();
-        for (mut process, until) in std::mem::take(&mut self.held) {
-            process.receive_tables(&mut self.shared, process::LOOK_AT_MOST);
-            let is_ready = process.has_all_tables(&self.shared) || Instant::now() >= until;
-            if is_ready && self.kept_waiting != Some(process.pid()) {
-                self.admit(process);
-            } else {
-                self.held.push((process, until));
-            }
-        }
+        self.admit_held();
         for process in self.processes.iter_mut().chain(self.leaving.iter_mut().map(|(p, _)| p)) {
             process.serve(&mut self.shared);
         }
@@ -529,16 +496,33 @@ impl<'o> Recorder<'o> {
         let (ended, live): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.processes).into_iter().partition(Process::has_ended);
         self.processes = live;
+        let has_any_ended = !ended.is_empty();
         for process in ended {
             self.take_leave(process);
+        }
+        if has_any_ended {
+            self.give_up_programs();
         }
         self.shared.allocator.refill();
     }
 
+    /// Forgets programs that are counted and that nobody runs any more.
+    fn give_up_programs(&mut self) {
+        let used: Vec<ProgramNumber> = self.known().filter_map(Process::counted_program).collect();
+        match self.shared.programs.give_up(|number| used.contains(&number)) {
+            Ok(ended) => ended.into_iter().for_each(|program| {
+                self.shared.moved.forget(program, &mut self.shared.publisher);
+            }),
+            Err(error) => {
+                self.loss.get_or_insert(error);
+            }
+        }
+    }
+
     /// All processes that have a slot.
     fn known(&self) -> impl Iterator<Item = &Process> {
-        let waiting = self.held.iter().chain(&self.leaving).map(|(process, _)| process);
-        self.processes.iter().chain(waiting)
+        let leaving = self.leaving.iter().map(|(process, _)| process);
+        self.processes.iter().chain(self.held.iter().map(|held| &held.process)).chain(leaving)
     }
 
     pub(crate) fn take_leave(&mut self, process: Process) {

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use callpath_measurement::Together;
 
 use crate::arena::ArenaAllocator;
-use crate::exact::{Counted, Flows};
+use crate::exact::{Flows, Programs};
 use crate::modules::Modules;
-use crate::moved::MovedCode;
+use crate::moved::AllMoved;
 use crate::publish::Publisher;
 use crate::time_base::Beginning;
 
@@ -19,9 +19,11 @@ pub(crate) struct Shared {
     pub(crate) allocator: ArenaAllocator,
     pub(crate) publisher: Publisher,
     /// Code that we have put into processes.
-    pub(crate) moved: Vec<MovedCode>,
-    /// What is counted exactly.
-    pub(crate) counted: Option<Counted>,
+    pub(crate) moved: AllMoved,
+    /// Where the table of the object is published that we inject, once it is.
+    pub(crate) injected_table: Option<u64>,
+    /// What is counted exactly, in each program.
+    pub(crate) programs: Programs,
     /// What is counted of it in contexts.
     pub(crate) flows: Option<Flows>,
     /// The measurement's.

@@ -24,24 +24,49 @@ impl SharedMemory {
     pub fn create(name: &std::ffi::CStr, len_bytes: usize) -> Result<SharedMemory, TargetError> {
         let error = || TargetError::SharedMemory { len_bytes, source: std::io::Error::last_os_error() };
         // SAFETY: a valid name.
-        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+        let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
         if fd < 0 {
             return Err(error());
         }
         // SAFETY: a new descriptor that no other code owns.
         let descriptor = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: plain calls on our own descriptor; a new mapping at a place of the kernel's choice.
-        let base = unsafe {
-            if libc::ftruncate(fd, len_bytes as libc::off_t) != 0 {
-                return Err(error());
-            }
-            let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
-            libc::mmap(std::ptr::null_mut(), len_bytes, protection, flags, fd, 0)
-        };
+        // SAFETY: a plain call on our own descriptor.
+        if unsafe { libc::ftruncate(fd, len_bytes as libc::off_t) } != 0 {
+            return Err(error());
+        }
+        SharedMemory::mapped(descriptor, len_bytes)
+    }
+
+    /// Maps the file.
+    fn mapped(descriptor: OwnedFd, len_bytes: usize) -> Result<SharedMemory, TargetError> {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len_bytes, protection, flags, descriptor.as_raw_fd(), 0) };
         match NonNull::new(base.cast::<u8>()) {
             Some(at) if base != libc::MAP_FAILED => Ok(SharedMemory { descriptor, base: at, len_bytes }),
-            _ => Err(error()),
+            _ => Err(TargetError::SharedMemory { len_bytes, source: std::io::Error::last_os_error() }),
         }
+    }
+
+    /// Gives the memory up if no process has it mapped that could write into it; else it is returned, mapped anew.
+    ///
+    /// # Errors
+    /// If it cannot be mapped again: what is in it is lost here.
+    pub fn give_up(self) -> Result<Option<SharedMemory>, TargetError> {
+        let len_bytes = self.len_bytes;
+        let descriptor =
+            self.descriptor.try_clone().map_err(|source| TargetError::SharedMemory { len_bytes, source })?;
+        drop(self);
+        // SAFETY: a plain call on our own descriptor. The kernel seals only what nobody can write into.
+        let sealed = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_WRITE) };
+        if sealed == 0 { Ok(None) } else { SharedMemory::mapped(descriptor, len_bytes).map(Some) }
+    }
+
+    /// Gives the memory behind a range back, in whole pages: it is zeroes again.
+    pub fn discard(&self, offset: usize, len_bytes: usize) {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: a plain call on our own descriptor. Where it fails, the memory stays.
+        unsafe { libc::fallocate(self.descriptor.as_raw_fd(), mode, offset as libc::off_t, len_bytes as libc::off_t) };
     }
 
     /// The descriptor's number, by which others can open it under /proc.
@@ -65,9 +90,8 @@ impl SharedMemory {
             }
             status.assume_init().st_ino
         };
-        maps.entries
-            .iter()
-            .any(|e| e.file.is_some_and(|f| f.inode == inode) && e.path.starts_with("/memfd:callpath-arena"))
+        let is_ours = |path: &std::path::Path| path.as_os_str().as_encoded_bytes().starts_with(b"/memfd:callpath-");
+        maps.entries.iter().any(|e| e.file.is_some_and(|f| f.inode == inode) && is_ours(&e.path))
     }
 
     /// The first byte.
@@ -136,4 +160,34 @@ pub fn own_vdso() -> Option<Vec<u8>> {
     let len = (entry.end.0 - entry.start.0) as usize;
     // SAFETY: the kernel keeps it mapped and unchanged as long as the process lives.
     Some(unsafe { std::slice::from_raw_parts(entry.start.0 as *const u8, len) }.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_given_up_when_nobody_else_writes_into_it() {
+        let memory = SharedMemory::create(c"callpath-test", 1 << 20).expect("memory");
+        // SAFETY: within the memory.
+        unsafe { memory.base().write(7) };
+        let file = memory.file().expect("a descriptor");
+        let map = |len_bytes: usize| {
+            let (protection, descriptor) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
+            // SAFETY: a new mapping at a place of the kernel's choice.
+            unsafe { libc::mmap(std::ptr::null_mut(), len_bytes, protection, libc::MAP_SHARED, descriptor, 0) }
+        };
+        let others = map(4096);
+        assert_ne!(others, libc::MAP_FAILED);
+        let memory = memory.give_up().expect("it can be mapped again").expect("it is used");
+        // SAFETY: within the memory.
+        assert_eq!(unsafe { memory.base().read() }, 7);
+        memory.discard(0, 4096);
+        // SAFETY: as above.
+        assert_eq!(unsafe { memory.base().read() }, 0);
+        // SAFETY: unmaps what was mapped above.
+        unsafe { libc::munmap(others, 4096) };
+        assert!(memory.give_up().expect("nothing is mapped").is_none());
+        assert_eq!(map(4096), libc::MAP_FAILED, "nobody can write into it any more");
+    }
 }

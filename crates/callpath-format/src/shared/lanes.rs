@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The recorder maps it into a process before that begins, and its forks have it at the same place. A thread's word
-//! (thread pointer plus [`super::Session::lane_word`]) holds the address of its lane's first word. A new thread has it from its
+//! (thread pointer plus [`super::ProcessSlot::lane_word`]) holds the address of its lane's first word. A new thread has it from its
 //! first instruction on: its creator writes it where the C library copies the thread's words from.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

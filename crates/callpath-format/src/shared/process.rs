@@ -68,6 +68,11 @@ pub struct ProcessSlot {
     pub load_map: AtomicU64,
     /// CPU time that an earlier program image of this process had accounted for at its last sample, nanoseconds.
     pub inherited_cpu_ns: AtomicU64,
+    /// Where each thread has the word that leads to its lane ([`super::lanes`]): its distance from the thread pointer. 0: it has
+    /// none.
+    pub lane_word: AtomicU64,
+    /// The address of the word that the C library copies into new threads.
+    pub lane_word_image: AtomicU64,
     /// Samples that were not kept in threads that have no record, by [`super::Dropped`].
     pub dropped_unrecorded: [AtomicU64; Dropped::COUNT],
     /// 1: SIGTRAP is ignored only because the process is about to execute another program. That program reads this.

@@ -294,11 +294,6 @@ pub struct Session {
     pub given: AtomicU32,
     /// Gauges of probes that measure nothing now, a bit for each ([`super::gauge::Gauge`]).
     pub idle_gauges: AtomicU32,
-    /// Where each thread has the word that leads to its lane ([`super::lanes`]): its distance from the thread pointer. Written by
-    /// each process before it waits to be let in; 0: none was written.
-    pub lane_word: AtomicU64,
-    /// The address in that process of the word that the C library copies into new threads.
-    pub lane_word_image: AtomicU64,
 }
 
 // SAFETY: atomics, and numbers that are read and written by volatile accesses only.
@@ -324,7 +319,7 @@ impl Session {
     }
 
     /// Includes the version: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS21";
+    pub const MAGIC: [u8; 8] = *b"CPSESS22";
     /// `si_code` of a SIGTRAP by which the recorder asks a thread that waits for a sample; with it comes the nonce.
     pub const ASKED: i32 = -0x4350;
     /// The recorder answers the doorbell.

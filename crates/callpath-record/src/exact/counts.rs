@@ -166,14 +166,14 @@ impl Counted {
         Ok(Some(counts))
     }
 
-    /// What a guide was good for, if there was one.
-    pub(crate) fn note_of_guide(&self) -> Option<String> {
-        let Executed { guided, by_depth } = self.executed.get()?;
+    /// If there was a guide, how often what counts was executed, of all that has been taken, and what it is.
+    pub(super) fn executed(&self) -> Option<(Executed, &'static str)> {
+        let executed = self.executed.get()?;
         let what = match self.modules.iter().flat_map(|module| &module.procedures).next()?.counts {
             CountedInside::Paths(_) => "increments",
             CountedInside::Edges { .. } => "counts of edges",
         };
-        Some(format!("--guide: {guided} {what} were executed; placed by loop depth they would have been {by_depth}"))
+        Some((executed, what))
     }
 
     /// The lanes' head.

@@ -57,7 +57,11 @@ impl Flows {
         let mut bytes = vec![0; PIECE_BYTES];
         let at = FlowsHead::LEN_BYTES as u64 + number * PIECE_BYTES as u64;
         match self.file.read_exact_at(&mut bytes, at) {
-            Ok(()) => bytes.as_chunks::<WORD_BYTES>().0.iter().map(|word| u64::from_le_bytes(*word)).collect(),
+            // Nobody counts there any more.
+            Ok(()) => {
+                self.memory.discard(at as usize, PIECE_BYTES);
+                bytes.as_chunks::<WORD_BYTES>().0.iter().map(|word| u64::from_le_bytes(*word)).collect()
+            }
             Err(error) => {
                 self.trouble.get_or_insert(error);
                 Vec::new()

@@ -1,19 +1,24 @@
 //! Exact counts: the procedures of a program run as copies that count the paths through them, or their activations in calling
 //! contexts (Ammons, Ball and Larus 1997).
 //!
-//! The program waits at its beginning until the copies are in. Each of its threads counts in a lane of its own
+//! The program waits at its beginning until the copies are in, and so does each one that it executes. Each of its threads counts in a lane of its own
 //! (`callpath_format::shared::lanes`), in memory of ours: what was counted is there however the program ends. Its forks go on
 //! counting, in lanes of their own. Activations are counted in the calling context tree that samples are in, by our object in the
 //! program (`callpath-inject`).
 
+mod analysed;
 mod counts;
 mod flows;
+mod guided;
 mod hashed;
 mod kinds;
+mod meanwhile;
 mod pages;
 mod place;
+mod programs;
 mod regions;
 mod returns;
+mod teller;
 mod times;
 
 use std::path::Path;
@@ -22,18 +27,19 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_tables::guide::Guide;
-use callpath_target::Ended;
+use callpath_target::{Ended, ProcessHandle, has_memory};
 use rustc_hash::FxHashMap;
 
 use crate::beats::while_beating;
 use crate::error::RecordError;
 use crate::probe::discard_directory;
-use crate::program::{Doorbell, kill};
-use crate::serve::{Program, Recorded, Recorder, Subject, record_as};
+use crate::program::Doorbell;
+use crate::serve::{Kept, Program, Recorded, Recorder, Subject, record_as};
 use crate::settings::RecordOptions;
-pub(crate) use counts::Counted;
 pub(crate) use flows::{ContextCounts, Flows};
 pub use kinds::{ExactKind, ExactKinds};
+use place::Beginning;
+pub(crate) use programs::Programs;
 pub use times::ExactTimes;
 
 /// Which procedures are counted.
@@ -67,7 +73,7 @@ pub trait Padding {
     fn choose(&mut self, image: &Arc<Image>, path: &Path) -> FxHashMap<LinkAddr, u32>;
 
     /// What became of those of a module: which have larger frames now, and which cannot, and why.
-    fn padded(&mut self, path: &Path, made: &[LinkAddr], refused: &[(LinkAddr, String)]);
+    fn padded(&mut self, image: &Image, made: &[LinkAddr], refused: &[(LinkAddr, String)]);
 
     /// All of them are in, before the program begins. `directory`: of the measurement.
     ///
@@ -95,6 +101,16 @@ impl<'o> Copied<'o> {
     fn has(&self, kind: ExactKind) -> bool {
         self.counts().is_some_and(|counts| counts.kinds.has(kind))
     }
+
+    /// The procedures of a module that shall run as copies. `None`: the module is left alone.
+    fn choose(&mut self, of: &analysed::Analysed) -> Option<place::Chosen> {
+        let (image, path) = (of.module.image(), &of.loaded.path);
+        let is_left_alone = of.loaded.is_left_alone();
+        (!is_left_alone).then(|| match self {
+            Copied::Counting(_, counting) => place::Chosen::Counted(counting.choose(image, path)),
+            Copied::Padded(padding) => place::Chosen::Padded(padding.choose(image, path)),
+        })
+    }
 }
 
 /// Runs the program with larger frames, and records it until it ends. `options` mark no return addresses.
@@ -103,8 +119,8 @@ impl<'o> Copied<'o> {
 /// As of [`record_exactly`].
 pub fn record_padded(options: &RecordOptions, padding: &mut dyn Padding) -> Result<Recorded, RecordError> {
     record_as(options, |program, recorder| {
-        recorder.keep_waiting(program.pid);
-        CopiedProgram { program, copied: Copied::Padded(padding), is_set: false }
+        recorder.keep_waiting(Kept::First(program.pid));
+        CopiedProgram { program, copied: Copied::Padded(padding), is_set: false, for_all: options.wait_all }
     })
 }
 
@@ -119,8 +135,8 @@ pub fn record_exactly(
     counting: &mut dyn Counting,
 ) -> Result<Recorded, RecordError> {
     record_as(options, |program, recorder| {
-        recorder.keep_waiting(program.pid);
-        CopiedProgram { program, copied: Copied::Counting(counts, counting), is_set: false }
+        recorder.keep_waiting(Kept::Programs);
+        CopiedProgram { program, copied: Copied::Counting(counts, counting), is_set: false, for_all: options.wait_all }
     })
 }
 
@@ -128,7 +144,10 @@ pub fn record_exactly(
 struct CopiedProgram<'o> {
     program: Program,
     copied: Copied<'o>,
+    /// The copies are in.
     is_set: bool,
+    /// The recording goes on when it has ended, until all have.
+    for_all: bool,
 }
 
 impl Subject for CopiedProgram<'_> {
@@ -143,30 +162,44 @@ impl Subject for CopiedProgram<'_> {
                     "{what}: the program ended, or did not load callpath's object, before it could begin"
                 ));
             }
+            if self.for_all {
+                drop(self.put_in_next(recorder));
+            }
             return Some(ended);
         }
-        if self.is_set {
-            return None;
-        }
-        let slot = recorder.waiting()?;
-        let pid = self.program.pid;
-        let copied = &mut self.copied;
-        let beat = Doorbell::new(&recorder.shared.allocator.session().beat);
-        match while_beating(&beat, || place::put_in(recorder, (pid, slot), copied)) {
-            Ok(()) => {
-                self.is_set = true;
-                recorder.let_in();
-                None
-            }
-            Err(error) => {
-                kill(pid);
-                discard_directory(&recorder.shared.directory);
-                Some(Err(error))
-            }
-        }
+        self.put_in_next(recorder).map(Err)
     }
 
     fn listen(&mut self) {
         self.program.listen();
+    }
+}
+
+impl CopiedProgram<'_> {
+    /// Has copies in a program that waits, and lets it begin. An error if it is the first one, which has been ended.
+    fn put_in_next(&mut self, recorder: &mut Recorder<'_>) -> Option<RecordError> {
+        let (pid, slot) = recorder.waiting()?;
+        let is_first = !self.is_set;
+        let program = self.copied.counts().map(|_| recorder.shared.programs.begin());
+        let beginning = Beginning { pid, slot, program, is_first };
+        let copied = &mut self.copied;
+        let beat = Doorbell::new(&recorder.shared.allocator.session().beat);
+        match while_beating(&beat, || place::put_in(recorder, beginning, copied)) {
+            Ok(()) => self.is_set = true,
+            Err(error) if is_first => {
+                discard_directory(&recorder.shared.directory);
+                return Some(error);
+            }
+            // It may have been ended meanwhile.
+            Err(error) if has_memory(pid) => {
+                let name = ProcessHandle::open(pid).program().unwrap_or_default();
+                recorder.note(&format!("{} runs without being counted: failed to {error}", name.display()));
+            }
+            Err(_) => {}
+        }
+        recorder.let_in(slot);
+        // Others may wait, too.
+        recorder.doorbell().ring();
+        None
     }
 }

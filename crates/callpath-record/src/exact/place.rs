@@ -1,4 +1,6 @@
 //! Puts the copies of a program that waits at its beginning in their place.
+//!
+//! Others may run meanwhile, and count: they are served while code is analysed.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -15,48 +17,85 @@ use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use callpath_format::shared::probe::Routines;
 use callpath_schema::CALLS_ALONE;
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
-use callpath_tables::guide::{Guide, Guided};
 use callpath_tables::module::Module;
 use callpath_tables::paths::{self, CountedModule, Descending, FIRST_WORD, Hashing, Inside, Timing, counted};
-use callpath_tables::probes::Change;
 use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::{self, KnownCode};
-use callpath_target::{Edits, Maps, NewMemory, Pid, ProcessHandle, SharedMemory, Write};
+use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory};
 use rustc_hash::FxHashMap;
 
+use super::analysed::Analysed;
 use super::counts::{Counted, InModule};
 use super::flows::Flows;
+use super::guided::ByGuide;
 use super::hashed::Hashed;
+use super::meanwhile::meanwhile;
 use super::regions::Regions;
 use super::returns;
+use super::teller::{Teller, write};
 use super::times::Times;
 use super::{Copied, ExactKind, ExactTimes};
 use crate::error::RecordError;
-use crate::moved::MovedCode;
+use crate::moved::{MovedCode, ProgramNumber};
 use crate::probe::{Injected, InjectedInto, Loaded, halt, map_private};
+use crate::program::kill;
 use crate::serve::Recorder;
 
 const PAGE_BYTES: u64 = 4096;
 /// Lanes take address space of the program; no more of it than this, bytes.
 const LANES_AT_MOST: u64 = 1 << 41;
 
-/// A module of the program.
-struct Analysed {
-    loaded: Loaded,
-    bias: u64,
-    module: Module,
+/// A program that waits at its beginning.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beginning {
+    pub(super) pid: Pid,
+    /// The slot that the process has taken.
+    pub(super) slot: usize,
+    /// Its number, if it counts.
+    pub(super) program: Option<ProgramNumber>,
+    /// It is the one that was typed.
+    pub(super) is_first: bool,
 }
 
-/// Has the program's procedures count. `slot`: the one that the process has taken.
+/// Has the program's procedures count. Where that fails, the program is as it was, or has been ended: code that counts without
+/// memory for it must not run.
 pub(super) fn put_in(
     recorder: &mut Recorder<'_>,
-    (pid, slot): (Pid, usize),
+    beginning: Beginning,
     copied: &mut Copied<'_>,
 ) -> Result<(), RecordError> {
-    let all = Loaded::all(&Maps::read(pid)?).into_iter().filter(|loaded| !loaded.is_ours());
-    if copied.has(ExactKind::Calls) {
-        recorder.want_whole_tables(pid);
+    let mut made = Vec::new();
+    let result = put_all_in(recorder, beginning, (copied, &mut made));
+    if result.is_err() {
+        if let Some(program) = beginning.program {
+            recorder.shared.moved.forget(program, &mut recorder.shared.publisher);
+        }
+        if beginning.is_first || take_out(beginning.pid, &made).is_err() {
+            kill(beginning.pid);
+        }
     }
+    result
+}
+
+/// Takes back what was made, the last first.
+fn take_out(pid: Pid, made: &[Edits<'_>]) -> Result<(), RecordError> {
+    if made.is_empty() {
+        return Ok(());
+    }
+    let halted = halt(pid)?;
+    made.iter().rev().try_for_each(|edits| halted.undo(edits))?;
+    halted.release()?;
+    Ok(())
+}
+
+/// The same; what has been made is added to `made`.
+fn put_all_in(
+    recorder: &mut Recorder<'_>,
+    beginning: Beginning,
+    (copied, made): (&mut Copied<'_>, &mut Vec<Edits<'static>>),
+) -> Result<(), RecordError> {
+    let Beginning { pid, slot, program, is_first } = beginning;
+    let all = Loaded::all(&Maps::read(pid)?).into_iter().filter(|loaded| !loaded.is_ours());
     // What is not known of one may matter to the calls of all others.
     let analysed = all.map(|loaded| match loaded.image(pid) {
         Some((image, bias)) => Ok(Analysed { loaded, bias, module: Module::new(Arc::new(image)) }),
@@ -66,12 +105,24 @@ pub(super) fn put_in(
         }),
     });
     let analysed: Vec<Analysed> = analysed.collect::<Result<_, _>>()?;
+    let mut chosen: Vec<Option<Chosen>> = analysed.iter().map(|analysed| copied.choose(analysed)).collect();
+    if let Copied::Counting(_, counting) = copied
+        && is_first
+    {
+        counting.check().map_err(|reason| RecordError::NotChosen { reason })?;
+    }
+    if program.is_some() && chosen.iter().flatten().all(Chosen::is_empty) {
+        return Ok(());
+    }
+    if copied.has(ExactKind::Calls) {
+        recorder.want_whole_tables(pid);
+    }
     let modules: Vec<&Module> = analysed.iter().map(|analysed| &analysed.module).collect();
     let refused = |of: Option<&Analysed>, reason: &str| RecordError::NotCounted {
         module: of.map(|of| of.loaded.path.clone()).unwrap_or_default(),
         reason: reason.to_owned(),
     };
-    if let Some(index) = own_unwinder(&modules) {
+    if let Some(index) = meanwhile(recorder, || own_unwinder(&modules))? {
         return Err(refused(
             analysed.get(index),
             "it walks the stack in a way of its own, which cannot be told of copies",
@@ -81,9 +132,9 @@ pub(super) fn put_in(
     let Some((teller, asked)) = told else {
         return Err(refused(analysed.first(), "its C library cannot be told of copies: it takes glibc 2.35 or later"));
     };
-    let users = ReturnUsers::of(&modules, Asking::InCopies);
+    let users = meanwhile(recorder, || ReturnUsers::of(&modules, Asking::InCopies))?;
     let teller = Teller::new(pid, teller, asked)?;
-    let lane_word = recorder.shared.allocator.session().lane_word.load(Acquire) as i64;
+    let lane_word = recorder.shared.allocator.slot(slot).lane_word.load(Acquire) as i64;
     if lane_word == 0 && copied.counts().is_some() {
         return Err(refused(analysed.first(), "it has not told where its threads keep their words"));
     }
@@ -91,20 +142,23 @@ pub(super) fn put_in(
     let counts_paths = copied.has(ExactKind::Paths);
     let injected = match copied.counts().filter(|_| counts_contexts || counts_paths) {
         Some(counts) => {
-            let into = InjectedInto { pid, slot: Some(slot), counts_contexts };
+            let into = InjectedInto { pid, slot: Some(slot), program, counts_contexts };
             Some(Injected::into(into, recorder, counts.injected)?)
         }
         None => None,
     };
     let counted: Vec<(usize, &Analysed)> =
-        analysed.iter().enumerate().filter(|(_, analysed)| !analysed.loaded.is_left_alone()).collect();
+        analysed.iter().enumerate().filter(|(index, _)| chosen.get(*index).is_some_and(Option::is_some)).collect();
     let room = |analysed: &&Analysed| (analysed.loaded.start..analysed.loaded.end, analysed.room());
     let regions = Regions::reserve(&Maps::read(pid)?, counted.iter().map(|(_, analysed)| room(analysed)));
-    let guided = ByGuide::new(copied.counts().and_then(|counts| counts.guide.as_ref()), pid, &analysed)?;
+    let guided = ByGuide::new(copied.counts().and_then(|counts| counts.guide.as_ref()), (pid, is_first), &analysed)?;
     guided.notes.iter().for_each(|note| recorder.note(note));
     let mut placing = Placing {
         recorder,
+        made,
         pid,
+        slot,
+        program,
         lane_word,
         inside: match (counts_paths, copied.has(ExactKind::Edges)) {
             (true, _) => Inside::Paths,
@@ -126,26 +180,21 @@ pub(super) fn put_in(
         modules: Vec::new(),
     };
     for (index, of_module) in counted {
-        let (image, path) = (of_module.module.image(), &of_module.loaded.path);
-        let chosen = match copied {
-            Copied::Counting(_, counting) => Chosen::Counted(counting.choose(image, path)),
-            Copied::Padded(padding) => Chosen::Padded(padding.choose(image, path)),
-        };
+        let Some(chosen) = chosen.get_mut(index).and_then(Option::take) else { continue };
         if matches!(&chosen, Chosen::Padded(paddings) if paddings.is_empty()) {
             continue;
         }
         let homes = teller.at.to_link(of_module.bias);
-        let calls = CallsInCopies::of(&of_module.module, (&users, index), homes);
+        let calls = meanwhile(placing.recorder, || CallsInCopies::of(&of_module.module, (&users, index), homes))?;
         let by = guided.placing.get(index).copied().unwrap_or(paths::Placing::ByDepth);
         let (made, refused) = placing.put_in_module(of_module, &calls, (&chosen, by))?;
         if let (Copied::Padded(padding), Chosen::Padded(paddings)) = (&mut *copied, &chosen) {
             let made: Vec<LinkAddr> = made.into_iter().filter(|entry| paddings.contains_key(entry)).collect();
-            padding.padded(path, &made, &refused);
+            padding.padded(of_module.module.image(), &made, &refused);
         }
     }
     match copied {
-        Copied::Counting(_, counting) => {
-            counting.check().map_err(|reason| RecordError::NotChosen { reason })?;
+        Copied::Counting(..) => {
             placing.tell(&teller)?;
             placing.finish()
         }
@@ -159,7 +208,7 @@ pub(super) fn put_in(
 }
 
 /// The procedures of a module that shall run as copies.
-enum Chosen {
+pub(super) enum Chosen {
     /// Those that count; `None`: all.
     Counted(Option<Vec<LinkAddr>>),
     /// Those whose frames are larger by so many bytes.
@@ -167,6 +216,14 @@ enum Chosen {
 }
 
 impl Chosen {
+    /// None, in no way.
+    fn is_empty(&self) -> bool {
+        match self {
+            Chosen::Counted(chosen) => chosen.as_ref().is_some_and(Vec::is_empty),
+            Chosen::Padded(paddings) => paddings.is_empty(),
+        }
+    }
+
     fn has(&self, entry: LinkAddr) -> bool {
         match self {
             Chosen::Counted(None) => true,
@@ -186,55 +243,14 @@ impl Chosen {
 /// The procedures that run as copies now, and those that cannot, and why.
 type MadeAndRefused = (Vec<LinkAddr>, Vec<(LinkAddr, String)>);
 
-/// How what counts is placed in each module.
-struct ByGuide<'g> {
-    placing: Vec<paths::Placing<'g>>,
-    /// What the user should know.
-    notes: Vec<String>,
-}
-
-impl<'g> ByGuide<'g> {
-    /// In the modules of a process. An error if the guide has nothing of its program.
-    fn new(guide: Option<&'g Guide>, pid: Pid, analysed: &[Analysed]) -> Result<ByGuide<'g>, RecordError> {
-        let mut by_guide = ByGuide { placing: Vec::new(), notes: Vec::new() };
-        let Some(guide) = guide else { return Ok(by_guide) };
-        let program = ProcessHandle::open(pid).executable();
-        for Analysed { loaded, module, .. } in analysed {
-            let known = guide.of(&module.image().identity(), &loaded.path);
-            let told = match known {
-                Guided::By(told) => Some(told),
-                Guided::OtherBuild if !loaded.is_left_alone() => {
-                    by_guide.notes.push(format!(
-                        "{} is another build than the one that {} measured: its counters are placed by loop depth",
-                        loaded.path.display(),
-                        guide.directory.display()
-                    ));
-                    None
-                }
-                Guided::Unknown if program.as_ref() == Some(&loaded.path) => {
-                    let (guide, program) = (guide.directory.clone(), guide.program.clone());
-                    return Err(RecordError::NotGuided { guide, program, other: loaded.path.clone() });
-                }
-                Guided::OtherBuild | Guided::Unknown => None,
-            };
-            by_guide.placing.push(paths::Placing::Guided(told));
-        }
-        Ok(by_guide)
-    }
-}
-
-impl Analysed {
-    /// How much memory its copies may take, bytes.
-    fn room(&self) -> u64 {
-        let code = self.module.file().code();
-        paths::room(code.iter().map(|code| code.end.0.saturating_sub(code.start.0)).sum())
-    }
-}
-
 /// What is being put into a program.
 struct Placing<'r, 'o> {
     recorder: &'r mut Recorder<'o>,
+    /// What has been changed in it.
+    made: &'r mut Vec<Edits<'static>>,
     pid: Pid,
+    slot: usize,
+    program: Option<ProgramNumber>,
     /// How far above the thread pointer a thread's word is.
     lane_word: i64,
     /// What is counted inside of procedures.
@@ -296,8 +312,9 @@ impl Placing<'_, '_> {
         let placing = by;
         let counting =
             paths::Counting { bias, lane_word, first_word, inside, contexts, times, hashed, paddings, placing };
-        let planned =
-            counted(module, RunAddr(place).to_link(bias), (calls, is_chosen), counting).ok_or_else(no_room)?;
+        let at = RunAddr(place).to_link(bias);
+        let planned = meanwhile(self.recorder, || counted(module, at, (calls, is_chosen), counting))?;
+        let planned = planned.ok_or_else(no_room)?;
         let CountedModule { changes, copies, moved, header, end, procedures, .. } = planned;
         let CountedModule { next_word, next_procedure, next_timed, next_hashed, .. } = planned;
         let CountedModule { counters, without_paths, returns, .. } = planned;
@@ -319,7 +336,7 @@ impl Placing<'_, '_> {
         let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(bias));
         let home = run(copies.made.first().map_or(LinkAddr(0), |made| made.copy.entry));
         self.known.push(KnownCode { start: run(copies.start), end: run(copies.end), header: run(header), home });
-        let mut moved = MovedCode::of_module(loaded.mapped(bias), moved);
+        let mut moved = MovedCode::of_module(loaded.mapped(bias), moved).only_in(self.program);
         if self.contexts.is_some() {
             self.recorder.await_whole_tables(self.pid);
         }
@@ -328,7 +345,7 @@ impl Placing<'_, '_> {
             return Err(RecordError::NotCounted { module: loaded.path.clone(), reason: reason.to_owned() });
         }
         let memory = NewMemory::Code { at: RunAddr(place), len_bytes: run(end).0 - place };
-        write(self.pid, vec![memory], (changes, bias))?;
+        self.made.push(write(self.pid, vec![memory], (changes, bias))?);
         self.recorder.shared.moved.push(moved);
         if let Some((region, _)) = region {
             self.regions.take(region, run(end));
@@ -343,12 +360,14 @@ impl Placing<'_, '_> {
         let told = unwinders::tell(module, (*asked, at.to_link(*bias)), *bias, &self.known);
         let changes = told
             .map_err(|refusal| RecordError::NotCounted { module: loaded.path.clone(), reason: refusal.to_string() })?;
-        write(self.pid, vec![], (changes, *bias))
+        self.made.push(write(self.pid, vec![], (changes, *bias))?);
+        Ok(())
     }
 
     /// Gives the first thread, and those that the C library does not start, their lanes.
     fn finish(self) -> Result<(), RecordError> {
-        let Placing { recorder, pid, lane_word, contexts, next_word, regions, heads, modules, .. } = self;
+        let Placing { recorder, pid, slot, program, lane_word, contexts, next_word, regions, heads, modules, .. } =
+            self;
         let Placing { inside, returns, counters, times, hashed, .. } = self;
         let words = u64::from(next_word) * size_of::<u64>() as u64;
         let lane_len_bytes = (LaneHead::LEN_BYTES as u64 + words).next_multiple_of(PAGE_BYTES);
@@ -383,7 +402,7 @@ impl Placing<'_, '_> {
         });
         let registers = halted.registers(pid)?;
         let own = RunAddr(registers.fs_base.wrapping_add_signed(lane_word));
-        let image = RunAddr(recorder.shared.allocator.session().lane_word_image.load(Acquire));
+        let image = RunAddr(recorder.shared.allocator.slot(slot).lane_word_image.load(Acquire));
         halted.write(own, &first?.0.to_le_bytes())?;
         halted.write(image, &shared?.0.to_le_bytes())?;
         if let (Some((injected, _)), Some(times)) = (times, &counted.times) {
@@ -405,10 +424,13 @@ impl Placing<'_, '_> {
             let returns = put(table.concat().into_iter().flat_map(u64::to_le_bytes).collect())?;
             let (mut flows, mut counters_at) = (0, 0);
             if inside == Inside::Paths {
-                let created = Flows::create(address_space_limit(pid) / 8)?;
-                flows = halted.map_shared(&created.memory, None, true)?.0 + FlowsHead::LEN_BYTES as u64;
+                let of_all = match recorder.shared.flows.take() {
+                    Some(created) => created,
+                    None => Flows::create(address_space_limit(pid) / 8)?,
+                };
+                let of_all = recorder.shared.flows.insert(of_all);
+                flows = halted.map_shared(&of_all.memory, None, true)?.0 + FlowsHead::LEN_BYTES as u64;
                 counters_at = put(counters.into_iter().flat_map(u32::to_le_bytes).collect())?;
-                recorder.shared.flows = Some(created);
             }
             for (at, own) in heads.into_iter().chain([(RunAddr(copies), None)]) {
                 let regions = regions.known_in(own);
@@ -417,42 +439,13 @@ impl Placing<'_, '_> {
                 halted.write(at, &words.map(u64::to_le_bytes).concat())?;
             }
         }
-        recorder.shared.counted = Some(counted);
+        if let Some(program) = program {
+            recorder.shared.programs.add(program, counted);
+        }
         recorder.refresh_map(pid, Duration::ZERO);
         halted.release()?;
         Ok(())
     }
-}
-
-/// What tells the process of copies.
-struct Teller<'a> {
-    /// The C library.
-    of: &'a Analysed,
-    /// The procedure that unwinders ask.
-    asked: LinkAddr,
-    /// Where its new memory is, which begins with the table of modules.
-    at: RunAddr,
-}
-
-impl<'a> Teller<'a> {
-    /// Takes the memory.
-    fn new(pid: Pid, of: &'a Analysed, asked: LinkAddr) -> Result<Teller<'a>, RecordError> {
-        let Analysed { loaded, bias, .. } = of;
-        let place = Maps::read(pid)?.free_near(loaded.start..loaded.end, unwinders::ROOM_BYTES);
-        let at = RunAddr(place.ok_or_else(|| RecordError::NoRoom { module: loaded.path.clone() })?);
-        write(pid, vec![NewMemory::Code { at, len_bytes: unwinders::ROOM_BYTES }], (vec![], *bias))?;
-        Ok(Teller { of, asked, at })
-    }
-}
-
-/// Makes changes, whose addresses are link-time ones, in a module with this bias.
-fn write(pid: Pid, memory: Vec<NewMemory<'_>>, (changes, bias): (Vec<Change>, u64)) -> Result<(), RecordError> {
-    let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(bias));
-    let writes = changes.into_iter().map(|change| Write { at: run(change.at), old: change.old, new: change.new });
-    let halted = halt(pid)?;
-    halted.apply(&Edits { memory, writes: writes.collect() })?;
-    halted.release()?;
-    Ok(())
 }
 
 /// The least of the limits of address space of a process and of our own, bytes.

@@ -15,7 +15,7 @@ use crate::probe::patches::Probes;
 use crate::probe::subject::LOOK_EVERY;
 use crate::probe::{ProbedProcess, discard_directory};
 use crate::program::{Doorbell, kill};
-use crate::serve::{Program, Recorder, Subject, record_as};
+use crate::serve::{Kept, Program, Recorder, Subject, record_as};
 use crate::settings::RecordOptions;
 
 /// What is probed in a program that is recorded.
@@ -37,7 +37,7 @@ pub fn record_with_probes(
 ) -> Result<ProbedProcess, RecordError> {
     let mut results = Results::default();
     let recorded = record_as(options, |program, recorder| {
-        recorder.keep_waiting(program.pid);
+        recorder.keep_waiting(Kept::First(program.pid));
         ProbedProgram {
             program,
             object: probes.injected,
@@ -101,7 +101,7 @@ impl Subject for ProbedProgram<'_> {
         let pid = self.program.pid;
         match self.injected {
             None => {
-                let slot = recorder.waiting()?;
+                let (_, slot) = recorder.waiting()?;
                 if let Err(error) = self.set(recorder, slot) {
                     kill(pid);
                     discard_directory(&recorder.shared.directory);
@@ -136,14 +136,14 @@ impl ProbedProgram<'_> {
         let injected = while_beating(&beat, || {
             self.probes.find(pid)?;
             self.probes.check()?;
-            let into = InjectedInto { pid, slot: Some(slot), counts_contexts: false };
+            let into = InjectedInto { pid, slot: Some(slot), program: None, counts_contexts: false };
             let injected = Injected::into(into, recorder, self.object)?;
             self.probes.put_in(recorder, pid, injected)?;
             Ok::<Injected, RecordError>(injected)
         })?;
         self.injected = Some(injected);
         self.control = Control::open(&recorder.shared.directory).map_err(|why| recorder.note(&why)).ok();
-        recorder.let_in();
+        recorder.let_in(slot);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use callpath_format::shared::probe::{Admission, Admitted, JOIN, Routines};
 use callpath_target::{Halted, MapEntry, Maps, Pid, StepOptions, Stepper};
 
 use crate::error::RecordError;
-use crate::moved::MovedCode;
+use crate::moved::{MovedCode, ProgramNumber};
 use crate::probe::halt::halt;
 use crate::serve::Recorder;
 use crate::settings::RecordOptions;
@@ -79,6 +79,8 @@ pub(crate) struct InjectedInto {
     pub(crate) pid: Pid,
     /// The slot that it has taken already, if it is sampled.
     pub(crate) slot: Option<usize>,
+    /// The program that it runs, if its procedures are counted.
+    pub(crate) program: Option<ProgramNumber>,
     /// All calls are counted, in contexts.
     pub(crate) counts_contexts: bool,
 }
@@ -96,15 +98,20 @@ impl Injected {
         recorder: &mut Recorder<'_>,
         object: &[u8],
     ) -> Result<Injected, RecordError> {
-        let InjectedInto { pid, slot, .. } = subject;
+        let InjectedInto { pid, slot, program, .. } = subject;
         let shared = &mut recorder.shared;
-        let table = shared.modules.table_of_object(object, OBJECT_NAME);
+        if shared.injected_table.is_none() {
+            let table = shared.modules.table_of_object(object, OBJECT_NAME);
+            shared.injected_table = shared.publisher.append(&table);
+        }
+        let table = shared.injected_table;
         let halted = halt(pid)?;
         let loaded = halted.load(object, None)?;
         let join = loaded.symbol(JOIN).ok_or_else(|| unusable("it lacks its first routine"))?;
-        if let Some(table) = shared.publisher.append(&table) {
+        if let Some(table) = table {
             let code = LinkAddr(0)..LinkAddr(loaded.len_bytes());
-            shared.moved.push(MovedCode::ours(loaded.base(), code, table, &mut shared.publisher));
+            let ours = MovedCode::ours(loaded.base(), code, table, &mut shared.publisher);
+            shared.moved.push(ours.only_in(program));
         }
         let arena = halted.map_shared(shared.allocator.memory(), None, true)?;
         let published = halted.map_shared(shared.publisher.memory(), None, false)?;

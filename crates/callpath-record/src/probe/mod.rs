@@ -155,7 +155,8 @@ fn set(
     recorder: &mut Recorder<'_>,
     (pid, object): (Pid, &[u8]),
 ) -> Result<Injected, RecordError> {
-    let injected = Injected::into(InjectedInto { pid, slot: None, counts_contexts: false }, recorder, object)?;
+    let injected =
+        Injected::into(InjectedInto { pid, slot: None, program: None, counts_contexts: false }, recorder, object)?;
     if !recorder.serve_until_admitted(pid, TABLES_AT_MOST) {
         return Err(RecordError::NotAdmitted { pid });
     }

@@ -576,6 +576,8 @@ fn take_slot(allocator: &ArenaAllocator, pid: Pid) -> Option<usize> {
     ];
     zero.into_iter().for_each(|word| word.store(0, Relaxed));
     slot.load_map.store(0, Relaxed);
+    slot.lane_word.store(0, Relaxed);
+    slot.lane_word_image.store(0, Relaxed);
     slot.inherited_cpu_ns.store(0, Relaxed);
     slot.dropped_unrecorded.iter().for_each(|count| count.store(0, Relaxed));
     // The recorder alone reads it, which knows it already.

@@ -76,7 +76,7 @@ impl Process {
 
     /// Writes what the process has counted exactly, once: at its end, or that of the measurement.
     pub(crate) fn write_counts(&mut self, shared: &mut Shared) -> Result<(), MeasurementError> {
-        let Some(counted) = &shared.counted else { return Ok(()) };
+        let Some(counted) = self.code.program.and_then(|program| shared.programs.get(program)) else { return Ok(()) };
         if let Some(flows) = &mut shared.flows {
             let live = self.threads.iter().filter_map(|thread| match thread {
                 ThreadState::Live(thread) => Some(thread),

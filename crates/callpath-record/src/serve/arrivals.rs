@@ -1,7 +1,6 @@
 //! Processes that come: whether they are measured, and letting them begin.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use std::time::{Duration, Instant};
 
 use callpath_format::shared::Source;
 use callpath_target::{Maps, Pid, ProcessHandle};
@@ -15,10 +14,6 @@ use super::{Recorder, note_once};
 
 /// Tracers that hand on the signals of what they trace and do not stop it for them.
 const PASSES_SIGNALS_ON: [&str; 1] = ["strace"];
-
-/// How long a program waits at its start for the recipe tables of its modules. Samples in those that take longer are
-/// kept raw, with no more of the stack than there is room for.
-const HELD_AT_MOST: Duration = Duration::from_secs(1);
 
 impl Recorder<'_> {
     /// A new process: what is mapped in it.
@@ -63,8 +58,9 @@ impl Recorder<'_> {
         // A slot of the same process: it has executed another program since, perhaps before it was let in.
         let same = |before: &Process| before.pid() == pid;
         let known = self.processes.iter().position(same).map(|at| self.processes.swap_remove(at));
-        let before = known
-            .or_else(|| self.held.iter().position(|(process, _)| same(process)).map(|at| self.held.swap_remove(at).0));
+        let before = known.or_else(|| {
+            self.held.iter().position(|held| same(&held.process)).map(|at| self.held.swap_remove(at).process)
+        });
         if let Some(mut before) = before {
             if before.is_from_outside() {
                 match before.give_up(&mut self.shared, slot) {
@@ -102,7 +98,7 @@ impl Recorder<'_> {
             let note = (!self.sample_started(pid.0, false)).then(|| format!("{name} was not measured: {GO_WITHOUT_C}"));
             return self.refuse(slot, note.as_deref());
         }
-        self.held.push((process, Instant::now() + HELD_AT_MOST));
+        self.hold(process);
     }
 
     /// Lets a process begin.

@@ -238,8 +238,11 @@ impl Counting for Counted {
     }
 
     fn check(&mut self) -> Result<(), String> {
-        // Libraries that come later are not counted: what is not there now never is.
-        self.0.as_ref().filter(|choice| !choice.has_any()).map_or(Ok(()), |choice| Err(choice.notes().join("; ")))
+        // A program may be executed that has it.
+        let nothing = self.0.as_ref().and_then(Choice::nothing);
+        nothing.map_or(Ok(()), |why| {
+            Err(format!("{why}; for a program that this one executes: --only 'PROGRAM!FUNCTION'"))
+        })
     }
 }
 

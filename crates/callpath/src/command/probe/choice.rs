@@ -121,12 +121,12 @@ impl Choice {
     }
 
     /// Whether there is a function with one of the names in a module that was looked at.
-    pub(in crate::command) fn has_any(&self) -> bool {
+    fn has_any(&self) -> bool {
         self.modules.iter().any(|module| !module.probed().is_empty())
     }
 
     /// Why nothing can be probed. `None`: something can, or a library may come that has it.
-    pub(super) fn nothing(&self) -> Option<String> {
+    pub(in crate::command) fn nothing(&self) -> Option<String> {
         let has_any = self.has_any();
         let is_of_none = |pattern: &Pattern| {
             pattern.module().is_some() && !self.modules.iter().any(|module| pattern.is_of(module.functions.path()))
@@ -136,8 +136,23 @@ impl Choice {
     }
 }
 
+impl Choice {
+    /// What was found in a module. It may be mapped by many programs.
+    fn found_in(&self, image: &Image, path: &Path) -> Option<&InModule> {
+        let is_it = |of: &&InModule| {
+            of.functions.path() == path
+                && of.image.bytes().len() == image.bytes().len()
+                && of.image.identity() == image.identity()
+        };
+        self.modules.iter().find(is_it)
+    }
+}
+
 impl Chooser for Choice {
     fn choose(&mut self, image: &Arc<Image>, path: &Path) -> Vec<LinkAddr> {
+        if let Some(found) = self.found_in(image, path) {
+            return found.probed().iter().map(|(function, _)| function.entry).collect();
+        }
         let functions = Functions::of(image, path, &surroundings::debug_roots());
         let selection = functions.select(&self.patterns);
         let inlined = functions.inlined(&self.patterns);
@@ -152,7 +167,7 @@ impl Chooser for Choice {
 
     fn choose_added(&mut self, image: &Arc<Image>, path: &Path) -> Vec<LinkAddr> {
         self.choose(image, path);
-        let Some(module) = self.modules.last() else { return Vec::new() };
+        let Some(module) = self.found_in(image, path) else { return Vec::new() };
         let selection = module.functions.select(&self.added);
         let implementations = selection.ifuncs.iter().flat_map(|ifunc| &ifunc.implementations);
         selection.chosen.iter().chain(implementations).map(|function| function.entry).collect()

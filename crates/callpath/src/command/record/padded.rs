@@ -16,8 +16,6 @@ pub(super) struct Padded {
     plan: PaddingPlan,
     /// Where the plan was.
     file: PathBuf,
-    /// Of the module that was asked for last, if the plan has it.
-    module: Option<u32>,
     /// What was made larger.
     made: Vec<PlannedPadding>,
     /// What could not, and why.
@@ -30,7 +28,7 @@ impl Padded {
     pub(super) fn read(file: &Path) -> anyhow::Result<Padded> {
         let plan = PaddingPlan::read(file).map_err(|error| anyhow::anyhow!("failed to {error}"))?;
         let (made, refused) = (Vec::new(), Vec::new());
-        Ok(Padded { plan, file: file.to_owned(), module: None, made, refused, other_build: None })
+        Ok(Padded { plan, file: file.to_owned(), made, refused, other_build: None })
     }
 
     /// What the user should know.
@@ -45,33 +43,38 @@ impl Padded {
         notes
     }
 
-    fn of_module(&self) -> impl Iterator<Item = &PlannedPadding> {
-        self.plan.paddings.iter().filter(|planned| Some(planned.module) == self.module)
+    /// What is planned for a module. `None`: the plan does not have it.
+    fn of_module(&self, image: &Image) -> Option<impl Iterator<Item = &PlannedPadding>> {
+        let identity = identity_bytes(&image.identity());
+        let number = self.plan.modules.iter().position(|module| module.identity == identity)? as u32;
+        Some(self.plan.paddings.iter().filter(move |planned| planned.module == number))
     }
 }
 
 impl Padding for Padded {
     fn choose(&mut self, image: &Arc<Image>, path: &Path) -> FxHashMap<LinkAddr, u32> {
-        let identity = identity_bytes(&image.identity());
-        let found = self.plan.modules.iter().position(|module| module.identity == identity);
-        self.module = found.map(|at| at as u32);
-        if found.is_none() && self.plan.modules.iter().any(|module| module.path == path) {
+        let bytes_of = |planned: &PlannedPadding| (LinkAddr(planned.start), planned.bytes);
+        let found: Option<FxHashMap<_, _>> = self.of_module(image).map(|planned| planned.map(bytes_of).collect());
+        if let Some(found) = found {
+            return found;
+        }
+        if self.plan.modules.iter().any(|module| module.path == path) {
             self.other_build.get_or_insert_with(|| path.to_owned());
         }
-        self.of_module().map(|planned| (LinkAddr(planned.start), planned.bytes)).collect()
+        FxHashMap::default()
     }
 
-    fn padded(&mut self, _path: &Path, made: &[LinkAddr], refused: &[(LinkAddr, String)]) {
+    fn padded(&mut self, image: &Image, made: &[LinkAddr], refused: &[(LinkAddr, String)]) {
         let is_made = |planned: &&PlannedPadding| made.contains(&LinkAddr(planned.start));
-        let larger: Vec<PlannedPadding> = self.of_module().filter(is_made).cloned().collect();
+        let (larger, others): (Vec<PlannedPadding>, Vec<PlannedPadding>) =
+            self.of_module(image).into_iter().flatten().cloned().partition(|planned| is_made(&planned));
         let why = |planned: &PlannedPadding| {
             let refused = refused.iter().find(|(entry, _)| entry.0 == planned.start);
             refused.map_or("no procedure begins there", |(_, why)| why).to_owned()
         };
-        let others = self.of_module().filter(|planned| !is_made(planned));
-        let others: Vec<(String, String)> = others.map(|planned| (planned.name.clone(), why(planned))).collect();
-        self.made.extend(larger);
+        let others = others.iter().map(|planned| (planned.name.clone(), why(planned)));
         self.refused.extend(others);
+        self.made.extend(larger);
     }
 
     fn finish(&mut self, directory: &Path) -> Result<(), String> {
