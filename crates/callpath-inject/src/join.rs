@@ -104,6 +104,9 @@ fn take_part(process: Process<'static>, pid: u32, forked_from: u32) {
     for word in [&slot.threads, &slot.unloading, &slot.trap_default, &slot.pause, &slot.walks_itself] {
         word.store(0, Relaxed);
     }
+    for word in [&slot.loads_wanted, &slot.loads_served] {
+        word.store(0, Relaxed);
+    }
     for word in [&slot.unmarked, &slot.marks_lost, &slot.refused_calls, &slot.raw_reach, &slot.record_word] {
         word.store(0, Relaxed);
     }

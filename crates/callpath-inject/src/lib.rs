@@ -14,6 +14,7 @@ mod hashed;
 mod hit;
 mod join;
 mod left;
+mod loads;
 mod measured;
 #[path = "../../callpath-preload/src/memory.rs"]
 mod memory;

@@ -23,7 +23,7 @@ use crate::activations::{Activations, Entered, SAME_STACK_BYTES};
 use crate::gauges::Values;
 use crate::hit::{Saved, found};
 use crate::undisturbed::Undisturbed;
-use crate::{areas, contexts, hashed, join, left, measured, times, waiting};
+use crate::{areas, contexts, hashed, join, left, loads, measured, times, waiting};
 use callpath_format::shared::activation::{ContextNode, CopiesWords, PieceHead};
 use callpath_format::shared::known_return::{ActivationTable, KnownReturn};
 
@@ -534,6 +534,7 @@ pub fn addresses() -> Routines {
         times: times::TIMES.as_ptr() as u64,
         copies: contexts::copies(),
         callees: contexts::callees(),
+        loaded: loads::routine(),
     }
 }
 

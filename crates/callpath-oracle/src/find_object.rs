@@ -42,7 +42,7 @@ impl<'a> Teller<'a> {
         let (loaded, module, entry) = self.of;
         let run = |address: LinkAddr| RunAddr(address.0.wrapping_add(loaded.bias));
         let told = tell(module, (entry, self.at.to_link(loaded.bias)), loaded.bias, known);
-        let changes = told.map_err(|refusal| OracleError::NotMoved { name: FIND_OBJECT, refusal })?;
+        let (changes, _) = told.map_err(|refusal| OracleError::NotMoved { name: FIND_OBJECT, refusal })?;
         let writes = changes.into_iter().map(|change| Write { at: run(change.at), old: change.old, new: change.new });
         stepper.apply(stepper.pid(), &Edits { memory: Vec::new(), writes: writes.collect() })?;
         Ok(self.at..RunAddr(self.at.0 + ROOM_BYTES))

@@ -98,6 +98,9 @@ pub fn join(process: Process<'static>, stack: OwnStack, forked_from: u32, begin:
     let pid = getpid();
     refused::remember_pid(pid);
     slot.pid.store(pid, Relaxed);
+    for word in [&slot.loads_wanted, &slot.loads_served] {
+        word.store(0, Relaxed);
+    }
     for word in [&slot.source, &slot.map_wanted, &slot.map_served, &slot.raw, &slot.raw_pending] {
         word.store(0, Relaxed);
     }

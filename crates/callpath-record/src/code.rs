@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Instant;
@@ -10,6 +11,7 @@ use std::time::Instant;
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::load_map::{CurrentMap, Mapping, Published};
+use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::ModuleRecord;
 use callpath_target::{MapEntry, Maps, Pid, read_memory};
 use rustc_hash::FxHashMap;
@@ -298,6 +300,13 @@ impl ProcessCode {
             self.module_indices.insert((id, bias), index);
         }
         index
+    }
+
+    /// The index of a module that was or is mapped with a bias.
+    pub(crate) fn index_at(&self, (path, identity): (&Path, &ModuleIdentity), bias: u64) -> Option<ModuleIndex> {
+        let of_bias = self.module_indices.iter().filter(|((_, at), _)| *at == bias).map(|(_, index)| *index);
+        let is_it = |record: &ModuleRecord| record.path == path && record.identity.as_ref() == Some(identity);
+        { of_bias }.find(|index| self.modules.get(index.0 as usize).is_some_and(is_it))
     }
 
     /// The tables that a raw sample's walk may come to after the one that it waits for: of code that words on its stack

@@ -429,11 +429,9 @@ impl Process {
         self.code.modules().for_each(|id| shared.modules.want_whole(id));
     }
 
-    /// Waits until they are there.
-    pub(crate) fn await_whole_tables(&self, shared: &mut Shared) {
-        while self.code.modules().any(|id| shared.modules.is_whole_being_built(id)) {
-            shared.modules.receive_one(&mut shared.publisher);
-        }
+    /// Whether some of them are being built.
+    pub(crate) fn awaits_whole_tables(&self, shared: &Shared) -> bool {
+        self.code.modules().any(|id| shared.modules.is_whole_being_built(id))
     }
 
     fn find_threads(&mut self, shared: &Shared) {

@@ -2,6 +2,7 @@
 
 mod arrivals;
 mod held;
+mod loads;
 mod outside;
 mod prepared;
 mod totals;
@@ -41,6 +42,7 @@ use crate::time_base::{own_cpu_ns, ticks};
 use crate::unmeasured;
 use held::Held;
 pub(crate) use held::Kept;
+pub(crate) use loads::Loading;
 pub(crate) use prepared::Prepared;
 use totals::Totals;
 

@@ -119,6 +119,34 @@ impl ReturnUsers {
         found
     }
 
+    /// Adds a module that has come later: which calls it can make in copies is decided as of the others. What was decided of those
+    /// stays. Returns its index.
+    pub fn add(&mut self, module: &Module) -> usize {
+        let index = self.modules.len();
+        let exports = Exports::of(module.image());
+        for (name, export) in exports.names() {
+            *self.exported.entry(name.to_owned()).or_default() |= export.chooses;
+        }
+        loop {
+            let of_module = OfModule::find(module, &self.users, &[]);
+            let users = exports.names().filter(|(_, export)| of_module.is_user(export.start));
+            let new: Vec<String> =
+                users.map(|(name, _)| name.to_owned()).filter(|name| !self.users.contains(name)).collect();
+            let is_asked = module.file().loading().symbols.iter().any(|(_, name)| new.contains(name));
+            self.users.extend(new);
+            if !is_asked {
+                self.modules.push(of_module);
+                break;
+            }
+        }
+        let mut taken = self.taken_in(module, index);
+        // Whose they are does not matter here.
+        let names = self.taken_names(module, index).into_iter().chain(self.asked_for(module, index));
+        taken.extend(names.map(|_| LinkAddr(0)));
+        self.reached_by_pointers.extend(taken.into_iter().map(|at| (index, at)));
+        index
+    }
+
     /// Whether a procedure of a module, by the module's index and the procedure's first instruction, may look at its
     /// return address, or jump to one that does.
     pub fn may_look(&self, module: usize, procedure: LinkAddr) -> bool {

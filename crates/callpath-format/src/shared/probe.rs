@@ -92,10 +92,13 @@ pub struct Routines {
     pub copies: u64,
     /// Not a routine: the table of callees ([`super::activation::CalleeTable`]).
     pub callees: u64,
+    /// Called by the loader when libraries have come, before it relocates them: waits until the recorder has looked at them
+    /// ([`super::ProcessSlot::loads_wanted`]).
+    pub loaded: u64,
 }
 
 impl Routines {
-    const COUNT: usize = 25;
+    const COUNT: usize = 26;
 
     /// Those of paths, in the order in which a path meets them.
     pub fn of_paths(self) -> [u64; 4] {
@@ -129,13 +132,14 @@ impl Routines {
             self.times,
             self.copies,
             self.callees,
+            self.loaded,
         ]
     }
 
     fn from_words(words: [u64; Routines::COUNT]) -> Routines {
         let [count, enter, leave, measure, begin, end, end_by_jump, rest @ ..] = words;
         let [wait, wait_for_io, go_on, note, forget, ask, jump, catch, descend, rest @ ..] = rest;
-        let [count_path, hashed, begin_path, leave_path, resume_path, end_path, times, copies, callees] = rest;
+        let [count_path, hashed, begin_path, leave_path, resume_path, end_path, times, copies, callees, loaded] = rest;
         Routines {
             count,
             enter,
@@ -162,13 +166,14 @@ impl Routines {
             times,
             copies,
             callees,
+            loaded,
         }
     }
 }
 
 impl Admission {
     /// Includes the version: change it with any layout in this file.
-    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE6");
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE7");
     /// Its length, bytes.
     pub const LEN_BYTES: usize = size_of::<Admission>();
 

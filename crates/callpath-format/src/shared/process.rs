@@ -91,6 +91,10 @@ pub struct ProcessSlot {
     pub marks_lost: AtomicU32,
     /// System calls that a filter of the program refuses, so they are not made ([`super::refused::Calls`]).
     pub refused_calls: AtomicU32,
+    /// The loader counts this up where libraries have come, and rings: their procedures are to count, too.
+    pub loads_wanted: AtomicU32,
+    /// Futex: the last `loads_wanted` that the recorder has served.
+    pub loads_served: AtomicU32,
     /// Set by the recorder: how many more chunks a raw sample of generated code uses for its stack (`RawSample::more`).
     pub raw_reach: AtomicU32,
 }

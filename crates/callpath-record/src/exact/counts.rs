@@ -1,16 +1,19 @@
 //! What has been counted: read out of the lanes, and decoded.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::flows::{ContextCounts, Flows};
 use super::hashed::Hashed;
+use super::layout::Layout;
 use super::pages::read_written;
 use super::times::Times;
 use crate::time_base::TickLength;
-use callpath_format::address::{LinkAddr, RunAddr};
-use callpath_format::frame::FrameKey;
+use callpath_format::address::LinkAddr;
+use callpath_format::frame::ModuleIndex;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
+use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::{
     CountedEdge, CountedEdges, CountedPath, CountedProcedure, MeasurementError, PathCategory, PathCounts,
     RefusedProcedure,
@@ -23,9 +26,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 const WORD_BYTES: usize = 8;
 
 /// A module whose procedures count.
-pub(super) struct InModule {
+pub(crate) struct InModule {
+    /// Where it is.
+    pub(crate) path: PathBuf,
+    /// Which build it is.
+    pub(crate) identity: ModuleIdentity,
     /// Run-time address minus link-time address.
-    pub(super) bias: u64,
+    pub(crate) bias: u64,
     /// By ascending first word of a lane.
     pub(super) procedures: Vec<paths::CountedProcedure>,
     /// The first instructions of those whose calls alone are counted, in the calling context tree.
@@ -47,17 +54,19 @@ pub(crate) struct Counted {
     pub(super) times: Option<Times>,
     /// If a guide says where counters are placed: how often they were executed, of all that has been taken.
     pub(super) executed: Cell<Option<Executed>>,
+    /// How its copies are laid out, if libraries that come later are counted, too.
+    pub(super) layout: Option<Layout>,
 }
 
 impl Counted {
     /// What a process has counted, once: another program that it has executed meanwhile, or a later process with its number, has
-    /// not. `frame_at`: an address of it as a frame. `in_contexts`: if paths are counted in contexts, what it has counted there. `tick`: how long
+    /// not. `module_of`: the index of a module there; `None`: it never had it. `in_contexts`: if paths are counted in contexts, what it has counted there. `tick`: how long
     /// a tick is, by which times were measured.
     /// `None`: it has no lanes.
     pub(crate) fn take(
         &self,
         pid: Pid,
-        frame_at: impl Fn(RunAddr) -> FrameKey,
+        module_of: impl Fn(&InModule) -> Option<ModuleIndex>,
         (in_contexts, tick): (Option<(&Flows, &ContextCounts)>, TickLength),
     ) -> Result<Option<PathCounts>, MeasurementError> {
         let Some(words) = self.words_of(pid)? else { return Ok(None) };
@@ -88,10 +97,10 @@ impl Counted {
             counts.cut_short = cut_short.fold(counts.cut_short, |all, count| all.saturating_add(*count));
             counts.contexts = contexts.contexts();
         }
-        for InModule { bias, procedures, called, refused } in &self.modules {
-            let key = |at: LinkAddr| frame_at(RunAddr(at.0.wrapping_add(*bias)));
+        for in_module in &self.modules {
+            let InModule { procedures, called, refused, .. } = in_module;
+            let Some(module) = module_of(in_module) else { continue };
             for procedure in procedures {
-                let module = key(procedure.entry).module();
                 let own_sums = procedure.number.and_then(|number| sums?.get(&number));
                 let word = |number: u64| match (procedure.number, own_sums) {
                     (Some(_), Some(sums)) => {
@@ -150,14 +159,14 @@ impl Counted {
                 }
             }
             counts.procedures.extend(called.iter().map(|entry| CountedProcedure {
-                module: key(*entry).module(),
+                module,
                 entry: *entry,
                 possible: 0,
                 cuts: 0,
                 paths: Vec::new(),
             }));
             counts.refused.extend(refused.iter().map(|(entry, reason)| RefusedProcedure {
-                module: key(*entry).module(),
+                module,
                 entry: *entry,
                 reason: reason.clone(),
             }));

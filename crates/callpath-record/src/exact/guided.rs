@@ -56,3 +56,12 @@ impl<'g> ByGuide<'g> {
         Ok(by_guide)
     }
 }
+
+/// The same in a library that comes later.
+pub(super) fn of_module<'g>(guide: Option<&'g Guide>, of: &Analysed) -> paths::Placing<'g> {
+    let Some(guide) = guide else { return paths::Placing::ByDepth };
+    match guide.of(&of.module.image().identity(), &of.loaded.path) {
+        Guided::By(told) => paths::Placing::Guided(Some(told)),
+        Guided::OtherBuild | Guided::Unknown => paths::Placing::Guided(None),
+    }
+}

@@ -12,6 +12,9 @@ mod flows;
 mod guided;
 mod hashed;
 mod kinds;
+mod later;
+mod layout;
+mod loader;
 mod meanwhile;
 mod pages;
 mod place;
@@ -164,9 +167,11 @@ impl Subject for CopiedProgram<'_> {
             }
             if self.for_all {
                 drop(self.put_in_next(recorder));
+                self.follow_loads(recorder);
             }
             return Some(ended);
         }
+        self.follow_loads(recorder);
         self.put_in_next(recorder).map(Err)
     }
 
@@ -176,6 +181,21 @@ impl Subject for CopiedProgram<'_> {
 }
 
 impl CopiedProgram<'_> {
+    /// Has copies in libraries that have come, for which threads wait.
+    fn follow_loads(&mut self, recorder: &mut Recorder<'_>) {
+        while let Some(loading) = recorder.loading() {
+            let copied = &mut self.copied;
+            let beat = Doorbell::new(&recorder.shared.allocator.session().beat);
+            let added = while_beating(&beat, || later::add(recorder, loading, copied));
+            if let Err(error) = added
+                && has_memory(loading.pid)
+            {
+                recorder.note(&format!("libraries that have come are not counted: failed to {error}"));
+            }
+            recorder.let_go_on(loading);
+        }
+    }
+
     /// Has copies in a program that waits, and lets it begin. An error if it is the first one, which has been ended.
     fn put_in_next(&mut self, recorder: &mut Recorder<'_>) -> Option<RecordError> {
         let (pid, slot) = recorder.waiting()?;

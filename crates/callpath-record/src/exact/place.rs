@@ -10,17 +10,15 @@ use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::shared::Settings;
-use callpath_format::shared::activation::CopiesWords;
 use callpath_format::shared::flows::FlowsHead;
 use callpath_format::shared::known_return::KnownReturn;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
-use callpath_format::shared::probe::Routines;
 use callpath_schema::CALLS_ALONE;
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
 use callpath_tables::module::Module;
-use callpath_tables::paths::{self, CountedModule, Descending, FIRST_WORD, Hashing, Inside, Timing, counted};
+use callpath_tables::paths::{self, CountedModule, Descending, Hashing, Inside, Timing, counted};
 use callpath_tables::return_users::{Asking, ReturnUsers};
-use callpath_tables::unwinders::{self, KnownCode};
+use callpath_tables::unwinders::{self, KnownCode, Told};
 use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory};
 use rustc_hash::FxHashMap;
 
@@ -29,12 +27,14 @@ use super::counts::{Counted, InModule};
 use super::flows::Flows;
 use super::guided::ByGuide;
 use super::hashed::Hashed;
+use super::layout::{Head, Layout, Next, OfContexts, Tables};
+use super::loader::calls_us;
 use super::meanwhile::meanwhile;
 use super::regions::Regions;
-use super::returns;
+use super::returns::Returns;
 use super::teller::{Teller, write};
 use super::times::Times;
-use super::{Copied, ExactKind, ExactTimes};
+use super::{Copied, ExactKind};
 use crate::error::RecordError;
 use crate::moved::{MovedCode, ProgramNumber};
 use crate::probe::{Injected, InjectedInto, Loaded, halt, map_private};
@@ -44,6 +44,11 @@ use crate::serve::Recorder;
 const PAGE_BYTES: u64 = 4096;
 /// Lanes take address space of the program; no more of it than this, bytes.
 const LANES_AT_MOST: u64 = 1 << 41;
+/// So many words of a lane, and numbers of procedures, are kept for libraries that come later, at most; of limited address space each lane
+/// has this part for them.
+const MOST_LATER_WORDS: u64 = 4 << 20;
+const LATER_PART: u64 = 1 << 15;
+const MOST_LATER_PROCEDURES: u32 = 1 << 20;
 
 /// A program that waits at its beginning.
 #[derive(Clone, Copy, Debug)]
@@ -138,11 +143,10 @@ fn put_all_in(
     if lane_word == 0 && copied.counts().is_some() {
         return Err(refused(analysed.first(), "it has not told where its threads keep their words"));
     }
-    let counts_contexts = copied.has(ExactKind::Calls);
-    let counts_paths = copied.has(ExactKind::Paths);
-    let injected = match copied.counts().filter(|_| counts_contexts || counts_paths) {
+    let has_contexts = copied.has(ExactKind::Calls);
+    let injected = match copied.counts() {
         Some(counts) => {
-            let into = InjectedInto { pid, slot: Some(slot), program, counts_contexts };
+            let into = InjectedInto { pid, slot: Some(slot), program, counts_contexts: has_contexts };
             Some(Injected::into(into, recorder, counts.injected)?)
         }
         None => None,
@@ -150,33 +154,34 @@ fn put_all_in(
     let counted: Vec<(usize, &Analysed)> =
         analysed.iter().enumerate().filter(|(index, _)| chosen.get(*index).is_some_and(Option::is_some)).collect();
     let room = |analysed: &&Analysed| (analysed.loaded.start..analysed.loaded.end, analysed.room());
-    let regions = Regions::reserve(&Maps::read(pid)?, counted.iter().map(|(_, analysed)| room(analysed)));
+    let maps = Maps::read(pid)?;
+    let later =
+        injected.filter(|_| copied.counts().is_some()).and_then(|injected| calls_us(&analysed, &maps, &injected));
+    if later.is_none() && copied.counts().is_some() {
+        recorder
+            .note("libraries that come later (dlopen) are not counted: this C library's loader does not tell of them");
+    }
+    let regions = Regions::reserve(&maps, counted.iter().map(|(_, analysed)| room(analysed)));
     let guided = ByGuide::new(copied.counts().and_then(|counts| counts.guide.as_ref()), (pid, is_first), &analysed)?;
     guided.notes.iter().for_each(|note| recorder.note(note));
+    let mut layout = Layout::new(regions, ReturnUsers::default(), teller.at);
+    (layout.lane_word, layout.injected, layout.has_contexts) = (lane_word, injected, has_contexts);
+    layout.inside = match (copied.has(ExactKind::Paths), copied.has(ExactKind::Edges)) {
+        (true, _) => Inside::Paths,
+        (false, true) => Inside::Edges,
+        (false, false) => Inside::Nothing,
+    };
+    layout.times = copied.counts().and_then(|counts| counts.times);
+    layout.first = analysed.iter().map(|analysed| analysed.loaded.clone()).collect();
     let mut placing = Placing {
         recorder,
         made,
         pid,
         slot,
         program,
-        lane_word,
-        inside: match (counts_paths, copied.has(ExactKind::Edges)) {
-            (true, _) => Inside::Paths,
-            (false, true) => Inside::Edges,
-            (false, false) => Inside::Nothing,
-        },
-        contexts: injected.filter(|_| counts_contexts),
-        times: injected.and_then(|injected| Some((injected, copied.counts()?.times?))),
-        hashed: injected.filter(|_| counts_paths),
-        next_word: FIRST_WORD,
-        next_procedure: 0,
-        next_timed: 0,
-        next_hashed: 0,
-        regions,
-        heads: Vec::new(),
+        layout: &mut layout,
         returns: Vec::new(),
         counters: Vec::new(),
-        known: Vec::new(),
         modules: Vec::new(),
     };
     for (index, of_module) in counted {
@@ -193,15 +198,26 @@ fn put_all_in(
             padding.padded(of_module.module.image(), &made, &refused);
         }
     }
+    let told = placing.tell(&teller)?;
     match copied {
         Copied::Counting(..) => {
-            placing.tell(&teller)?;
-            placing.finish()
+            let mut counted = placing.finish(told)?;
+            if let Some(edits) = later {
+                let halted = halt(pid)?;
+                halted.apply(&edits)?;
+                halted.release()?;
+                layout.users = users;
+                counted.layout = Some(layout);
+            }
+            if let Some(program) = program {
+                recorder.shared.programs.add(program, counted);
+            }
+            recorder.refresh_map(pid, Duration::ZERO);
+            Ok(())
         }
         Copied::Padded(padding) => {
-            placing.tell(&teller)?;
-            placing.recorder.refresh_map(pid, Duration::ZERO);
-            let finished = padding.finish(&placing.recorder.shared.directory);
+            recorder.refresh_map(pid, Duration::ZERO);
+            let finished = padding.finish(&recorder.shared.directory);
             finished.map_err(|reason| RecordError::NotChosen { reason })
         }
     }
@@ -217,7 +233,7 @@ pub(super) enum Chosen {
 
 impl Chosen {
     /// None, in no way.
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         match self {
             Chosen::Counted(chosen) => chosen.as_ref().is_some_and(Vec::is_empty),
             Chosen::Padded(paddings) => paddings.is_empty(),
@@ -244,39 +260,23 @@ impl Chosen {
 type MadeAndRefused = (Vec<LinkAddr>, Vec<(LinkAddr, String)>);
 
 /// What is being put into a program.
-struct Placing<'r, 'o> {
-    recorder: &'r mut Recorder<'o>,
+pub(super) struct Placing<'r, 'o> {
+    pub(super) recorder: &'r mut Recorder<'o>,
     /// What has been changed in it.
-    made: &'r mut Vec<Edits<'static>>,
-    pid: Pid,
-    slot: usize,
-    program: Option<ProgramNumber>,
-    /// How far above the thread pointer a thread's word is.
-    lane_word: i64,
-    /// What is counted inside of procedures.
-    inside: Inside,
-    /// If activations are counted in their contexts.
-    contexts: Option<Injected>,
-    /// If times of paths are measured.
-    times: Option<(Injected, ExactTimes)>,
-    /// If paths are counted, in a hash table where they are too many.
-    hashed: Option<Injected>,
-    next_word: u32,
-    next_procedure: u32,
-    next_timed: u32,
-    next_hashed: u32,
-    regions: Regions,
-    /// Where each module's words are that say where copies are, and the region that its copies are in.
-    heads: Vec<(RunAddr, Option<usize>)>,
-    returns: Vec<(u64, KnownReturn)>,
+    pub(super) made: &'r mut Vec<Edits<'static>>,
+    pub(super) pid: Pid,
+    pub(super) slot: usize,
+    pub(super) program: Option<ProgramNumber>,
+    pub(super) layout: &'r mut Layout,
+    pub(super) returns: Vec<(u64, KnownReturn)>,
     /// By procedure: how many counters a context has.
-    counters: Vec<u32>,
-    known: Vec<KnownCode>,
-    modules: Vec<InModule>,
+    pub(super) counters: Vec<u32>,
+    pub(super) modules: Vec<InModule>,
 }
 
 impl Placing<'_, '_> {
-    fn put_in_module(
+    /// Puts copies of a module's procedures in, or nothing where an error says why.
+    pub(super) fn put_in_module(
         &mut self,
         of_module: &Analysed,
         calls: &CallsInCopies<'_>,
@@ -285,30 +285,29 @@ impl Placing<'_, '_> {
         let Analysed { loaded, bias, module } = of_module;
         let bias = *bias;
         let no_room = || RecordError::NoRoom { module: loaded.path.clone() };
-        let region = self.regions.place(loaded.start, of_module.room());
+        let maps = Maps::read(self.pid)?;
+        let region = self.layout.regions.place(loaded.start..loaded.end, of_module.room(), &maps);
         let place = match region {
             Some((_, place)) => place,
-            None => {
-                let maps = Maps::read(self.pid)?;
-                maps.free_near(loaded.start..loaded.end, of_module.room()).ok_or_else(no_room)?
-            }
+            None => maps.free_near(loaded.start..loaded.end, of_module.room()).ok_or_else(no_room)?,
         };
         let is_chosen = |entry: LinkAddr| chosen.has(entry);
         let paddings = chosen.paddings();
-        let lane_word = i32::try_from(self.lane_word).map_err(|_| no_room())?;
         let has_back_edges = self.recorder.shared.allocator.settings().recursion == Settings::BACK_EDGES;
-        let contexts = self.contexts.map(|injected| Descending {
+        let (layout, next) = (&*self.layout, self.layout.next);
+        let lane_word = i32::try_from(layout.lane_word).map_err(|_| no_room())?;
+        let contexts = layout.injected.filter(|_| layout.has_contexts).map(|injected| Descending {
             routine: injected.routines.descend,
-            first_procedure: self.next_procedure,
+            first_procedure: next.procedure,
             has_back_edges,
         });
-        let times = self
-            .times
-            .map(|(injected, _)| Timing { routines: injected.routines.of_paths(), first_procedure: self.next_timed });
-        let hashed = self
-            .hashed
-            .map(|injected| Hashing { routine: injected.routines.count_path, first_procedure: self.next_hashed });
-        let (first_word, inside) = (self.next_word, self.inside);
+        let times = layout.injected.filter(|_| layout.times.is_some());
+        let times =
+            times.map(|injected| Timing { routines: injected.routines.of_paths(), first_procedure: next.timed });
+        let hashed = layout.injected.filter(|_| layout.has_paths());
+        let hashed =
+            hashed.map(|injected| Hashing { routine: injected.routines.count_path, first_procedure: next.hashed });
+        let (first_word, inside) = (next.word, layout.inside);
         let placing = by;
         let counting =
             paths::Counting { bias, lane_word, first_word, inside, contexts, times, hashed, paddings, placing };
@@ -323,21 +322,25 @@ impl Placing<'_, '_> {
         let with_calls = without_paths.iter().map(|(at, why)| (*at, format!("{CALLS_ALONE}{why}")));
         refused.extend(with_calls);
         let made: Vec<LinkAddr> = copies.made.iter().map(|made| made.copy.entry).collect();
-        let called = if self.inside == Inside::Nothing { made.clone() } else { Vec::new() };
+        let called = if self.layout.inside == Inside::Nothing { made.clone() } else { Vec::new() };
         let result = (made, refused.clone());
-        self.modules.push(InModule { bias, procedures, called, refused });
+        let (path, identity) = (loaded.path.clone(), module.image().identity());
+        self.modules.push(InModule { path, identity, bias, procedures, called, refused });
         if copies.made.is_empty() {
             return Ok(result);
         }
-        (self.next_word, self.next_procedure) = (next_word, next_procedure);
-        (self.next_timed, self.next_hashed) = (next_timed, next_hashed);
+        if next_word > self.layout.most_words {
+            let reason = "there is no room for its counters beside those of what was there at the program's beginning";
+            return Err(RecordError::NotCounted { module: loaded.path.clone(), reason: reason.to_owned() });
+        }
+        self.layout.next = Next { word: next_word, procedure: next_procedure, timed: next_timed, hashed: next_hashed };
         self.returns.extend(returns);
         self.counters.extend(counters);
         let run = |at: LinkAddr| RunAddr(at.0.wrapping_add(bias));
         let home = run(copies.made.first().map_or(LinkAddr(0), |made| made.copy.entry));
-        self.known.push(KnownCode { start: run(copies.start), end: run(copies.end), header: run(header), home });
+        self.layout.known.push(KnownCode { start: run(copies.start), end: run(copies.end), header: run(header), home });
         let mut moved = MovedCode::of_module(loaded.mapped(bias), moved).only_in(self.program);
-        if self.contexts.is_some() {
+        if self.layout.has_contexts {
             self.recorder.await_whole_tables(self.pid);
         }
         if !self.recorder.prepare(self.pid, &mut moved) {
@@ -348,41 +351,43 @@ impl Placing<'_, '_> {
         self.made.push(write(self.pid, vec![memory], (changes, bias))?);
         self.recorder.shared.moved.push(moved);
         if let Some((region, _)) = region {
-            self.regions.take(region, run(end));
+            self.layout.regions.take(region, run(end));
         }
-        self.heads.push((RunAddr(place), region.map(|(region, _)| region)));
+        self.layout.heads.push(Head { at: RunAddr(place), region: region.map(|(region, _)| region) });
         Ok(result)
     }
 
     /// Tells unwinders, and who asks which module called it, of all copies.
-    fn tell(&mut self, teller: &Teller<'_>) -> Result<(), RecordError> {
+    fn tell(&mut self, teller: &Teller<'_>) -> Result<Told, RecordError> {
         let Teller { of: Analysed { loaded, bias, module }, asked, at } = teller;
-        let told = unwinders::tell(module, (*asked, at.to_link(*bias)), *bias, &self.known);
-        let changes = told
+        let told = unwinders::tell(module, (*asked, at.to_link(*bias)), *bias, &self.layout.known);
+        let (changes, told) = told
             .map_err(|refusal| RecordError::NotCounted { module: loaded.path.clone(), reason: refusal.to_string() })?;
         self.made.push(write(self.pid, vec![], (changes, *bias))?);
-        Ok(())
+        Ok(told)
     }
 
-    /// Gives the first thread, and those that the C library does not start, their lanes.
-    fn finish(self) -> Result<(), RecordError> {
-        let Placing { recorder, pid, slot, program, lane_word, contexts, next_word, regions, heads, modules, .. } =
-            self;
-        let Placing { inside, returns, counters, times, hashed, .. } = self;
-        let words = u64::from(next_word) * size_of::<u64>() as u64;
-        let lane_len_bytes = (LaneHead::LEN_BYTES as u64 + words).next_multiple_of(PAGE_BYTES);
+    /// Gives the first thread, and those that the C library does not start, their lanes, and copies what they read.
+    fn finish(self, told: Told) -> Result<Counted, RecordError> {
+        let Placing { recorder, pid, slot, layout, returns, counters, modules, .. } = self;
+        let limit = address_space_limit(pid);
         // Where address space is limited, most of it is the program's.
-        let at_most = LANES_AT_MOST.min(address_space_limit(pid) / 8);
+        let at_most = LANES_AT_MOST.min(limit / 8);
+        let words = u64::from(layout.next.word) + (at_most / LATER_PART).min(MOST_LATER_WORDS);
+        layout.most_words = u32::try_from(words).unwrap_or(u32::MAX);
+        let words_bytes = words * size_of::<u64>() as u64;
+        let lane_len_bytes = (LaneHead::LEN_BYTES as u64 + words_bytes).next_multiple_of(PAGE_BYTES);
         let count = (at_most / lane_len_bytes).clamp(2, LanesHead::MOST as u64);
         let len_bytes = LanesHead::LEN_BYTES as u64 + lane_len_bytes * count;
         let lanes = SharedMemory::create(c"callpath-lanes", len_bytes as usize)?;
-        let created = times.map(|(_, which)| Times::create(which)).transpose()?;
+        let times = layout.times.map(Times::create).transpose()?;
         let is_any_hashed =
             modules.iter().flat_map(|module| &module.procedures).any(|procedure| procedure.hashed.is_some());
-        let hashed = hashed.filter(|_| is_any_hashed);
-        let table = hashed.map(|_| Hashed::create()).transpose()?;
+        // A library may come that needs it.
+        let has_table = layout.has_paths() && (is_any_hashed || limit == u64::MAX);
+        let hashed = has_table.then(Hashed::create).transpose()?;
         let executed = Cell::new(None);
-        let counted = Counted { lanes, lane_len_bytes, first: pid, modules, executed, times: created, hashed: table };
+        let counted = Counted { lanes, lane_len_bytes, first: pid, modules, executed, times, hashed, layout: None };
         let head = counted.head();
         head.lane_len_bytes.store(lane_len_bytes, Relaxed);
         head.lanes.store(count, Relaxed);
@@ -401,50 +406,49 @@ impl Placing<'_, '_> {
             Ok::<RunAddr, RecordError>(words)
         });
         let registers = halted.registers(pid)?;
-        let own = RunAddr(registers.fs_base.wrapping_add_signed(lane_word));
+        let own = RunAddr(registers.fs_base.wrapping_add_signed(layout.lane_word));
         let image = RunAddr(recorder.shared.allocator.slot(slot).lane_word_image.load(Acquire));
         halted.write(own, &first?.0.to_le_bytes())?;
         halted.write(image, &shared?.0.to_le_bytes())?;
-        if let (Some((injected, _)), Some(times)) = (times, &counted.times) {
+        if let (Some(injected), Some(times)) = (layout.injected, &counted.times) {
             let table = halted.map_shared(&times.memory, None, true)?;
             halted.write(RunAddr(injected.routines.times), &table.0.to_le_bytes())?;
         }
-        if let (Some(injected), Some(hashed)) = (hashed, &counted.hashed) {
+        if let (Some(injected), Some(hashed)) = (layout.injected, &counted.hashed) {
             let table = halted.map_shared(&hashed.memory, None, true)?;
             halted.write(RunAddr(injected.routines.hashed), &table.0.to_le_bytes())?;
         }
-        if let Some(injected) = contexts {
-            let Routines { copies, callees, .. } = injected.routines;
-            let put = |bytes: Vec<u8>| -> Result<u64, RecordError> {
-                let at = map_private(&halted, bytes.len().max(1) as u64)?;
+        let mut tables = Tables { told, of_contexts: None, written: Vec::new() };
+        if layout.has_contexts {
+            let put = |bytes: Vec<u8>, len_bytes: u64| -> Result<u64, RecordError> {
+                let at = map_private(&halted, len_bytes.max(bytes.len() as u64).max(1))?;
                 halted.write(at, &bytes)?;
                 Ok(at.0)
             };
-            let (table, returns_shift) = returns::table(&returns);
-            let returns = put(table.concat().into_iter().flat_map(u64::to_le_bytes).collect())?;
-            let (mut flows, mut counters_at) = (0, 0);
-            if inside == Inside::Paths {
+            let returns = Returns::new(&returns);
+            let entries = returns.entries().concat().into_iter().flat_map(u64::to_le_bytes);
+            let returns_at = put(entries.collect(), 0)?;
+            let (mut flows, mut counters_at, mut most_counters) = (0, 0, 0);
+            if layout.has_paths() {
                 let of_all = match recorder.shared.flows.take() {
                     Some(created) => created,
-                    None => Flows::create(address_space_limit(pid) / 8)?,
+                    None => Flows::create(limit / 8)?,
                 };
                 let of_all = recorder.shared.flows.insert(of_all);
                 flows = halted.map_shared(&of_all.memory, None, true)?.0 + FlowsHead::LEN_BYTES as u64;
-                counters_at = put(counters.into_iter().flat_map(u32::to_le_bytes).collect())?;
+                most_counters = (counters.len() as u32).saturating_add(MOST_LATER_PROCEDURES);
+                let bytes = counters.into_iter().flat_map(u32::to_le_bytes).collect();
+                counters_at = put(bytes, u64::from(most_counters) * size_of::<u32>() as u64)?;
             }
-            for (at, own) in heads.into_iter().chain([(RunAddr(copies), None)]) {
-                let regions = regions.known_in(own);
-                let words = CopiesWords { regions, callees, returns, returns_shift, flows, counters: counters_at };
-                let words = words.to_words();
-                halted.write(at, &words.map(u64::to_le_bytes).concat())?;
-            }
+            tables.of_contexts = Some(OfContexts { returns, returns_at, flows, counters_at, most_counters });
         }
-        if let Some(program) = program {
-            recorder.shared.programs.add(program, counted);
+        layout.tables = Some(tables);
+        for Head { at, region } in layout.heads.iter().copied().chain(layout.own_head()) {
+            let Some(words) = layout.words(region) else { break };
+            halted.write(at, &words)?;
         }
-        recorder.refresh_map(pid, Duration::ZERO);
         halted.release()?;
-        Ok(())
+        Ok(counted)
     }
 }
 
@@ -462,7 +466,7 @@ fn address_space_limit(pid: Pid) -> u64 {
 
 impl Loaded {
     /// Whether it is our own object.
-    fn is_ours(&self) -> bool {
+    pub(super) fn is_ours(&self) -> bool {
         let is_ours =
             |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("callpath-"));
         is_ours(&self.path)

@@ -45,6 +45,11 @@ impl Programs {
         self.all.get(&number)
     }
 
+    /// The same, to be changed.
+    pub(super) fn get_mut(&mut self, number: ProgramNumber) -> Option<&mut Counted> {
+        self.all.get_mut(&number)
+    }
+
     /// Gives up those that no process runs any more: none that `is_used` knows of, and none that was forked just now. Returns which.
     ///
     /// # Errors

@@ -11,6 +11,10 @@ use callpath_target::Maps;
 const PAGE_BYTES: u64 = 4096;
 /// Modules this far from each other are not in one region, bytes.
 const NEAR_BYTES: u64 = 1 << 30;
+/// Copies and their originals reach each other: less than a signed distance of 32 bits, bytes.
+const REACH_BYTES: u64 = (1 << 31) - (1 << 24);
+/// Address space that is left free for copies of libraries that come later, bytes.
+const LATER_BYTES: u64 = 512 << 20;
 
 /// Address space that copies may be put in.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,17 +47,29 @@ impl Regions {
             }
         }
         let region = |(near, room): (Range<u64>, u64)| {
-            let start = maps.free_near(near.clone(), room)?;
+            let with_more = room.saturating_add(LATER_BYTES);
+            let (start, room) = match maps.free_near(near.clone(), with_more) {
+                Some(start) => (start, with_more),
+                None => (maps.free_near(near.clone(), room)?, room),
+            };
             Some(Region { near, space: start..start + room, next: start })
         };
         Regions(groups.into_iter().filter_map(region).collect())
     }
 
-    /// The region of the module that begins at an address, and where its copies are put, which take `room` bytes at most.
-    pub(super) fn place(&self, module: u64, room: u64) -> Option<(usize, u64)> {
-        let index = self.0.iter().position(|region| region.near.contains(&module))?;
+    /// The region that copies of a module can be in, and where they are put, which take `room` bytes at most: of one that was there at
+    /// the beginning, or comes later and is as near. The program may have mapped something there meanwhile.
+    pub(super) fn place(&self, module: Range<u64>, room: u64, maps: &Maps) -> Option<(usize, u64)> {
+        let is_near = |region: &Region| {
+            let copies = region.next..region.next.saturating_add(room);
+            copies.end.max(module.end) - copies.start.min(module.start) < REACH_BYTES
+        };
+        let first = self.0.iter().position(|region| region.near.contains(&module.start));
+        let index = first.or_else(|| self.0.iter().position(is_near))?;
         let region = self.0.get(index)?;
-        (region.next.saturating_add(room) <= region.space.end).then_some((index, region.next))
+        let place = region.next..region.next.checked_add(room)?;
+        let is_free = || maps.entries.iter().all(|entry| entry.end.0 <= place.start || place.end <= entry.start.0);
+        (place.end <= region.space.end && is_free()).then_some((index, place.start))
     }
 
     /// Copies have been put into a region, up to an address.
@@ -89,17 +105,22 @@ mod tests {
         ];
         let mut regions = Regions::reserve(&maps, modules.iter().map(|module| (module.clone(), 0x1800)));
         assert_eq!(regions.known_in(None)[0][1], 0);
-        let (program, at) = regions.place(modules[0].start, 0x1800).unwrap();
+        let (program, at) = regions.place(modules[0].clone(), 0x1800, &maps).unwrap();
         regions.take(program, RunAddr(at + 0x10));
-        let (first, a) = regions.place(modules[1].start, 0x1800).unwrap();
+        let (first, a) = regions.place(modules[1].clone(), 0x1800, &maps).unwrap();
         regions.take(first, RunAddr(a + 0x1001));
-        let (second, b) = regions.place(modules[2].start, 0x1800).unwrap();
+        let (second, b) = regions.place(modules[2].clone(), 0x1800, &maps).unwrap();
         assert_eq!((first, b), (second, a + 0x2000));
         regions.take(second, RunAddr(b + 1));
         assert_eq!(regions.known_in(Some(first)), [[a, 0x3000], [at, 0x1000]]);
         assert_eq!(regions.known_in(Some(program)), [[at, 0x1000], [a, 0x3000]]);
-        // It is full.
-        assert_eq!(regions.place(modules[1].start, 0x1800), None);
-        assert_eq!(regions.place(0x1000, 1), None);
+        // One that comes later lies behind them, if nothing else does.
+        let later = 0x7fff_f000_0000..0x7fff_f000_1000;
+        assert_eq!(regions.place(later.clone(), 0x1800, &maps), Some((first, a + 0x3000)));
+        let taken = format!("{:x}-{:x} rw-p 0 0:0 0\n", a + 0x4000, a + 0x5000);
+        assert_eq!(regions.place(later, 0x1800, &Maps::parse(taken.as_bytes())), None);
+        // It is full, or too far away.
+        assert_eq!(regions.place(modules[1].clone(), 2 * LATER_BYTES, &maps), None);
+        assert_eq!(regions.place(0x1000..0x2000, 1, &maps), None);
     }
 }

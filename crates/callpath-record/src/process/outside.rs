@@ -573,6 +573,8 @@ fn take_slot(allocator: &ArenaAllocator, pid: Pid) -> Option<usize> {
         &slot.marks_lost,
         &slot.refused_calls,
         &slot.raw_reach,
+        &slot.loads_wanted,
+        &slot.loads_served,
     ];
     zero.into_iter().for_each(|word| word.store(0, Relaxed));
     slot.load_map.store(0, Relaxed);

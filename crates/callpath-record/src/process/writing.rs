@@ -89,7 +89,7 @@ impl Process {
         }
         let in_contexts = shared.flows.as_ref().map(|flows| (flows, &self.flows));
         let by = (in_contexts, shared.began.time_base().tick);
-        let counts = counted.take(self.handle.pid(), |at| self.code.frame_at(at), by)?;
+        let counts = counted.take(self.handle.pid(), |of| self.code.index_at((&of.path, &of.identity), of.bias), by)?;
         counts.map_or(Ok(()), |counts| counts.write(&shared.directory, self.sequence))?;
         shared.flows.as_mut().and_then(Flows::take_trouble).map_or(Ok(()), Err)
     }

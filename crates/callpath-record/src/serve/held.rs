@@ -13,6 +13,9 @@ use super::Recorder;
 /// kept raw, with no more of the stack than there is room for.
 const HELD_AT_MOST: Duration = Duration::from_secs(1);
 
+/// How often tables that are being built are looked for, if nobody rings.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// Which processes are not let in before something was done in them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Kept {
@@ -90,14 +93,21 @@ impl Recorder<'_> {
 
     /// Begins to build the whole tables of a process that waits: what counts its calls finds no frame in code without a table.
     pub(crate) fn want_whole_tables(&mut self, pid: Pid) {
-        let of_pid = self.held.iter().map(|held| &held.process).find(|process| process.pid() == pid);
+        let held = self.held.iter().map(|held| &held.process);
+        let of_pid = held.chain(&self.processes).find(|process| process.pid() == pid);
         of_pid.into_iter().for_each(|process| process.want_whole_tables(&mut self.shared));
     }
 
-    /// Waits until they are there.
+    /// Waits until they are there, and serves others meanwhile.
     pub(crate) fn await_whole_tables(&mut self, pid: Pid) {
-        let of_pid = self.held.iter().map(|held| &held.process).find(|process| process.pid() == pid);
-        of_pid.into_iter().for_each(|process| process.await_whole_tables(&mut self.shared));
+        let awaits = |recorder: &Recorder<'_>| {
+            let held = recorder.held.iter().map(|held| &held.process);
+            let of_pid = held.chain(&recorder.processes).find(|process| process.pid() == pid);
+            of_pid.is_some_and(|process| process.awaits_whole_tables(&recorder.shared))
+        };
+        while awaits(self) {
+            self.serve_for(LOOK_EVERY);
+        }
     }
 }
 

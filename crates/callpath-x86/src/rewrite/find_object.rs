@@ -50,9 +50,19 @@ const END: [u8; 55] = [
     0x48, 0xc7, 0x46, 24, 0, 0, 0, 0, 0x48, 0x8b, 0x48, 16, 0x48, 0x89, 0x4e, 32, 0x31, 0xc0, 0xc3,
 ];
 
-/// The routine's code and table, to lie at `at`. `original`: where it continues with what it does not know. `None`: that is
-/// more than 2 GB away.
-pub fn find_object(at: RunAddr, original: RunAddr, known: &[KnownCode]) -> Option<Vec<u8>> {
+impl KnownCode {
+    /// The length of an entry of the routine's table, bytes.
+    pub const ENTRY_BYTES: u64 = 24;
+
+    /// The entry of the routine's table: first what lets it be found.
+    pub fn entry(&self) -> [u64; 3] {
+        [self.start, self.end, self.header].map(|address| address.0)
+    }
+}
+
+/// The routine's code and table, to lie at `at`, and where the table begins in it: entries in any order, the last of which is a zero.
+/// `original`: where it continues with what it does not know. `None`: that is more than 2 GB away.
+pub fn find_object(at: RunAddr, original: RunAddr, known: &[KnownCode]) -> Option<(Vec<u8>, usize)> {
     /// `int3`
     const FILLER: u8 = 0xcc;
     const DISTANCE_BYTES: usize = 4;
@@ -67,11 +77,9 @@ pub fn find_object(at: RunAddr, original: RunAddr, known: &[KnownCode]) -> Optio
     code.extend(distance.to_le_bytes());
     code.extend(END);
     code.resize(table, FILLER);
-    for KnownCode { start, end, header, .. } in known {
-        code.extend([start, end, header].into_iter().flat_map(|address| address.0.to_le_bytes()));
-    }
+    code.extend(known.iter().flat_map(KnownCode::entry).flat_map(u64::to_le_bytes));
     code.extend(0u64.to_le_bytes());
-    Some(code)
+    Some((code, table))
 }
 
 #[cfg(test)]
@@ -85,7 +93,8 @@ mod tests {
     fn it_reads_as_it_is_described() {
         let known =
             KnownCode { start: RunAddr(0x5000), end: RunAddr(0x6000), header: RunAddr(0x5800), home: RunAddr(0x4000) };
-        let code = find_object(RunAddr(0x1000), RunAddr(0x900), &[known]).expect("it is near");
+        let (code, table) = find_object(RunAddr(0x1000), RunAddr(0x900), &[known]).expect("it is near");
+        assert_eq!(table, 80);
         let lines: Vec<String> = listing(&code[..74], LinkAddr(0x1000))
             .into_iter()
             .map(|line| format!("{:x} {}", line.address.0, line.text))

@@ -1,6 +1,6 @@
 //! The table that says which module's code copies are of: for procedures that ask which module called them.
 
-use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_format::address::LinkAddr;
 
 use super::assembler::{Assembler, Target};
 use super::find_object::KnownCode;
@@ -8,14 +8,19 @@ use crate::encode::{self, Register};
 use crate::encoding;
 
 /// The length of an entry, bytes: the first address of copies, one past the last, an address of the module's code.
-const ENTRY_BYTES: u64 = 24;
+const ENTRY_BYTES: u64 = KnownCode::ENTRY_BYTES;
 const END: i8 = 8;
 const HOME: i8 = 16;
 
 /// The table's bytes. It ends with an entry of zeroes.
 pub fn homes(known: &[KnownCode]) -> Vec<u8> {
-    let words = known.iter().flat_map(|code| [code.start, code.end, code.home]).chain([RunAddr(0); 3]);
-    words.flat_map(|address| address.0.to_le_bytes()).collect()
+    let words = known.iter().flat_map(home).chain([0; 3]);
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
+/// An entry of it.
+pub fn home(known: &KnownCode) -> [u64; 3] {
+    [known.start, known.end, known.home].map(|address| address.0)
 }
 
 /// Writes what gives a register an address of the module whose copy it has one of. Flags change, and the second register does.
@@ -55,6 +60,8 @@ pub(super) fn look_up(out: &mut Assembler, register: Register, scratch: Register
 
 #[cfg(test)]
 mod tests {
+    use callpath_format::address::RunAddr;
+
     use super::*;
     use crate::listing::listing;
 

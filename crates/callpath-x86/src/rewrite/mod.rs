@@ -53,7 +53,7 @@ pub use contexts::UnmarkedCall;
 pub use exits::{Exit, ExitKind, Exits, LeftOut, exits};
 pub use find_object::{KnownCode, find_object};
 pub use fuzzing::fuzz_rewrite;
-pub use homes::homes;
+pub use homes::{home, homes};
 pub use patch::{DirectBranch, Patch};
 pub use plan::{Cell, Contexts, FRAME_BYTES, Hashed, Operation, PathNumber, Place, Plan, Rax, Times};
 pub use refusal::{Reason, Refusal};

@@ -24,6 +24,7 @@ mod exact_calls;
 mod exact_cost;
 mod exact_flows;
 mod exact_guide;
+mod exact_loads;
 mod exact_programs;
 mod exact_times;
 mod filters;
