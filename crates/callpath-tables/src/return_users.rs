@@ -74,8 +74,8 @@ impl ReturnUsers {
             .iter()
             .zip(&exports)
             .map(|(module, exports)| {
-                let named = ASKING.iter().filter(|_| asking == Asking::InCopies).flat_map(|name| exports.named(name));
-                can_ask(module, named.map(|export| export.start).collect())
+                let named = if asking == Asking::InCopies { asking_in(exports) } else { Vec::new() };
+                can_ask(module, named)
             })
             .collect();
         let mut found =
@@ -127,8 +127,10 @@ impl ReturnUsers {
         for (name, export) in exports.names() {
             *self.exported.entry(name.to_owned()).or_default() |= export.chooses;
         }
+        // Another C library may come, in a name space of its own.
+        let asking = can_ask(module, asking_in(&exports));
         loop {
-            let of_module = OfModule::find(module, &self.users, &[]);
+            let of_module = OfModule::find(module, &self.users, &asking);
             let users = exports.names().filter(|(_, export)| of_module.is_user(export.start));
             let new: Vec<String> =
                 users.map(|(name, _)| name.to_owned()).filter(|name| !self.users.contains(name)).collect();
@@ -222,6 +224,16 @@ impl ReturnUsers {
         });
         taken.flatten().collect()
     }
+}
+
+/// Whether a module has procedures that ask which module called them: where others run as copies, they have to have copies.
+pub fn has_asking(module: &Module) -> bool {
+    !asking_in(&Exports::of(module.image())).is_empty()
+}
+
+/// Where a module's procedures begin that ask which module called them.
+fn asking_in(exports: &Exports) -> Vec<LinkAddr> {
+    ASKING.iter().flat_map(|name| exports.named(name)).map(|export| export.start).collect()
 }
 
 /// Those of the procedures that begin at `entries` that can have copies which ask for their caller's module.

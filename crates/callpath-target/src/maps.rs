@@ -73,6 +73,21 @@ impl Maps {
         below.or_else(|| gaps.iter().rfind(|gap| gap.start >= near.end).map(|gap| gap.end - len))
     }
 
+    /// Free memory of `len` bytes, in whole pages, far from everything: where nothing grows to, and nothing else is mapped that could be
+    /// mapped elsewhere.
+    pub fn free_apart(&self, len: u64) -> Option<u64> {
+        /// The kernel gives nothing below.
+        const LOWEST: u64 = 0x11_0000;
+        const HIGHEST: u64 = 0x7fff_ffff_f000;
+        const PAGE: u64 = 4096;
+        let len = len.next_multiple_of(PAGE);
+        let starts = self.entries.iter().map(|entry| entry.start.0.min(HIGHEST)).chain([HIGHEST]);
+        let ends = [LOWEST].into_iter().chain(self.entries.iter().map(|entry| entry.end.0));
+        let largest = ends.zip(starts).max_by_key(|(from, to)| to.saturating_sub(*from))?;
+        let left = largest.1.checked_sub(largest.0)?.checked_sub(len)?;
+        Some((largest.0 + left / 2) / PAGE * PAGE)
+    }
+
     /// Enters what the process has mapped, in place of what was there.
     pub fn map(&mut self, entry: MapEntry) {
         if entry.start >= entry.end {

@@ -3,7 +3,10 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
+use callpath_format::address::RunAddr;
+
 use crate::error::TargetError;
+use crate::maps::MapEntry;
 use crate::pid::Pid;
 
 /// A memory file, mapped here from beginning to end. Only what has been [backed](SharedMemory::back) may be touched.
@@ -82,16 +85,27 @@ impl SharedMemory {
 
     /// Whether a process has this memory mapped, by its map.
     pub fn is_mapped_in(&self, maps: &crate::maps::Maps) -> bool {
+        self.mappings_in(maps).next().is_some()
+    }
+
+    /// Where a process has all of it mapped in one piece.
+    pub fn whole_in(&self, maps: &crate::maps::Maps) -> Option<RunAddr> {
+        let is_whole = |entry: &&MapEntry| {
+            entry.file_offset == 0 && entry.end.0 - entry.start.0 >= self.len_bytes as u64 && entry.readable
+        };
+        self.mappings_in(maps).find(is_whole).map(|entry| entry.start)
+    }
+
+    fn mappings_in<'m>(&self, maps: &'m crate::maps::Maps) -> impl Iterator<Item = &'m MapEntry> + use<'m> {
         let mut status = std::mem::MaybeUninit::<libc::stat>::zeroed();
         // SAFETY: our own descriptor and a valid place.
-        let inode = unsafe {
-            if libc::fstat(self.descriptor.as_raw_fd(), status.as_mut_ptr()) != 0 {
-                return false;
-            }
-            status.assume_init().st_ino
-        };
+        let result = unsafe { libc::fstat(self.descriptor.as_raw_fd(), status.as_mut_ptr()) };
+        // SAFETY: filled in, or zeroes.
+        let inode = (result == 0).then(|| unsafe { status.assume_init() }.st_ino);
         let is_ours = |path: &std::path::Path| path.as_os_str().as_encoded_bytes().starts_with(b"/memfd:callpath-");
-        maps.entries.iter().any(|e| e.file.is_some_and(|f| f.inode == inode) && is_ours(&e.path))
+        maps.entries
+            .iter()
+            .filter(move |entry| inode.is_some() && entry.file.map(|file| file.inode) == inode && is_ours(&entry.path))
     }
 
     /// The first byte.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
 use callpath_tables::module::Module;
 use callpath_tables::paths;
+use callpath_tables::return_users::has_asking;
 use callpath_target::{Edits, Maps, Pid, Write, read_memory};
 
 use super::Copied;
@@ -120,7 +121,9 @@ fn put_in(
     let (image, bias) =
         loaded.image(pid).ok_or_else(|| refused("its file is gone, or was replaced since it was loaded"))?;
     let of_module = Analysed { loaded: loaded.clone(), bias, module: Module::new(Arc::new(image)) };
-    let chosen = copied.choose(&of_module).filter(|chosen| !chosen.is_empty());
+    // Another C library may come, in a name space of its own.
+    let has_asking = has_asking(&of_module.module);
+    let chosen = copied.choose(&of_module).filter(|chosen| has_asking || !chosen.is_empty());
     let without = Later { loaded: loaded.clone(), edits: None, head: None };
     let Some(chosen) = chosen else { return Ok(without) };
     if meanwhile(recorder, || own_unwinder(&[&of_module.module]))?.is_some() {
@@ -134,13 +137,22 @@ fn put_in(
     let by = guided::of_module(guide, &of_module);
     let made = calls.and_then(|calls| {
         let what = Library { of: &of_module, calls: &calls, chosen: &chosen, by };
-        place(recorder, (pid, slot, program), (&what, layout))
+        let placed = place(recorder, (pid, slot, program), (&what, layout));
+        let Err(error) = placed else { return placed };
+        if !has_asking {
+            return Err(error);
+        }
+        // Those have copies all the same, which count nothing.
+        recorder.note(&format!("a library is not counted: failed to {error}"));
+        let nothing = Chosen::Counted(Some(Vec::new()));
+        place(recorder, (pid, slot, program), (&Library { chosen: &nothing, ..what }, layout))
     });
     layout.users = users;
     made
 }
 
 /// A library that gets copies.
+#[derive(Clone, Copy)]
 struct Library<'l> {
     of: &'l Analysed,
     calls: &'l CallsInCopies<'l>,

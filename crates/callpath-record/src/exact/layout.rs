@@ -12,7 +12,7 @@ use callpath_target::Edits;
 use super::ExactTimes;
 use super::regions::Regions;
 use super::returns::Returns;
-use crate::probe::{Injected, Loaded};
+use crate::probe::Loaded;
 
 /// The layout of a program's copies.
 pub(super) struct Layout {
@@ -20,8 +20,8 @@ pub(super) struct Layout {
     pub(super) lane_word: i64,
     /// What is counted inside of procedures.
     pub(super) inside: Inside,
-    /// Our object. `None`: nothing is counted.
-    pub(super) injected: Option<Injected>,
+    /// The routines of our object. `None`: nothing is counted.
+    pub(super) routines: Option<Routines>,
     /// Activations are counted in their contexts.
     pub(super) has_contexts: bool,
     /// If times of paths are measured.
@@ -92,7 +92,7 @@ impl Layout {
         Layout {
             lane_word: 0,
             inside: Inside::Nothing,
-            injected: None,
+            routines: None,
             has_contexts: false,
             times: None,
             next: Next { word: FIRST_WORD, procedure: 0, timed: 0, hashed: 0 },
@@ -115,7 +115,7 @@ impl Layout {
 
     /// The words that copies read, of a module with this region. `None`: there are no contexts.
     pub(super) fn words(&self, region: Option<usize>) -> Option<Vec<u8>> {
-        let Routines { callees, .. } = self.injected?.routines;
+        let Routines { callees, .. } = self.routines?;
         let OfContexts { returns, returns_at, flows, counters_at, .. } = self.tables.as_ref()?.of_contexts.as_ref()?;
         let words = CopiesWords {
             regions: self.regions.known_in(region),
@@ -130,8 +130,8 @@ impl Layout {
 
     /// Where our object reads the same words.
     pub(super) fn own_head(&self) -> Option<Head> {
-        let injected = self.injected.filter(|_| self.has_contexts)?;
-        Some(Head { at: RunAddr(injected.routines.copies), region: None })
+        let routines = self.routines.filter(|_| self.has_contexts)?;
+        Some(Head { at: RunAddr(routines.copies), region: None })
     }
 }
 

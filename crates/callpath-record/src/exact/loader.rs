@@ -5,7 +5,7 @@ use callpath_image::exports::Exports;
 use callpath_target::{Edits, Maps, NewMemory, Write};
 
 use super::analysed::Analysed;
-use crate::probe::Injected;
+use callpath_format::shared::probe::Routines;
 
 /// The loader's procedure that does nothing. It is called when libraries have been mapped, and before they are relocated.
 const NOTIFIES: &str = "_dl_debug_state";
@@ -19,7 +19,7 @@ const JUMP_BYTES: u64 = 5;
 const JUMP_FAR: [u8; 6] = [0xff, 0x25, 0, 0, 0, 0];
 
 /// What has the loader call our routine. `None`: there is no such procedure, or no room in it.
-pub(super) fn calls_us(analysed: &[Analysed], maps: &Maps, injected: &Injected) -> Option<Edits<'static>> {
+pub(super) fn calls_us(analysed: &[Analysed], maps: &Maps, routines: &Routines) -> Option<Edits<'static>> {
     let notifies = |of: &Analysed| Some(Exports::of(of.module.image()).named(NOTIFIES).first()?.start);
     let (of, entry) = analysed.iter().find_map(|of| Some((of, notifies(of)?)))?;
     let image = of.module.image();
@@ -36,7 +36,7 @@ pub(super) fn calls_us(analysed: &[Analysed], maps: &Maps, injected: &Injected) 
     let place = RunAddr(maps.free_near(of.loaded.start..of.loaded.end, ROOM_BYTES)?);
     let distance = i32::try_from(place.0.wrapping_sub(run.0 + JUMP_BYTES) as i64).ok()?;
     let jump = [&[JUMP][..], &distance.to_le_bytes()].concat();
-    let far = [&JUMP_FAR[..], &injected.routines.loaded.to_le_bytes()].concat();
+    let far = [&JUMP_FAR[..], &routines.loaded.to_le_bytes()].concat();
     Some(Edits {
         memory: vec![NewMemory::Code { at: place, len_bytes: ROOM_BYTES }],
         writes: vec![Write { at: place, old: None, new: far }, Write { at: run, old: Some(old), new: jump }],

@@ -19,7 +19,7 @@ use callpath_tables::module::Module;
 use callpath_tables::paths::{self, CountedModule, Descending, Hashing, Inside, Timing, counted};
 use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::{self, KnownCode, Told};
-use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory};
+use callpath_target::{Edits, Halted, Maps, NewMemory, Pid, SharedMemory};
 use rustc_hash::FxHashMap;
 
 use super::analysed::Analysed;
@@ -144,10 +144,10 @@ fn put_all_in(
         return Err(refused(analysed.first(), "it has not told where its threads keep their words"));
     }
     let has_contexts = copied.has(ExactKind::Calls);
-    let injected = match copied.counts() {
+    let routines = match copied.counts() {
         Some(counts) => {
             let into = InjectedInto { pid, slot: Some(slot), program, counts_contexts: has_contexts };
-            Some(Injected::into(into, recorder, counts.injected)?)
+            Some(Injected::into(into, recorder, counts.injected)?.routines)
         }
         None => None,
     };
@@ -155,17 +155,16 @@ fn put_all_in(
         analysed.iter().enumerate().filter(|(index, _)| chosen.get(*index).is_some_and(Option::is_some)).collect();
     let room = |analysed: &&Analysed| (analysed.loaded.start..analysed.loaded.end, analysed.room());
     let maps = Maps::read(pid)?;
-    let later =
-        injected.filter(|_| copied.counts().is_some()).and_then(|injected| calls_us(&analysed, &maps, &injected));
+    let later = routines.and_then(|routines| calls_us(&analysed, &maps, &routines));
     if later.is_none() && copied.counts().is_some() {
         recorder
             .note("libraries that come later (dlopen) are not counted: this C library's loader does not tell of them");
     }
-    let regions = Regions::reserve(&maps, counted.iter().map(|(_, analysed)| room(analysed)));
+    let regions = Regions::reserve(&maps, counted.iter().map(|(_, analysed)| room(analysed)), teller.at);
     let guided = ByGuide::new(copied.counts().and_then(|counts| counts.guide.as_ref()), (pid, is_first), &analysed)?;
     guided.notes.iter().for_each(|note| recorder.note(note));
     let mut layout = Layout::new(regions, ReturnUsers::default(), teller.at);
-    (layout.lane_word, layout.injected, layout.has_contexts) = (lane_word, injected, has_contexts);
+    (layout.lane_word, layout.routines, layout.has_contexts) = (lane_word, routines, has_contexts);
     layout.inside = match (copied.has(ExactKind::Paths), copied.has(ExactKind::Edges)) {
         (true, _) => Inside::Paths,
         (false, true) => Inside::Edges,
@@ -296,17 +295,15 @@ impl Placing<'_, '_> {
         let has_back_edges = self.recorder.shared.allocator.settings().recursion == Settings::BACK_EDGES;
         let (layout, next) = (&*self.layout, self.layout.next);
         let lane_word = i32::try_from(layout.lane_word).map_err(|_| no_room())?;
-        let contexts = layout.injected.filter(|_| layout.has_contexts).map(|injected| Descending {
-            routine: injected.routines.descend,
+        let contexts = layout.routines.filter(|_| layout.has_contexts).map(|routines| Descending {
+            routine: routines.descend,
             first_procedure: next.procedure,
             has_back_edges,
         });
-        let times = layout.injected.filter(|_| layout.times.is_some());
-        let times =
-            times.map(|injected| Timing { routines: injected.routines.of_paths(), first_procedure: next.timed });
-        let hashed = layout.injected.filter(|_| layout.has_paths());
-        let hashed =
-            hashed.map(|injected| Hashing { routine: injected.routines.count_path, first_procedure: next.hashed });
+        let times = layout.routines.filter(|_| layout.times.is_some());
+        let times = times.map(|routines| Timing { routines: routines.of_paths(), first_procedure: next.timed });
+        let hashed = layout.routines.filter(|_| layout.has_paths());
+        let hashed = hashed.map(|routines| Hashing { routine: routines.count_path, first_procedure: next.hashed });
         let (first_word, inside) = (next.word, layout.inside);
         let placing = by;
         let counting =
@@ -392,7 +389,7 @@ impl Placing<'_, '_> {
         head.lane_len_bytes.store(lane_len_bytes, Relaxed);
         head.lanes.store(count, Relaxed);
         let halted = halt(pid)?;
-        let at = halted.map_shared(&counted.lanes, None, true)?;
+        let at = map_apart(&halted, pid, &counted.lanes)?;
         let words_of = |lane: u32| {
             head.take_one(lane, pid.0);
             RunAddr(at.0 + head.offset_of(lane) + LaneHead::LEN_BYTES as u64)
@@ -410,13 +407,13 @@ impl Placing<'_, '_> {
         let image = RunAddr(recorder.shared.allocator.slot(slot).lane_word_image.load(Acquire));
         halted.write(own, &first?.0.to_le_bytes())?;
         halted.write(image, &shared?.0.to_le_bytes())?;
-        if let (Some(injected), Some(times)) = (layout.injected, &counted.times) {
-            let table = halted.map_shared(&times.memory, None, true)?;
-            halted.write(RunAddr(injected.routines.times), &table.0.to_le_bytes())?;
+        if let (Some(routines), Some(times)) = (layout.routines, &counted.times) {
+            let table = map_apart(&halted, pid, &times.memory)?;
+            halted.write(RunAddr(routines.times), &table.0.to_le_bytes())?;
         }
-        if let (Some(injected), Some(hashed)) = (layout.injected, &counted.hashed) {
-            let table = halted.map_shared(&hashed.memory, None, true)?;
-            halted.write(RunAddr(injected.routines.hashed), &table.0.to_le_bytes())?;
+        if let (Some(routines), Some(hashed)) = (layout.routines, &counted.hashed) {
+            let table = map_apart(&halted, pid, &hashed.memory)?;
+            halted.write(RunAddr(routines.hashed), &table.0.to_le_bytes())?;
         }
         let mut tables = Tables { told, of_contexts: None, written: Vec::new() };
         if layout.has_contexts {
@@ -435,7 +432,7 @@ impl Placing<'_, '_> {
                     None => Flows::create(limit / 8)?,
                 };
                 let of_all = recorder.shared.flows.insert(of_all);
-                flows = halted.map_shared(&of_all.memory, None, true)?.0 + FlowsHead::LEN_BYTES as u64;
+                flows = map_apart(&halted, pid, &of_all.memory)?.0 + FlowsHead::LEN_BYTES as u64;
                 most_counters = (counters.len() as u32).saturating_add(MOST_LATER_PROCEDURES);
                 let bytes = counters.into_iter().flat_map(u32::to_le_bytes).collect();
                 counters_at = put(bytes, u64::from(most_counters) * size_of::<u32>() as u64)?;
@@ -450,6 +447,16 @@ impl Placing<'_, '_> {
         halted.release()?;
         Ok(counted)
     }
+}
+
+/// Maps memory of ours where it takes no room from libraries that come later: their copies have to be near.
+fn map_apart(halted: &Halted, pid: Pid, memory: &SharedMemory) -> Result<RunAddr, RecordError> {
+    let at = Maps::read(pid)?.free_apart(memory.len_bytes() as u64).map(RunAddr);
+    let at = halted.map_shared(memory, at, true)?;
+    // A core file needs none of it. Where that fails, it has it.
+    let advice = [at.0, memory.len_bytes() as u64, libc::MADV_DONTDUMP as u64, 0, 0, 0];
+    drop(halted.system_call(libc::SYS_madvise, advice));
+    Ok(at)
 }
 
 /// The least of the limits of address space of a process and of our own, bytes.

@@ -34,7 +34,8 @@ pub(super) struct Regions(Vec<Region>);
 impl Regions {
     /// For modules, by ascending address: where each is, and how much its copies may take, bytes. Where there is not enough address
     /// space for all that are near each other, they have no region.
-    pub(super) fn reserve(maps: &Maps, modules: impl Iterator<Item = (Range<u64>, u64)>) -> Regions {
+    /// `homes`: what copies there have to reach, where some can at all.
+    pub(super) fn reserve(maps: &Maps, modules: impl Iterator<Item = (Range<u64>, u64)>, homes: RunAddr) -> Regions {
         let mut groups: Vec<(Range<u64>, u64)> = Vec::new();
         for (module, room) in modules {
             let room = room.next_multiple_of(PAGE_BYTES);
@@ -48,10 +49,13 @@ impl Regions {
         }
         let region = |(near, room): (Range<u64>, u64)| {
             let with_more = room.saturating_add(LATER_BYTES);
-            let (start, room) = match maps.free_near(near.clone(), with_more) {
-                Some(start) => (start, with_more),
-                None => (maps.free_near(near.clone(), room)?, room),
-            };
+            let reaches = |start: &u64| (start + with_more).max(homes.0) - homes.0.min(*start) < REACH_BYTES;
+            let can_reach = near.end.max(homes.0) - near.start.min(homes.0) < REACH_BYTES;
+            let (start, room) =
+                match maps.free_near(near.clone(), with_more).filter(|start| !can_reach || reaches(start)) {
+                    Some(start) => (start, with_more),
+                    None => (maps.free_near(near.clone(), room)?, room),
+                };
             Some(Region { near, space: start..start + room, next: start })
         };
         Regions(groups.into_iter().filter_map(region).collect())
@@ -103,7 +107,8 @@ mod tests {
             0x7fff_f7a0_0000..0x7fff_f7a0_5000,
             0x7fff_f7b0_0000..0x7fff_f7b0_1000,
         ];
-        let mut regions = Regions::reserve(&maps, modules.iter().map(|module| (module.clone(), 0x1800)));
+        let mut regions =
+            Regions::reserve(&maps, modules.iter().map(|module| (module.clone(), 0x1800)), RunAddr(0x7fff_f000_0000));
         assert_eq!(regions.known_in(None)[0][1], 0);
         let (program, at) = regions.place(modules[0].clone(), 0x1800, &maps).unwrap();
         regions.take(program, RunAddr(at + 0x10));

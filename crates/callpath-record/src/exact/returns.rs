@@ -4,6 +4,8 @@ use callpath_format::shared::known_return::KnownReturn;
 
 /// There is room for so many more at least than there are at first.
 const LEAST_MORE: usize = 1 << 13;
+/// And for so many times as many.
+const TIMES: usize = 3;
 
 /// The table, as it is in the program's memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,9 +17,9 @@ pub(super) struct Returns {
 }
 
 impl Returns {
-    /// Of what is known at the beginning, with room for as many more.
+    /// Of what is known at the beginning, with room for several times as many more.
     pub(super) fn new(known: &[(u64, KnownReturn)]) -> Returns {
-        let most = known.len() + known.len().max(LEAST_MORE);
+        let most = known.len() + (TIMES * known.len()).max(LEAST_MORE);
         let len = (2 * most).next_power_of_two();
         let shift = u64::from(u32::BITS - len.trailing_zeros());
         // A search from the last place runs into those behind, which never are all in use.

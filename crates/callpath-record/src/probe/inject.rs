@@ -113,8 +113,16 @@ impl Injected {
             let ours = MovedCode::ours(loaded.base(), code, table, &mut shared.publisher);
             shared.moved.push(ours.only_in(program));
         }
-        let arena = halted.map_shared(shared.allocator.memory(), None, true)?;
-        let published = halted.map_shared(shared.publisher.memory(), None, false)?;
+        // A process that is sampled has both already.
+        let maps = Maps::read(pid)?;
+        let arena = match shared.allocator.memory().whole_in(&maps) {
+            Some(arena) => arena,
+            None => halted.map_shared(shared.allocator.memory(), None, true)?,
+        };
+        let published = match shared.publisher.memory().whole_in(&maps) {
+            Some(published) => published,
+            None => halted.map_shared(shared.publisher.memory(), None, false)?,
+        };
         let stack = map_private(&halted, STACK_BYTES)?;
         let maps = Maps::read(pid)?;
         let first = halted.threads()?.into_iter().find(|thread| *thread == pid);

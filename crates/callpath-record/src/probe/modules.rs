@@ -44,20 +44,23 @@ impl Loaded {
     pub(crate) fn all(maps: &Maps) -> Vec<Loaded> {
         let mut all: Vec<Loaded> = Vec::new();
         let mut first: Option<(FileId, u64)> = None;
+        // The file's offset of the mapping before.
+        let mut offset = 0;
         for entry in &maps.entries {
             let Some(file) = entry.file.filter(|_| entry.path.is_absolute()) else { continue };
-            if first.is_none_or(|(of, _)| of != file) {
+            let is_same = first.is_some_and(|(of, _)| of == file);
+            // In another name space the same file may lie right behind itself.
+            let is_again = is_same && entry.file_offset < offset;
+            if !is_same || is_again {
                 first = Some((file, entry.start.0));
             }
-            match all.last_mut().filter(|last| last.file == file) {
+            offset = entry.file_offset;
+            let start = first.map_or(entry.start.0, |(_, start)| start);
+            match all.last_mut().filter(|last| last.file == file && last.start >= start) {
                 Some(last) => last.end = entry.end.0,
-                None if entry.executable => all.push(Loaded {
-                    path: entry.path.clone(),
-                    file,
-                    start: first.map_or(entry.start.0, |(_, start)| start),
-                    end: entry.end.0,
-                    code: entry.clone(),
-                }),
+                None if entry.executable => {
+                    all.push(Loaded { path: entry.path.clone(), file, start, end: entry.end.0, code: entry.clone() })
+                }
                 None => {}
             }
         }
@@ -108,5 +111,20 @@ impl Loaded {
     /// What it is called.
     pub(crate) fn name(&self) -> &Path {
         &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_loaded_twice_is_two_modules() {
+        let maps = Maps::parse(
+            b"7000-8000 r--p 0 fe:0 7 /l\n8000-9000 r-xp 1000 fe:0 7 /l\n9000-a000 r--p 2000 fe:0 7 /l\na000-b000 rw-p 2000 fe:0 7 /l\n\
+              b000-c000 r--p 0 fe:0 7 /l\nc000-d000 r-xp 1000 fe:0 7 /l\nd000-e000 rw-p 2000 fe:0 7 /l\ne000-f000 r-xp 0 fe:0 8 /m\n",
+        );
+        let all: Vec<(u64, u64)> = Loaded::all(&maps).iter().map(|loaded| (loaded.start, loaded.end)).collect();
+        assert_eq!(all, [(0x7000, 0xb000), (0xb000, 0xe000), (0xe000, 0xf000)]);
     }
 }
