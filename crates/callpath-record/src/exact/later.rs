@@ -51,13 +51,20 @@ fn add_all(
     if layout.has_contexts {
         recorder.want_whole_tables(pid);
     }
-    let mut present = Vec::new();
+    let (mut present, mut has_changed) = (Vec::new(), false);
     for loaded in come {
         let known = layout.later.iter().position(|later| later.loaded == loaded);
         let number = match known {
             Some(number) => {
                 let edits = layout.later.get(number).and_then(|later| later.edits.as_ref());
-                edits.map_or(Ok(()), |edits| put_again(pid, edits))?;
+                match edits.map_or(Ok(false), |edits| put_again(pid, edits)) {
+                    Ok(changed) => has_changed |= changed,
+                    Err(error) => {
+                        let path = loaded.path.display();
+                        recorder.note(&format!("{path} is not counted in a process: failed to {error}"));
+                        continue;
+                    }
+                }
                 number
             }
             None => {
@@ -66,13 +73,14 @@ fn add_all(
                         recorder.note(&format!("a library is not counted: failed to {error}"));
                         Later { loaded, edits: None, head: None }
                     });
+                has_changed |= later.edits.is_some();
                 layout.later.push(later);
                 layout.later.len() - 1
             }
         };
         present.push(number);
     }
-    let Some(tables) = &layout.tables else { return Ok(()) };
+    let Some(tables) = layout.tables.as_ref().filter(|_| has_changed) else { return Ok(()) };
     let of_later = present.iter().filter_map(|number| layout.later.get(*number)?.head);
     let halted = halt(pid)?;
     for (at, bytes) in &tables.written {
@@ -86,16 +94,17 @@ fn add_all(
     Ok(())
 }
 
-/// Puts copies of a library's procedures in that is known from elsewhere: from a fork, or because it was there before.
-fn put_again(pid: Pid, edits: &Edits<'static>) -> Result<(), RecordError> {
+/// Puts copies of a library's procedures in that is known from elsewhere: from a fork, or because it was there before. `false`: they are
+/// there.
+fn put_again(pid: Pid, edits: &Edits<'static>) -> Result<bool, RecordError> {
     let stands = |write: &Write, bytes: &[u8]| {
         let mut there = vec![0; bytes.len()];
         read_memory(pid, write.at.0, &mut there) == there.len() && there == bytes
     };
     let mut changed = edits.writes.iter().filter(|write| write.old.is_some());
-    let Some(first) = changed.next() else { return Ok(()) };
+    let Some(first) = changed.next() else { return Ok(false) };
     if stands(first, &first.new) {
-        return Ok(());
+        return Ok(false);
     }
     // Copies stay when a library goes. The longest are code; what copies read has changed since.
     let new = edits.writes.iter().filter(|write| write.old.is_none());
@@ -108,7 +117,7 @@ fn put_again(pid: Pid, edits: &Edits<'static>) -> Result<(), RecordError> {
         halted.apply(edits)?;
     }
     halted.release()?;
-    Ok(())
+    Ok(true)
 }
 
 /// Puts copies of a library's procedures in.

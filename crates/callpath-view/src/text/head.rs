@@ -246,7 +246,9 @@ pub(super) fn next_command(page: Page<'_>, procedures: &[ProcedureCost], out: &m
     };
     line(&page.ink(Ink::Bold, NEXT), "--view callers", &|room| {
         const ASIDE: &str = "   # who calls ";
-        let named = procedures.iter().find(|procedure| !is_nearly_all(procedure))?;
+        // Nor is it of what is no code of the program (`[callpath's probes]`).
+        let is_code = |procedure: &ProcedureCost| !scope_label(&procedure.scope, profile).fit(room).starts_with('[');
+        let named = procedures.iter().find(|procedure| is_code(procedure) && !is_nearly_all(procedure))?;
         let name = scope_label(&named.scope, profile).fit(room.saturating_sub(ASIDE.len()));
         Some(format!("{ASIDE}{name}"))
     })?;
