@@ -138,12 +138,12 @@ pub fn process() -> Option<&'static Process<'static>> {
 /// The same as [`process`]; waits while another thread of this process is joining.
 pub fn settled() -> Option<&'static Process<'static>> {
     const WAIT_NS: u64 = 100_000;
-    /// As long as one waits to be let in, twice.
+    /// Twice the longest wait to be let in.
     const WAITS: u64 = 2 * self::WAITS as u64 * self::WAIT_NS / WAIT_NS;
     static NOBODY: AtomicU32 = AtomicU32::new(0);
     for _ in 0..WAITS {
         let (state, own) = (STATE.load(Acquire), this_thread());
-        // None joins; or it is this one, interrupted; or that of another process, from which this one was forked.
+        // Nobody joins; or it is this very thread, interrupted; or one of the parent's, at a fork.
         if state <= JOINED || state == own || state >> 32 != own >> 32 {
             break;
         }

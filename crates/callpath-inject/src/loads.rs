@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::join;
 
-/// The recorder reports that it is at work twice a second: after so long without a report it is taken for gone, and not waited for
+/// The recorder reports that it is at work twice a second: after so long without one it is considered gone, and not waited for
 /// again.
 const PATIENCE_NS: u64 = 10_000_000_000;
 static IS_GONE: AtomicBool = AtomicBool::new(false);

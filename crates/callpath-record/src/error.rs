@@ -58,6 +58,8 @@ pub enum RecordError {
     NotGuided { guide: PathBuf, program: PathBuf, other: PathBuf },
     #[error("inject callpath's object: {reason}")]
     Injected { reason: &'static str },
+    #[error("analyse the program's code: the thread that did so has stopped")]
+    NotAnalysed,
     #[error("probe {module}: there is no room for copies within 2 GB of it")]
     NoRoom { module: PathBuf },
     #[error("count anything in {module}: {reason}")]

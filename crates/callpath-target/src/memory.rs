@@ -51,7 +51,7 @@ impl SharedMemory {
         }
     }
 
-    /// Gives the memory up if no process has it mapped that could write into it; else it is returned, mapped anew.
+    /// Gives the memory up, unless a process can still write into it: then it is returned, mapped again.
     ///
     /// # Errors
     /// If it cannot be mapped again: what is in it is lost here.

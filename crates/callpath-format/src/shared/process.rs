@@ -91,7 +91,7 @@ pub struct ProcessSlot {
     pub marks_lost: AtomicU32,
     /// System calls that a filter of the program refuses, so they are not made ([`super::refused::Calls`]).
     pub refused_calls: AtomicU32,
-    /// The loader counts this up where libraries have come, and rings: their procedures are to count, too.
+    /// What the loader calls when libraries are mapped counts this up, and rings: their procedures are to count, too.
     pub loads_wanted: AtomicU32,
     /// Futex: the last `loads_wanted` that the recorder has served.
     pub loads_served: AtomicU32,

@@ -46,7 +46,7 @@ impl<'g> ByGuide<'g> {
                     let (path, guide) = (loaded.path.display(), guide.directory.display());
                     by_guide
                         .notes
-                        .push(format!("{guide} has nothing of {path}: its counters are placed by loop depth"));
+                        .push(format!("{guide} has no data for {path}: counters there are placed by loop depth"));
                     None
                 }
                 Guided::OtherBuild | Guided::Unknown => None,

@@ -61,7 +61,7 @@ fn add_all(
                     Ok(changed) => has_changed |= changed,
                     Err(error) => {
                         let path = loaded.path.display();
-                        recorder.note(&format!("{path} is not counted in a process: failed to {error}"));
+                        recorder.note(&format!("{path} is not counted in process {}: failed to {error}", pid.0));
                         continue;
                     }
                 }
@@ -70,7 +70,7 @@ fn add_all(
             None => {
                 let later =
                     put_in(recorder, (pid, loading.slot, program), (&loaded, copied, layout)).unwrap_or_else(|error| {
-                        recorder.note(&format!("a library is not counted: failed to {error}"));
+                        recorder.note(&format!("a library loaded later is not counted: failed to {error}"));
                         Later { loaded, edits: None, head: None }
                     });
                 has_changed |= later.edits.is_some();
@@ -136,7 +136,7 @@ fn put_in(
     let without = Later { loaded: loaded.clone(), edits: None, head: None };
     let Some(chosen) = chosen else { return Ok(without) };
     if meanwhile(recorder, || own_unwinder(&[&of_module.module]))?.is_some() {
-        return Err(refused("it walks the stack in a way of its own, which cannot be told of copies"));
+        return Err(refused("it has a stack walker of its own, which cannot be made aware of copies"));
     }
     let index = meanwhile(recorder, || layout.users.add(&of_module.module))?;
     let users = std::mem::take(&mut layout.users);
@@ -152,7 +152,7 @@ fn put_in(
             return Err(error);
         }
         // Those have copies all the same, which count nothing.
-        recorder.note(&format!("a library is not counted: failed to {error}"));
+        recorder.note(&format!("a library loaded later is not counted: failed to {error}"));
         let nothing = Chosen::Counted(Some(Vec::new()));
         place(recorder, (pid, slot, program), (&Library { chosen: &nothing, ..what }, layout))
     });
@@ -206,7 +206,7 @@ fn place(
         let halted = halt(pid)?;
         halted.undo(&edits)?;
         halted.release()?;
-        let reason = "there is no room for what is known of its copies: too many libraries have come".to_owned();
+        let reason = "the tables of copies are full: too many libraries were loaded".to_owned();
         return Err(RecordError::NotCounted { module: loaded.path, reason });
     }
     Ok(Later { loaded, edits: Some(edits), head })

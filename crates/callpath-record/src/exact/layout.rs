@@ -72,7 +72,7 @@ pub(super) struct Later {
 pub(super) struct Tables {
     pub(super) told: Told,
     pub(super) of_contexts: Option<OfContexts>,
-    /// All that was written since the program has begun: its forks have come by what was written before they were forked.
+    /// Every write since the program started. A fork has those that were made before it.
     pub(super) written: Vec<(RunAddr, Vec<u8>)>,
 }
 

@@ -11,12 +11,12 @@ use crate::threads;
 /// How often processes are looked at that do not ring.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Does it on another thread, if there is one, and serves processes until it is done.
+/// Does `work` on another thread, if one can be started, and serves processes until it is done.
 pub(super) fn meanwhile<T: Send>(
     recorder: &mut Recorder<'_>,
     work: impl FnOnce() -> T + Send,
 ) -> Result<T, RecordError> {
-    let failed = || RecordError::Injected { reason: "an analysis of the program's code has failed" };
+    let failed = || RecordError::NotAnalysed;
     let doorbell = recorder.doorbell();
     // Whoever takes it does it.
     let work = Mutex::new(Some(work));

@@ -50,6 +50,9 @@ pub trait Counting {
     /// The first instructions of those of a module; `None`: all of them.
     fn choose(&mut self, image: &Arc<Image>, path: &Path) -> Option<Vec<LinkAddr>>;
 
+    /// Whether a library that is loaded later may have what is to be chosen, though no module had it.
+    fn may_come_in_library(&self) -> bool;
+
     /// Whether what was chosen in all modules is worth to go on.
     ///
     /// # Errors
@@ -190,7 +193,10 @@ impl CopiedProgram<'_> {
             if let Err(error) = added
                 && has_memory(loading.pid)
             {
-                recorder.note(&format!("libraries that have come are not counted: failed to {error}"));
+                recorder.note(&format!(
+                    "libraries that process {} has loaded are not counted: failed to {error}",
+                    loading.pid.0
+                ));
             }
             recorder.let_go_on(loading);
         }
@@ -213,7 +219,7 @@ impl CopiedProgram<'_> {
             // It may have been ended meanwhile.
             Err(error) if has_memory(pid) => {
                 let name = ProcessHandle::open(pid).program().unwrap_or_default();
-                recorder.note(&format!("{} runs without being counted: failed to {error}", name.display()));
+                recorder.note(&format!("{} is not counted: failed to {error}", name.display()));
             }
             Err(_) => {}
         }

@@ -116,7 +116,8 @@ fn put_all_in(
     {
         counting.check().map_err(|reason| RecordError::NotChosen { reason })?;
     }
-    if program.is_some() && chosen.iter().flatten().all(Chosen::is_empty) {
+    let may_come = matches!(copied, Copied::Counting(_, counting) if counting.may_come_in_library());
+    if program.is_some() && !may_come && chosen.iter().flatten().all(Chosen::is_empty) {
         return Ok(());
     }
     if copied.has(ExactKind::Calls) {
@@ -130,7 +131,7 @@ fn put_all_in(
     if let Some(index) = meanwhile(recorder, || own_unwinder(&modules))? {
         return Err(refused(
             analysed.get(index),
-            "it walks the stack in a way of its own, which cannot be told of copies",
+            "it has a stack walker of its own, which cannot be made aware of copies",
         ));
     }
     let told = analysed.iter().find_map(|analysed| Some((analysed, unwinders::asked(&analysed.module)?)));
@@ -157,8 +158,7 @@ fn put_all_in(
     let maps = Maps::read(pid)?;
     let later = routines.and_then(|routines| calls_us(&analysed, &maps, &routines));
     if later.is_none() && copied.counts().is_some() {
-        recorder
-            .note("libraries that come later (dlopen) are not counted: this C library's loader does not tell of them");
+        recorder.note("libraries loaded later (dlopen) are not counted: this C library's loader cannot be hooked");
     }
     let regions = Regions::reserve(&maps, counted.iter().map(|(_, analysed)| room(analysed)), teller.at);
     let guided = ByGuide::new(copied.counts().and_then(|counts| counts.guide.as_ref()), (pid, is_first), &analysed)?;
@@ -231,7 +231,7 @@ pub(super) enum Chosen {
 }
 
 impl Chosen {
-    /// None, in no way.
+    /// Whether no procedure is chosen.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Chosen::Counted(chosen) => chosen.as_ref().is_some_and(Vec::is_empty),
@@ -327,7 +327,7 @@ impl Placing<'_, '_> {
             return Ok(result);
         }
         if next_word > self.layout.most_words {
-            let reason = "there is no room for its counters beside those of what was there at the program's beginning";
+            let reason = "there is no room for its counters beside those of the modules loaded at the start";
             return Err(RecordError::NotCounted { module: loaded.path.clone(), reason: reason.to_owned() });
         }
         self.layout.next = Next { word: next_word, procedure: next_procedure, timed: next_timed, hashed: next_hashed };

@@ -19,7 +19,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// A number for another one.
+    /// The number of the next one.
     pub(super) fn begin(&mut self) -> ProgramNumber {
         self.next += 1;
         ProgramNumber(self.next)
@@ -30,7 +30,7 @@ impl Programs {
         self.next > 0
     }
 
-    /// It counts from now on.
+    /// Adds one that counts from now on.
     pub(super) fn add(&mut self, number: ProgramNumber, counted: Counted) {
         self.all.insert(number, counted);
     }

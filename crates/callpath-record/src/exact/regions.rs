@@ -11,7 +11,7 @@ use callpath_target::Maps;
 const PAGE_BYTES: u64 = 4096;
 /// Modules this far from each other are not in one region, bytes.
 const NEAR_BYTES: u64 = 1 << 30;
-/// Copies and their originals reach each other: less than a signed distance of 32 bits, bytes.
+/// The greatest distance at which copies and originals reach each other, bytes.
 const REACH_BYTES: u64 = (1 << 31) - (1 << 24);
 /// Address space that is left free for copies of libraries that come later, bytes.
 const LATER_BYTES: u64 = 512 << 20;

@@ -2,9 +2,9 @@
 
 use callpath_format::shared::known_return::KnownReturn;
 
-/// There is room for so many more at least than there are at first.
+/// Spare entries: so many at least,
 const LEAST_MORE: usize = 1 << 13;
-/// And for so many times as many.
+/// or so many times as many as there are at first.
 const TIMES: usize = 3;
 
 /// The table, as it is in the program's memory.

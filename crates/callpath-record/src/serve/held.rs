@@ -16,7 +16,7 @@ const HELD_AT_MOST: Duration = Duration::from_secs(1);
 /// How often tables that are being built are looked for, if nobody rings.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Which processes are not let in before something was done in them.
+/// Which processes stay held until something has been done in them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Kept {
     #[default]
@@ -30,7 +30,7 @@ pub(crate) enum Kept {
 /// A process that waits.
 pub(super) struct Held {
     pub(super) process: Process,
-    /// As long for tables.
+    /// It waits for its tables until then.
     until: Instant,
     /// Something is to be done in it first.
     is_kept: bool,

@@ -231,6 +231,10 @@ impl ExactArgument {
 pub(crate) struct Counted(pub(crate) Option<Choice>);
 
 impl Counting for Counted {
+    fn may_come_in_library(&self) -> bool {
+        self.0.as_ref().is_some_and(Choice::names_libraries)
+    }
+
     fn choose(&mut self, image: &Arc<Image>, path: &Path) -> Option<Vec<LinkAddr>> {
         let mut chosen = self.0.as_mut()?.choose(image, path);
         chosen.sort_unstable();
@@ -241,7 +245,7 @@ impl Counting for Counted {
         // A program may be executed that has it.
         let nothing = self.0.as_ref().and_then(Choice::nothing);
         nothing.map_or(Ok(()), |why| {
-            Err(format!("{why}; for a program that this one executes: --only 'PROGRAM!FUNCTION'"))
+            Err(format!("{why}; if a program that is executed later has it: --only 'PROGRAM!FUNCTION'"))
         })
     }
 }

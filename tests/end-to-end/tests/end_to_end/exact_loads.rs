@@ -71,3 +71,10 @@ fn all_of_a_program_and_of_its_libraries() {
         }
     }
 }
+
+/// The program has no such function at its beginning.
+#[test]
+fn a_function_of_a_library_alone() {
+    let recorded = recorded("again", &["--exact=calls", "-F", "0", "--only", "libcomes_one.so!plugged"]);
+    assert_eq!(recorded.profile().calls_of("plugged"), 3 * 1001);
+}

@@ -84,7 +84,7 @@ fn functions_of_a_program_that_a_shell_executes() {
     // It may be a function of any program: the one that was typed has none of this name.
     let (status, said) = run("unit", &script, "n");
     assert_eq!((status, directory.path().join("n").exists()), (Some(125), false), "{said}");
-    assert!(said.contains("for a program that this one executes: --only 'PROGRAM!FUNCTION'"), "{said}");
+    assert!(said.contains("if a program that is executed later has it: --only 'PROGRAM!FUNCTION'"), "{said}");
     let (status, said) = run("executes!unti", &script, "o");
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("not counted: executes!unti: no function of executes has this name"), "{said}");

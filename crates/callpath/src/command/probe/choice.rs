@@ -125,6 +125,11 @@ impl Choice {
         self.modules.iter().any(|module| !module.probed().is_empty())
     }
 
+    /// Whether a pattern names a library: it may be loaded later.
+    pub(in crate::command) fn names_libraries(&self) -> bool {
+        self.patterns.iter().any(|pattern| pattern.module().is_some_and(|module| module.contains(".so")))
+    }
+
     /// Why nothing can be probed. `None`: something can, or a library may come that has it.
     pub(in crate::command) fn nothing(&self) -> Option<String> {
         let has_any = self.has_any();
