@@ -205,7 +205,7 @@ impl CopiedProgram<'_> {
     /// Has copies in a program that waits, and lets it begin. An error if it is the first one, which has been ended.
     fn put_in_next(&mut self, recorder: &mut Recorder<'_>) -> Option<RecordError> {
         let (pid, slot) = recorder.waiting()?;
-        let is_first = !self.is_set;
+        let is_first = !self.is_set && pid == self.program.pid;
         let program = self.copied.counts().map(|_| recorder.shared.programs.begin());
         let beginning = Beginning { pid, slot, program, is_first };
         let copied = &mut self.copied;
