@@ -43,7 +43,9 @@ pub use name::{Name, Strings};
 pub use name_parts::{bare_path, without_parameters};
 pub use pattern::{kind_of_name, matches_glob, nearest};
 pub use profile::Profile;
-pub use quality::{Handlers, InferredCounts, InferredQuality, LIKELY_SAMPLES, Links, Quality, UNDETERMINED};
+pub use quality::{
+    Handlers, InferredCounts, InferredQuality, LIKELY_SAMPLES, Links, Quality, STATIC_SAMPLES, UNDETERMINED,
+};
 pub use query::{
     HandedOut, Inlined, Meant, Order, ProcedureCost, ProcessCost, Query, QueryError, Recursion, Regions, ThreadCost,
     View, ViewKind, ViewNode,

@@ -37,6 +37,9 @@ pub const UNDETERMINED: &str = "[undetermined calls]";
 /// The metric of samples whose path was inferred and is only likely.
 pub const LIKELY_SAMPLES: &str = "likely-samples";
 
+/// The metric of samples whose path no run of the map's has taken, and the code has alone.
+pub const STATIC_SAMPLES: &str = "static-samples";
+
 /// What a map of call paths says of context identifiers that were sampled: pairs of a procedure and a height of the stack.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct InferredQuality {
@@ -51,8 +54,10 @@ pub struct InferredQuality {
 pub struct InferredCounts {
     /// One path.
     pub precise: u64,
-    /// One path, as the code has direct calls: calls of the last procedure could not be counted, or were not seen.
+    /// One path was seen, or is nearest to what was, and the code has others: or calls of the last procedure could not be counted.
     pub likely: u64,
+    /// One path, which no run has taken: the code has no other.
+    pub by_code: u64,
     /// Several.
     pub ambiguous: u64,
     /// Of those, by the number of paths.
@@ -66,7 +71,7 @@ pub struct InferredCounts {
 impl InferredCounts {
     /// All.
     pub fn all(&self) -> u64 {
-        let all = [self.precise, self.likely, self.ambiguous, self.undetermined, self.missing];
+        let all = [self.precise, self.likely, self.by_code, self.ambiguous, self.undetermined, self.missing];
         all.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
 }

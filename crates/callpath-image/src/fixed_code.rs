@@ -44,7 +44,7 @@ impl FixedCode {
             symbols.iter().filter(|&symbol| is_it(symbol)).map(|symbol| symbol.start).collect()
         };
         let mut resolvers = starts(&|symbol| symbol.chooses);
-        resolvers.extend(&loading.resolvers);
+        resolvers.extend(loading.resolvers.iter().map(|(_, resolver)| *resolver));
         let mut vforks = starts(&|symbol| is_vfork(&symbol.name));
         vforks.extend(loading.symbols.iter().filter(|(_, name)| is_vfork(name)).map(|(slot, _)| *slot));
         let stubs = plt::stubs(image, |_| None).into_iter();

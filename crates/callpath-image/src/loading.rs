@@ -38,8 +38,9 @@ pub struct Loading {
     pub taken: Vec<String>,
     /// Procedures that the loader calls: at the start, at the end, or to choose an implementation.
     pub called: Vec<LinkAddr>,
-    /// Of those, the ones that choose an implementation (`R_X86_64_IRELATIVE`).
-    pub resolvers: Vec<LinkAddr>,
+    /// Of those, the ones that choose an implementation (`R_X86_64_IRELATIVE`), behind the slot that will hold its address. In the order
+    /// of the file.
+    pub resolvers: Vec<(LinkAddr, LinkAddr)>,
 }
 
 impl Loading {
@@ -102,7 +103,7 @@ impl Loading {
                 R_X86_64_RELATIVE => self.pointers.push((LinkAddr(slot), LinkAddr(addend))),
                 abi::R_X86_64_IRELATIVE => {
                     self.called.push(LinkAddr(addend));
-                    self.resolvers.push(LinkAddr(addend));
+                    self.resolvers.push((LinkAddr(slot), LinkAddr(addend)));
                 }
                 abi::R_X86_64_GLOB_DAT | abi::R_X86_64_JUMP_SLOT => {
                     let name = symbols.and_then(|symbols| symbols.name(symbol));

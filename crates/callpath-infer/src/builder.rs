@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::map::{ContextNode, DirectCall, MapModule, MapProcedure, PathMap, Root, Weight};
+use crate::map::{Code, ContextNode, DirectCall, MapModule, MapProcedure, PathMap, Pointed, PointerCall, Root, Weight};
 
 /// A file of code has changed between two runs: what one tells is not true of the other.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -94,6 +94,21 @@ impl MapBuilder {
         self.calls.insert(call);
     }
 
+    /// All of a file's code was read.
+    pub fn whole(&mut self, module: u32) {
+        self.map.code.modules.push(module);
+    }
+
+    /// A procedure's code has a call through a pointer.
+    pub fn pointer_call(&mut self, call: PointerCall) {
+        self.map.code.pointer_calls.push(call);
+    }
+
+    /// Calls through pointers may lead to a procedure.
+    pub fn pointed(&mut self, pointed: Pointed) {
+        self.map.code.pointed.push(pointed);
+    }
+
     /// A procedure has calls at which the stack is not as high each time.
     pub fn variable(&mut self, procedure: u32) {
         self.map.variable.push(procedure);
@@ -131,6 +146,14 @@ impl MapBuilder {
             let (caller, callee) = (own(&procedures, call.caller), own(&procedures, call.callee));
             self.call(DirectCall { caller, callee, ..*call });
         }
+        let Code { modules: whole, pointer_calls, pointed } = &other.code;
+        whole.iter().for_each(|module| self.whole(own(&modules, *module)));
+        for call in pointer_calls {
+            self.pointer_call(PointerCall { caller: own(&procedures, call.caller), ..*call });
+        }
+        for to in pointed {
+            self.pointed(Pointed { procedure: own(&procedures, to.procedure), ..*to });
+        }
         self.unidentified(other.unidentified);
         Ok(())
     }
@@ -140,12 +163,18 @@ impl MapBuilder {
         let MapBuilder { mut map, heights, calls, .. } = self;
         map.calls = calls.into_iter().collect();
         map.calls.sort_unstable();
-        map.uncounted.sort_unstable();
-        map.uncounted.dedup();
+        in_order(&mut map.uncounted);
+        in_order(&mut map.variable);
+        in_order(&mut map.code.modules);
+        in_order(&mut map.code.pointer_calls);
+        in_order(&mut map.code.pointed);
         map.heights = heights.into_iter().map(|((node, height), weight)| (node, height, weight)).collect();
-        map.variable.sort_unstable();
-        map.variable.dedup();
         map.finish();
         map
     }
+}
+
+fn in_order<T: Ord>(list: &mut Vec<T>) {
+    list.sort_unstable();
+    list.dedup();
 }

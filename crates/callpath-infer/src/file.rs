@@ -4,8 +4,8 @@
 //! 0   magic     "CPMAP" and three digits: the format's version
 //! 8   length    u64: of the whole file, bytes
 //! 16  checksum  u64: XXH3-64 of all that follows
-//! 24  modules, procedures, roots, nodes, heights, variable procedures, uncounted ones, direct calls: each its count, then each of
-//!     them; what was unidentified
+//! 24  modules, procedures, roots, nodes, heights, variable procedures, uncounted ones, direct calls, whole modules, calls through
+//!     pointers, pointed procedures: each its count, then each of them; what was unidentified
 //! ```
 //! Numbers as LEB128, heights with their sign in the lowest bit. docs/formats.md has the fields.
 
@@ -14,11 +14,17 @@ use std::path::{Path, PathBuf};
 use callpath_schema::encoding::{Malformed, Reader, Writer};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::map::{ContextNode, DirectCall, MapModule, MapProcedure, PathMap, Root, Weight};
+use crate::map::{
+    Code, ContextNode, DirectCall, Identifier, MapModule, MapProcedure, PathMap, Pointed, PointerCall, Root, Weight,
+};
+use crate::search::{Search, Searched};
 
 const HEADER_BYTES: usize = 24;
-const ENVELOPE: Envelope =
-    Envelope { magic: *b"CPMAP001", version_at: 5, what: "map of call paths (callpath map train makes one)" };
+const ENVELOPE: Envelope = Envelope {
+    magic: *b"CPMAP002",
+    version_at: 5,
+    what: "map of call paths (callpath map train and map static make one)",
+};
 
 /// What files of this crate are in: see above.
 pub(crate) struct Envelope {
@@ -187,8 +193,7 @@ impl PathMap {
         }
         writer.number(self.variable.len() as u64);
         self.variable.iter().for_each(|procedure| writer.number(u64::from(*procedure)));
-        writer.number(self.uncounted.len() as u64);
-        self.uncounted.iter().for_each(|procedure| writer.number(u64::from(*procedure)));
+        write_ascending(&self.uncounted, &mut writer);
         writer.number(self.calls.len() as u64);
         let mut before = 0;
         for call in &self.calls {
@@ -196,6 +201,19 @@ impl PathMap {
             writer.number(call.caller.into());
             writer.number(signed(call.height));
             before = call.callee;
+        }
+        let Code { modules, pointer_calls, pointed } = &self.code;
+        write_ascending(modules, &mut writer);
+        writer.number(pointer_calls.len() as u64);
+        for call in pointer_calls {
+            writer.number(call.caller.into());
+            writer.number(signed(call.height));
+            writer.number(call.passes.into());
+        }
+        writer.number(pointed.len() as u64);
+        for to in pointed {
+            writer.number(to.procedure.into());
+            writer.number(to.takes.into());
         }
         write_weight(self.unidentified, &mut writer);
         ENVELOPE.finish(writer)
@@ -278,13 +296,7 @@ fn map_of(reader: &mut Reader<'_>) -> Result<PathMap, Malformed> {
         let procedure = index(reader, of_procedure, "procedure of variable height")?;
         map.variable.push(procedure);
     }
-    for _ in 0..reader.count(1)? {
-        let procedure = index(reader, of_procedure, "procedure that was not counted")?;
-        if map.uncounted.last().is_some_and(|before| *before >= procedure) {
-            return Err(reader.malformed("procedure behind the one before"));
-        }
-        map.uncounted.push(procedure);
-    }
+    map.uncounted = ascending(reader, of_procedure, "procedure that was not counted")?;
     for _ in 0..reader.count(3)? {
         let distance = reader.small("procedure that is called")?;
         let before = map.calls.last().copied();
@@ -297,6 +309,23 @@ fn map_of(reader: &mut Reader<'_>) -> Result<PathMap, Malformed> {
             return Err(reader.malformed("call behind the one before"));
         }
         map.calls.push(call);
+    }
+    map.code.modules = ascending(reader, map.modules.len(), "module whose code is known")?;
+    for _ in 0..reader.count(3)? {
+        let caller = index(reader, of_procedure, "procedure that calls through a pointer")?;
+        let call = PointerCall { caller, height: unsigned(reader.number()?), passes: arguments(reader)? };
+        if map.code.pointer_calls.last().is_some_and(|before| *before >= call) {
+            return Err(reader.malformed("call behind the one before"));
+        }
+        map.code.pointer_calls.push(call);
+    }
+    for _ in 0..reader.count(2)? {
+        let procedure = index(reader, of_procedure, "procedure that pointers lead to")?;
+        let to = Pointed { procedure, takes: arguments(reader)? };
+        if map.code.pointed.last().is_some_and(|before| *before >= to) {
+            return Err(reader.malformed("procedure behind the one before"));
+        }
+        map.code.pointed.push(to);
     }
     map.unidentified = read_weight(reader)?;
     map.finish();
@@ -319,6 +348,28 @@ pub(crate) fn read_modules(reader: &mut Reader<'_>) -> Result<Vec<MapModule>, Ma
 fn index(reader: &mut Reader<'_>, count: usize, what: &'static str) -> Result<u32, Malformed> {
     let index = reader.small(what)?;
     if (index as usize) < count { Ok(index) } else { Err(reader.malformed(what)) }
+}
+
+fn write_ascending(indices: &[u32], writer: &mut Writer) {
+    writer.number(indices.len() as u64);
+    indices.iter().for_each(|index| writer.number(u64::from(*index)));
+}
+
+fn ascending(reader: &mut Reader<'_>, count: usize, what: &'static str) -> Result<Vec<u32>, Malformed> {
+    let mut indices: Vec<u32> = Vec::new();
+    for _ in 0..reader.count(1)? {
+        let next = index(reader, count, what)?;
+        if indices.last().is_some_and(|before| *before >= next) {
+            return Err(reader.malformed(what));
+        }
+        indices.push(next);
+    }
+    Ok(indices)
+}
+
+fn arguments(reader: &mut Reader<'_>) -> Result<u8, Malformed> {
+    let set = index(reader, 1 << Code::REGISTERS, "set of arguments")?;
+    Ok(set as u8)
 }
 
 fn write_weight(weight: Weight, writer: &mut Writer) {
@@ -350,5 +401,12 @@ pub fn fuzz_path_map(bytes: &[u8]) {
     for (_, paths) in map.answers() {
         let common = map.common(paths);
         assert!(paths.iter().all(|path| common.iter().all(|node| map.path(*path).any(|on| on == *node))));
+    }
+    let mut search = Search::within(&map, (1 << 10, 1 << 12));
+    for (root, procedure) in (0..map.roots.len() as u32).flat_map(|root| (0..8).map(move |at| (root, at))) {
+        let identifier = Identifier { root, procedure, height: 64 };
+        if let Searched::Found(found) = search.find(identifier) {
+            assert!(found.count >= found.paths.len() as u64 && !found.paths.is_empty());
+        }
     }
 }

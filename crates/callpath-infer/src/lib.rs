@@ -5,21 +5,29 @@
 //! Paths are those of procedures, without call sites (section 8.4). Where paths come from, and whose stack was how high, does not belong here.
 //!
 //! Data flow: contexts that a run was in -> [`MapBuilder`] -> [`PathMap`] -> its [`file`](PathMap::encode), [`PathMap::answer`],
-//! [`PathMap::precision`].
+//! [`PathMap::precision`]; and, where code is known, [`Search::tell`].
 #![forbid(unsafe_code)]
 
 mod builder;
+mod call_graph;
 mod file;
 mod map;
 mod plan;
 mod precision;
 mod resize;
+mod search;
 #[cfg(test)]
 mod tests;
+mod told;
 
 pub use builder::{MapBuilder, OtherBuild};
 pub use file::{MapError, fuzz_path_map};
-pub use map::{Answer, ContextNode, DirectCall, Identifier, MapModule, MapProcedure, PathMap, Root, Weight};
+pub use map::{
+    Answer, Code, ContextNode, DirectCall, Identifier, MapModule, MapProcedure, PathMap, Pointed, PointerCall, Root,
+    Weight,
+};
 pub use plan::{PLAN_FILE, PaddingPlan, PlannedPadding, fuzz_padding_plan};
 pub use precision::{Degrees, Precision};
 pub use resize::{Budget, Paddings, Resized};
+pub use search::{CodePath, CodePaths, Search, Searched};
+pub use told::{Certainty, Told};

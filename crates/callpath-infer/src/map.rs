@@ -84,6 +84,42 @@ pub struct DirectCall {
     pub height: i64,
 }
 
+/// A call through a pointer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PointerCall {
+    /// Index of the procedure that calls, in [`PathMap::procedures`].
+    pub caller: u32,
+    /// How far its CFA is above the callee's, bytes.
+    pub height: i64,
+    /// The registers that may pass arguments, a bit each, of [`Code::REGISTERS`].
+    pub passes: u8,
+}
+
+/// A procedure that calls through pointers may lead to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Pointed {
+    /// Its index in [`PathMap::procedures`].
+    pub procedure: u32,
+    /// The registers that have to pass arguments then, a bit each, of [`Code::REGISTERS`].
+    pub takes: u8,
+}
+
+/// What the code of whole files has: each call, so that paths can be searched that no run took.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Code {
+    /// The files, as indices in [`PathMap::modules`], ascending.
+    pub modules: Vec<u32>,
+    /// Calls through pointers, ascending.
+    pub pointer_calls: Vec<PointerCall>,
+    /// The procedures whose addresses the files have, and what those jump to, ascending.
+    pub pointed: Vec<Pointed>,
+}
+
+impl Code {
+    /// So many registers pass arguments.
+    pub const REGISTERS: u32 = 6;
+}
+
 /// Which paths have an identifier.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer<'m> {
@@ -116,6 +152,8 @@ pub struct PathMap {
     pub(crate) uncounted: Vec<u32>,
     /// Direct calls, by callee.
     pub(crate) calls: Vec<DirectCall>,
+    /// What files have that were read as a whole.
+    pub(crate) code: Code,
     /// What was seen in contexts that have no identifier.
     pub(crate) unidentified: Weight,
     /// For each identifier, its paths in `paths`.
@@ -162,6 +200,11 @@ impl PathMap {
     /// Direct calls of the procedures that were met, in the order of callees.
     pub fn calls(&self) -> &[DirectCall] {
         &self.calls
+    }
+
+    /// What the code of files has that were read as a whole, whatever was met of it.
+    pub fn code(&self) -> &Code {
+        &self.code
     }
 
     /// What was seen in contexts without an identifier.

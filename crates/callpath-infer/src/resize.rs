@@ -83,6 +83,11 @@ impl PathMap {
             call.height = call.height.saturating_add(padding.into());
         }
         map.calls.sort_unstable();
+        for call in &mut map.code.pointer_calls {
+            let padding = bytes.get(call.caller as usize).copied().unwrap_or(0);
+            call.height = call.height.saturating_add(padding.into());
+        }
+        map.code.pointer_calls.sort_unstable();
         map.finish();
         map
     }

@@ -4,7 +4,7 @@ use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Cfa;
 use callpath_format::register::Reg;
 use callpath_image::cfi::CallFrames;
-use callpath_x86::graph::{Begins, CallSite, ModuleFlow};
+use callpath_x86::graph::{Begins, CallSite, ModuleFlow, ProcedureGraph};
 use rustc_hash::FxHashMap;
 
 use crate::module::Module;
@@ -26,23 +26,45 @@ pub fn call_heights(
     flow: &ModuleFlow<'_>,
     procedures: &[usize],
 ) -> FxHashMap<LinkAddr, Vec<CallHeight>> {
-    let starts = flow.procedure_at(module.image().entry());
-    let by_frames = ByFrames::of(module.file().call_frames());
+    let heights = CallHeights::of(module, flow);
     let begins_at = |target: &LinkAddr| flow.procedure_at(*target).and_then(|at| flow.entry(at)) == Some(*target);
-    let mut heights = FxHashMap::default();
-    for &procedure in procedures {
-        let begins = if starts == Some(procedure) { Begins::Program } else { Begins::Called };
+    let of_procedure = |&procedure: &usize| {
         let graph = flow.graph(procedure);
-        let by_code = flow.call_heights(&graph, begins);
-        let call = |call: &CallSite| {
+        let calls = heights.of_calls(procedure, &graph).into_iter();
+        let calls =
+            calls.map(|(call, height)| CallHeight { site: call.site(), callee: call.target.filter(begins_at), height });
+        (graph.entry, calls.collect())
+    };
+    procedures.iter().map(of_procedure).collect()
+}
+
+/// Tells the heights of a module's calls.
+pub(crate) struct CallHeights<'f, 'a> {
+    flow: &'f ModuleFlow<'a>,
+    frames: ByFrames<'f>,
+    /// The procedure that the kernel or the loader starts.
+    starts: Option<usize>,
+}
+
+impl<'f, 'a> CallHeights<'f, 'a> {
+    pub(crate) fn of(module: &'f Module, flow: &'f ModuleFlow<'a>) -> CallHeights<'f, 'a> {
+        let frames = ByFrames::of(module.file().call_frames());
+        CallHeights { flow, frames, starts: flow.procedure_at(module.image().entry()) }
+    }
+
+    /// The calls of a procedure, as far as it is known how control comes to them, each with how far the caller's CFA is above the
+    /// callee's, bytes; `None`: it is not as far each time.
+    pub(crate) fn of_calls<'g>(&self, procedure: usize, graph: &'g ProcedureGraph) -> Vec<(&'g CallSite, Option<i64>)> {
+        let begins = if self.starts == Some(procedure) { Begins::Program } else { Begins::Called };
+        let by_code = self.flow.call_heights(graph, begins);
+        let height = |call: &'g CallSite| {
             let site = call.site();
             // The callee's CFA is rsp at the call.
-            let height = by_frames.cfa_above_rsp(site).map(Some).or_else(|| by_code.get(&site).copied())?;
-            Some(CallHeight { site, callee: call.target.filter(begins_at), height })
+            let height = self.frames.cfa_above_rsp(site).map(Some).or_else(|| by_code.get(&site).copied())?;
+            Some((call, height))
         };
-        heights.insert(graph.entry, graph.calls.iter().filter_map(call).collect());
+        graph.calls.iter().filter_map(height).collect()
     }
-    heights
 }
 
 /// Call frame information, by address.

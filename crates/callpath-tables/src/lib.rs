@@ -4,6 +4,7 @@
 
 mod asked_names;
 mod cache_trouble;
+pub mod call_graph;
 pub mod calls_in_copies;
 mod contexts;
 pub mod copies;

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+pub mod arguments;
 mod bitmap;
 pub mod bounds;
 pub mod call_site;

@@ -2,18 +2,19 @@
 //!
 //! ```text
 //! precise      the path's procedures, then the frame that was sampled
-//! likely       the same, where the last call is one that the code has, and was never counted; or where the code has another, too
+//! likely       the same, where the last calls are some that the code has, and were never counted; or where the code has others, too
+//! static       the same, where the code has no other, and no run has taken it
 //! ambiguous    the procedures that all its paths begin with, what is not determined, the frame
 //! else         a partial path: the frame alone
 //! ```
 
 use std::path::Path;
 
-use callpath_db::{InferredCounts, InferredQuality, LIKELY_SAMPLES, MetricSource, Profile};
+use callpath_db::{InferredCounts, InferredQuality, LIKELY_SAMPLES, MetricSource, Profile, STATIC_SAMPLES};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, FrameKind, ModuleIndex};
 use callpath_image::identity::ModuleIdentity;
-use callpath_infer::{Answer, Identifier, OtherBuild, PathMap, Root};
+use callpath_infer::{Certainty, Identifier, OtherBuild, PathMap, Root, Search, Told};
 use callpath_measurement::{
     FULL_ROOT, Measurement, ModuleRecord, NOT_WALKED, PARTIAL_ROOT, PathTree, ProcessFile, ThreadProfile,
 };
@@ -43,9 +44,8 @@ pub struct Maps<'m> {
 }
 
 impl<'m> Maps<'m> {
-    /// For each process of a measurement, which of them tells its paths: frames were larger in the first one, and in what it and its forks have
-    /// forked. What executes another program has the frames that the program has.
-    pub(super) fn of_processes(self, measurement: &Measurement) -> Vec<&'m PathMap> {
+    /// For each process of a measurement, which of them tells its paths.
+    pub(super) fn of_processes(self, measurement: &Measurement) -> Vec<Which> {
         let mut is_larger: Vec<bool> = Vec::with_capacity(measurement.processes.len());
         for (at, process) in measurement.processes.iter().enumerate() {
             let before = measurement.processes[..at].iter().zip(&is_larger).filter(|(p, _)| p.rank == process.rank);
@@ -53,8 +53,19 @@ impl<'m> Maps<'m> {
             let parent = before.rev().find(|(before, _)| before.pid == process.parent_pid);
             is_larger.push(is_first || process.forked && parent.is_some_and(|(_, is_larger)| *is_larger));
         }
-        is_larger.into_iter().map(|is_larger| self.larger.filter(|_| is_larger).unwrap_or(self.map)).collect()
+        let which = |is_larger: bool| if is_larger && self.larger.is_some() { Which::Larger } else { Which::Plain };
+        is_larger.into_iter().map(which).collect()
     }
+}
+
+/// One of two maps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Which {
+    /// That of the program as it is.
+    Plain,
+    /// That of larger frames. They were larger in the first process, and in what it and its forks have forked. What executes another
+    /// program has the frames that the program has.
+    Larger,
 }
 
 /// Whether the samples of a measurement keep how high the stack was, if there are any.
@@ -78,24 +89,23 @@ pub fn infer(
     let mut code = Code::default();
     let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
     code.read(options, progress);
-    let asker = Asker::new(maps.map, &code)?;
+    let mut asker = Asker::new(maps, &code)?;
     let of_processes = maps.of_processes(&measurement);
     let mut quality = InferredQuality::default();
     let mut asked: FxHashSet<(Option<usize>, u64, Identifier)> = FxHashSet::default();
-    let likely: Vec<usize> =
+    let columns: Vec<usize> =
         measurement.processes.iter().map(|process| measurement.session_of(process).metrics.len()).collect();
-    let processes = measurement.processes.iter_mut().zip(&modules).zip(likely).zip(of_processes);
-    for (((process, modules), likely), map) in processes {
-        let own = own_modules(process, map);
-        // Both maps have the same numbers.
-        let asker = Asker { map, ..asker.clone() };
+    let processes = measurement.processes.iter_mut().zip(&modules).zip(columns).zip(of_processes);
+    for (((process, modules), columns), which) in processes {
+        let own = own_modules(process, maps.map);
         for thread in &mut process.threads {
-            let of = OfThread { asker: &asker, modules, own: &own, likely };
+            let mut of = OfThread { asker: &mut asker, which, modules, own: &own, columns };
             of.infer(thread, &mut quality, &mut asked);
         }
     }
     for session in measurement.sessions_mut() {
-        session.metrics.push(Metric { source: MetricSource::Samples, ..Metric::sum(LIKELY_SAMPLES, "count") });
+        let metric = |name| Metric { source: MetricSource::Samples, ..Metric::sum(name, "count") };
+        session.metrics.extend([LIKELY_SAMPLES, STATIC_SAMPLES].map(metric));
         session.notes.retain(|note| note != NOT_WALKED);
     }
     let mut notes: Vec<String> = code.modules.iter().filter_map(|module| module.trouble.clone()).collect();
@@ -126,10 +136,11 @@ fn own_modules(process: &mut ProcessFile, map: &PathMap) -> Vec<ModuleIndex> {
     map.modules().iter().map(&mut index).collect()
 }
 
-/// A map, as the code of a measurement asks it.
-#[derive(Clone)]
+/// Maps, as the code of a measurement asks them. Both have the same numbers.
 pub(super) struct Asker<'a> {
     pub(super) map: &'a PathMap,
+    plain: Search<'a>,
+    larger: Option<Search<'a>>,
     code: &'a Code,
     /// By module of the code, its number in the map.
     modules: Vec<Option<u32>>,
@@ -138,7 +149,8 @@ pub(super) struct Asker<'a> {
 }
 
 impl<'a> Asker<'a> {
-    pub(super) fn new(map: &'a PathMap, code: &'a Code) -> Result<Asker<'a>, OtherBuild> {
+    pub(super) fn new(maps: Maps<'a>, code: &'a Code) -> Result<Asker<'a>, OtherBuild> {
+        let map = maps.map;
         let mut modules = Vec::with_capacity(code.modules.len());
         for module in &code.modules {
             let same = map.modules().iter().position(|known| known.identity == module.record.identity);
@@ -151,7 +163,8 @@ impl<'a> Asker<'a> {
         let procedures = map.procedures().iter().enumerate();
         let procedures = procedures.map(|(at, procedure)| ((procedure.module, procedure.start), at as u32)).collect();
         let roots = map.roots().iter().enumerate().map(|(at, root)| (*root, at as u32)).collect();
-        Ok(Asker { map, code, modules, procedures, roots })
+        let (plain, larger) = (Search::new(map), maps.larger.map(Search::new));
+        Ok(Asker { map, plain, larger, code, modules, procedures, roots })
     }
 
     pub(super) fn procedure(&self, at: ProcedureAt) -> Option<u32> {
@@ -168,19 +181,20 @@ impl<'a> Asker<'a> {
         self.roots.get(&root).copied()
     }
 
-    /// What the map says of a procedure at a height, and the identifier that it was asked for.
+    /// What one of the maps says of a procedure at a height, and the identifier that it was asked for.
     pub(super) fn ask(
-        &self,
+        &mut self,
+        which: Which,
         root: Option<u32>,
-        at: Option<ProcedureAt>,
-        height: Option<i64>,
+        (at, height): (Option<ProcedureAt>, Option<i64>),
     ) -> (Known<'a>, Option<Identifier>) {
         let identifier = height.zip(at.and_then(|at| self.procedure(at))).zip(root);
         let identifier = identifier.map(|((height, procedure), root)| Identifier { root, procedure, height });
+        let larger = self.larger.as_mut().filter(|_| which == Which::Larger);
         let known = match identifier {
-            Some(identifier) => Known::Answered(self.map.answer(identifier)),
+            Some(identifier) => Known::Told(larger.unwrap_or(&mut self.plain).tell(identifier)),
             // The map has not even the procedure, or the thread.
-            None if height.is_some() && at.is_some() => Known::Answered(Answer::Missing),
+            None if height.is_some() && at.is_some() => Known::Unheard,
             None => Known::Undetermined,
         };
         (known, identifier)
@@ -207,25 +221,43 @@ impl<'a> Asker<'a> {
     }
 }
 
-struct OfThread<'a> {
-    asker: &'a Asker<'a>,
+struct OfThread<'a, 'm> {
+    asker: &'a mut Asker<'m>,
+    which: Which,
     modules: &'a [Option<usize>],
     /// The process's indices of the map's modules.
     own: &'a [ModuleIndex],
-    /// The number of the metric that counts samples whose path is likely.
-    likely: usize,
+    /// The number of the metric that counts samples whose path is likely; the next one counts those that the code alone has.
+    columns: usize,
 }
 
 /// What is known of an identifier.
 pub(super) enum Known<'m> {
-    Answered(Answer<'m>),
-    /// Its height or procedure is not.
+    Told(Told<'m>),
+    /// The map has not even the procedure.
+    Unheard,
+    /// Its height or procedure is not known.
     Undetermined,
 }
 
-impl OfThread<'_> {
+impl Known<'_> {
+    pub(super) fn certainty(&self) -> Certainty {
+        match self {
+            Known::Told(told) => told.certainty,
+            Known::Unheard => Certainty::Missing,
+            Known::Undetermined => Certainty::Undetermined,
+        }
+    }
+
+    /// The callers of each path that it tells, or of the first ones.
+    pub(super) fn callers(&self) -> Vec<Vec<u32>> {
+        if let Known::Told(told) = self { told.callers() } else { Vec::new() }
+    }
+}
+
+impl OfThread<'_, '_> {
     fn infer(
-        &self,
+        &mut self,
         thread: &mut ThreadProfile,
         quality: &mut InferredQuality,
         asked: &mut FxHashSet<(Option<usize>, u64, Identifier)>,
@@ -241,54 +273,43 @@ impl OfThread<'_> {
             };
             let sampled = nodes[node.parent as usize].key;
             let at = self.asker.code.procedure(self.modules, sampled);
-            let (known, identifier) = self.asker.ask(root, at, height);
+            let (known, identifier) = self.asker.ask(self.which, root, (at, height));
             let place = at.map_or((None, sampled.0), |at| (Some(at.module), at.start.0));
             let in_place =
                 identifier.unwrap_or(Identifier { root: 0, procedure: 0, height: height.unwrap_or(i64::MIN) });
             let is_new = asked.insert((place.0, place.1, in_place));
-            count(&known, node.samples, &mut quality.samples);
-            count(&known, u64::from(is_new), &mut quality.pairs);
-            let to = match &known {
-                Known::Answered(Answer::Precise(path) | Answer::Likely(path)) => {
-                    let callers = self.asker.map.path(*path).skip(1);
-                    let caller = self.enter(callers.collect(), &mut tree);
+            let certainty = known.certainty();
+            count(certainty, node.samples, &mut quality.samples);
+            count(certainty, u64::from(is_new), &mut quality.pairs);
+            let (callers, common) = match (&known, certainty) {
+                (Known::Told(told), Certainty::Precise | Certainty::Likely | Certainty::Static) => {
+                    (told.callers().into_iter().next(), Vec::new())
+                }
+                (Known::Told(told), Certainty::Ambiguous(_)) => (None, told.common()),
+                _ => (None, Vec::new()),
+            };
+            let to = match (callers, certainty) {
+                (Some(callers), _) => {
+                    found = found.saturating_add(node.samples);
+                    let caller = self.enter(&callers, &mut tree);
                     tree.child(caller, sampled)
                 }
-                Known::Answered(Answer::Ambiguous(paths)) => {
-                    let mut common = self.asker.map.common(paths);
-                    // The procedure itself may be on its own path's beginning.
-                    common.retain(|node| !paths.contains(node));
-                    let caller = self.enter(common, &mut tree);
+                (None, Certainty::Ambiguous(_)) => {
+                    let caller = self.enter(&common, &mut tree);
                     let open = tree.child(caller, FrameKey::UNDETERMINED);
                     tree.child(open, sampled)
                 }
-                Known::Answered(Answer::ByCode(callers)) => {
-                    let common = self.asker.map.common(callers);
-                    let caller = self.enter(common, &mut tree);
-                    match callers.len() {
-                        1 => tree.child(caller, sampled),
-                        _ => {
-                            let open = tree.child(caller, FrameKey::UNDETERMINED);
-                            tree.child(open, sampled)
-                        }
-                    }
-                }
-                Known::Answered(Answer::Missing) | Known::Undetermined => tree.child(PARTIAL_ROOT, sampled),
+                (None, _) => tree.child(PARTIAL_ROOT, sampled),
             };
-            let likely = match &known {
-                Known::Answered(Answer::Likely(_)) => true,
-                Known::Answered(Answer::ByCode(callers)) => callers.len() == 1,
-                _ => false,
-            };
-            if likely || matches!(known, Known::Answered(Answer::Precise(_))) {
-                found = found.saturating_add(node.samples);
-            }
             add(&thread.tree, index, (&mut tree, to));
-            if likely {
-                let mut values = vec![0; self.likely];
-                values.push(node.samples);
-                tree.add(to, 0, &values);
-            }
+            let column = match certainty {
+                Certainty::Likely => self.columns,
+                Certainty::Static => self.columns + 1,
+                _ => continue,
+            };
+            let mut values = vec![0; column];
+            values.push(node.samples);
+            tree.add(to, 0, &values);
         }
         thread.tree = tree;
         let all = thread.tally.full.saturating_add(thread.tally.partial);
@@ -296,13 +317,11 @@ impl OfThread<'_> {
         thread.tally.partial = all - thread.tally.full;
     }
 
-    /// The frames of the map's nodes, the innermost first, from the root of full paths.
-    fn enter(&self, path: Vec<u32>, tree: &mut PathTree) -> u32 {
+    /// The frames of callers, the outermost first, from the root of full paths.
+    fn enter(&self, callers: &[u32], tree: &mut PathTree) -> u32 {
         let map = self.asker.map;
-        path.into_iter().rev().fold(FULL_ROOT, |caller, node| {
-            let procedure =
-                map.nodes().get(node as usize).and_then(|node| map.procedures().get(node.procedure as usize));
-            let key = procedure.and_then(|procedure| {
+        callers.iter().fold(FULL_ROOT, |caller, procedure| {
+            let key = map.procedures().get(*procedure as usize).and_then(|procedure| {
                 let module = *self.own.get(procedure.module as usize)?;
                 Some(FrameKey::in_module(module, LinkAddr(procedure.start)))
             });
@@ -327,28 +346,21 @@ pub(super) fn keep(from: &PathTree, index: usize, to: &mut PathTree) {
     add(from, index, (to, place));
 }
 
-fn count(known: &Known<'_>, n: u64, counts: &mut InferredCounts) {
+fn count(certainty: Certainty, n: u64, counts: &mut InferredCounts) {
     if n == 0 {
         return;
     }
-    let mut several = |paths: &[u32]| {
-        let degree = counts.degree.entry(paths.len() as u64).or_default();
-        *degree = degree.saturating_add(n);
-    };
-    let to = match known {
-        Known::Answered(Answer::Precise(_)) => &mut counts.precise,
-        Known::Answered(Answer::Likely(_)) => &mut counts.likely,
-        Known::Answered(Answer::ByCode(callers)) if callers.len() == 1 => &mut counts.likely,
-        Known::Answered(Answer::Ambiguous(paths)) => {
-            several(paths);
+    let to = match certainty {
+        Certainty::Precise => &mut counts.precise,
+        Certainty::Likely => &mut counts.likely,
+        Certainty::Static => &mut counts.by_code,
+        Certainty::Ambiguous(degree) => {
+            let degree = counts.degree.entry(degree).or_default();
+            *degree = degree.saturating_add(n);
             &mut counts.ambiguous
         }
-        Known::Answered(Answer::ByCode(callers)) => {
-            several(callers);
-            &mut counts.ambiguous
-        }
-        Known::Answered(Answer::Missing) => &mut counts.missing,
-        Known::Undetermined => &mut counts.undetermined,
+        Certainty::Missing => &mut counts.missing,
+        Certainty::Undetermined => &mut counts.undetermined,
     };
     *to = to.saturating_add(n);
 }

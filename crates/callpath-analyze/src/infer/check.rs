@@ -1,11 +1,11 @@
 //! How often a map is right: of samples that were walked and keep how high the stack was, what the map says, and what is true.
 
 use callpath_format::frame::{FrameKey, FrameKind};
-use callpath_infer::{Answer, OtherBuild, PathMap};
+use callpath_infer::{Certainty, OtherBuild, PathMap, Root};
 use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile};
 use rustc_hash::FxHashSet;
 
-use super::answer::{Asker, Known, Maps};
+use super::answer::{Asker, Maps, Which};
 use super::code::{Code, Links};
 use crate::attribute::{AttributeOptions, Progress};
 
@@ -22,8 +22,14 @@ pub struct Verdicts {
     pub likely: u64,
     /// One that is likely, and it is wrong.
     pub unlikely: u64,
+    /// One that the code alone has, and it is the true one.
+    pub by_code: u64,
+    /// One that the code alone has, and it is wrong.
+    pub by_code_wrong: u64,
     /// Several, all others.
     pub incorrect: u64,
+    /// So many that they are not told.
+    pub many: u64,
     /// None.
     pub missing: u64,
     /// The height is not known, or the procedure is not.
@@ -33,9 +39,10 @@ pub struct Verdicts {
 impl Verdicts {
     /// All.
     pub fn all(&self) -> u64 {
-        let right = [self.precise, self.ambiguous, self.likely];
-        let other = [self.wrong, self.unlikely, self.incorrect, self.missing, self.undetermined];
-        right.iter().chain(&other).fold(0, |sum: u64, n| sum.saturating_add(*n))
+        let right = [self.precise, self.ambiguous, self.likely, self.by_code];
+        let wrong = [self.wrong, self.unlikely, self.incorrect, self.by_code_wrong];
+        let other = [self.many, self.missing, self.undetermined];
+        right.iter().chain(&wrong).chain(&other).fold(0, |sum: u64, n| sum.saturating_add(*n))
     }
 }
 
@@ -82,11 +89,11 @@ pub fn check(
     let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
     code.read(options, progress);
     let of_processes = maps.of_processes(measurement);
-    let mut asker = Asker::new(maps.map, &code)?;
+    let mut asker = Asker::new(maps, &code)?;
     let mut found = Found::default();
-    for ((process, modules), map) in measurement.processes.iter().zip(&modules).zip(of_processes) {
-        asker.map = map;
-        let mut checker = Checker { asker: &asker, code: &code, map, found: &mut found };
+    for ((process, modules), which) in measurement.processes.iter().zip(&modules).zip(of_processes) {
+        let map = maps.larger.filter(|_| which == Which::Larger).unwrap_or(maps.map);
+        let mut checker = Checker { asker: &mut asker, which, code: &code, map, found: &mut found };
         for thread in &process.threads {
             checker.check(thread, modules);
         }
@@ -105,14 +112,15 @@ struct Found {
     seen: FxHashSet<(Vec<Place>, Option<i64>)>,
 }
 
-struct Checker<'a> {
-    asker: &'a Asker<'a>,
+struct Checker<'a, 'm> {
+    asker: &'a mut Asker<'m>,
+    which: Which,
     code: &'a Code,
     map: &'a PathMap,
     found: &'a mut Found,
 }
 
-impl Checker<'_> {
+impl Checker<'_, '_> {
     fn check(&mut self, thread: &ThreadProfile, modules: &[Option<usize>]) {
         let root = self.asker.root(thread, modules);
         let nodes = thread.tree.nodes();
@@ -131,34 +139,30 @@ impl Checker<'_> {
             };
             let truth: Vec<Place> = keys.iter().map(place).collect();
             let sampled = keys.last().and_then(|key| self.code.procedure(modules, *key));
-            let (known, _) = self.asker.ask(root, sampled, height);
-            let verdict: fn(&mut Verdicts) -> &mut u64 = match known {
-                Known::Undetermined => |verdicts| &mut verdicts.undetermined,
-                Known::Answered(Answer::Missing) => {
+            let (known, _) = self.asker.ask(self.which, root, (sampled, height));
+            let callers = known.callers();
+            let callers_truth = truth.split_last().map_or(&[][..], |(_, callers)| callers);
+            let is_among = callers.iter().any(|callers| self.are(callers, (callers_truth, root)));
+            let verdict: fn(&mut Verdicts) -> &mut u64 = match (known.certainty(), is_among) {
+                (Certainty::Undetermined, _) => |verdicts| &mut verdicts.undetermined,
+                (Certainty::Missing, _) => {
                     self.note_missing((&truth, height), &keys, modules);
                     |verdicts| &mut verdicts.missing
                 }
-                Known::Answered(Answer::Precise(path)) if self.is(path, &truth) => |verdicts| &mut verdicts.precise,
-                Known::Answered(Answer::Precise(path)) => {
-                    self.note_wrong(path, &keys, modules);
-                    |verdicts| &mut verdicts.wrong
-                }
-                Known::Answered(Answer::Likely(path)) if self.is(path, &truth) => |verdicts| &mut verdicts.likely,
-                Known::Answered(Answer::Likely(_)) => |verdicts| &mut verdicts.unlikely,
-                Known::Answered(Answer::ByCode(callers)) => {
-                    let callers_truth = truth.split_last().map_or(&[][..], |(_, callers)| callers);
-                    let is_among = callers.iter().any(|caller| self.is(*caller, callers_truth));
-                    match (callers.len(), is_among) {
-                        (1, true) => |verdicts| &mut verdicts.likely,
-                        (1, false) => |verdicts| &mut verdicts.unlikely,
-                        (_, true) => |verdicts| &mut verdicts.ambiguous,
-                        (_, false) => |verdicts| &mut verdicts.incorrect,
+                (Certainty::Precise, true) => |verdicts| &mut verdicts.precise,
+                (Certainty::Likely, true) => |verdicts| &mut verdicts.likely,
+                (Certainty::Static, true) => |verdicts| &mut verdicts.by_code,
+                (Certainty::Ambiguous(_), true) => |verdicts| &mut verdicts.ambiguous,
+                (Certainty::Likely, false) => |verdicts| &mut verdicts.unlikely,
+                (certainty @ (Certainty::Precise | Certainty::Static), false) => {
+                    self.note_wrong(&callers, (&keys, modules));
+                    match certainty {
+                        Certainty::Static => |verdicts| &mut verdicts.by_code_wrong,
+                        _ => |verdicts| &mut verdicts.wrong,
                     }
                 }
-                Known::Answered(Answer::Ambiguous(paths)) => match paths.iter().any(|path| self.is(*path, &truth)) {
-                    true => |verdicts| &mut verdicts.ambiguous,
-                    false => |verdicts| &mut verdicts.incorrect,
-                },
+                (Certainty::Ambiguous(count), false) if count > callers.len() as u64 => |verdicts| &mut verdicts.many,
+                (Certainty::Ambiguous(_), false) => |verdicts| &mut verdicts.incorrect,
             };
             let samples = verdict(&mut self.found.checked.samples);
             *samples = samples.saturating_add(node.samples);
@@ -166,6 +170,17 @@ impl Checker<'_> {
                 *verdict(&mut self.found.checked.paths) += 1;
             }
         }
+    }
+
+    /// Whether procedures of the map are these. Code alone does not tell what calls the procedure that a thread begins in.
+    fn are(&self, procedures: &[u32], (truth, root): (&[Place], Option<u32>)) -> bool {
+        let begins = match root.and_then(|root| self.map.roots().get(root as usize)) {
+            Some(Root::Thread(start)) if procedures.first() == Some(start) => self.asker.place(*start),
+            _ => None,
+        };
+        let from = begins.and_then(|begins| truth.iter().position(|place| *place == begins));
+        let truth = &truth[from.unwrap_or(0)..];
+        procedures.iter().map(|procedure| self.asker.place(*procedure)).eq(truth.iter().map(|place| Some(*place)))
     }
 
     /// Whether a path of the map is that of these procedures.
@@ -195,17 +210,15 @@ impl Checker<'_> {
         }
     }
 
-    fn note_wrong(&mut self, path: u32, keys: &[FrameKey], modules: &[Option<usize>]) {
+    fn note_wrong(&mut self, callers: &[Vec<u32>], (keys, modules): (&[FrameKey], &[Option<usize>])) {
         if self.found.checked.wrong.len() >= KEPT {
             return;
         }
-        let named = self.map.path(path).filter_map(|node| {
-            let procedure = self.map.nodes().get(node as usize)?.procedure;
-            self.map.procedures().get(procedure as usize).map(|procedure| procedure.name.clone())
-        });
-        let mut said: Vec<String> = named.collect();
-        said.reverse();
-        let wrong = (said, self.named(keys, modules));
+        let name = |procedure: &u32| Some(self.map.procedures().get(*procedure as usize)?.name.clone());
+        let named = callers.first().map(|callers| callers.iter().filter_map(name).collect());
+        let (mut said, truth): (Vec<String>, _) = (named.unwrap_or_default(), self.named(keys, modules));
+        said.extend(truth.last().cloned());
+        let wrong = (said, truth);
         if !self.found.checked.wrong.contains(&wrong) {
             self.found.checked.wrong.push(wrong);
         }

@@ -9,11 +9,13 @@
 mod answer;
 mod check;
 mod code;
+mod from_code;
 mod novel;
 mod train;
 
 pub use answer::{Inferred, Maps, has_heights, infer, profile};
 pub use check::{Checked, Missing, Verdicts, check};
 pub use code::identity_bytes;
+pub use from_code::{FromCode, ProgramFiles, from_code};
 pub use novel::{Novel, novel};
 pub use train::{Trained, train};

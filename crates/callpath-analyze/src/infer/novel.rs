@@ -4,11 +4,11 @@
 //! no path. Code that could not be counted, and that known code calls, may have been called: it is not novel.
 
 use callpath_format::frame::{FrameKey, FrameKind};
-use callpath_infer::{Answer, OtherBuild, PathMap};
+use callpath_infer::{Certainty, OtherBuild, PathMap};
 use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::answer::{Asker, Known, Maps, keep};
+use super::answer::{Asker, Maps, Which, keep};
 use super::code::{Code, Links};
 use crate::attribute::{AttributeOptions, Progress};
 
@@ -62,12 +62,11 @@ pub fn novel(
     let mut code = Code::default();
     let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
     code.read(options, progress);
-    let mut asker = Asker::new(maps.map, &code)?;
+    let mut asker = Asker::new(maps, &code)?;
     let of_processes = maps.of_processes(&measurement);
     let (calls, mut links, mut samples) = (Calls::of(maps.map), Links::default(), (0_u64, 0_u64));
-    for ((process, modules), map) in measurement.processes.iter_mut().zip(&modules).zip(of_processes) {
-        asker.map = map;
-        let of = OfProcess { asker: &asker, code: &code, modules, calls: &calls };
+    for ((process, modules), which) in measurement.processes.iter_mut().zip(&modules).zip(of_processes) {
+        let mut of = OfProcess { asker: &mut asker, which, code: &code, modules, calls: &calls };
         for thread in &mut process.threads {
             of.leave_novel(thread, &mut links, &mut samples);
         }
@@ -75,15 +74,16 @@ pub fn novel(
     Ok(Novel { measurement, samples })
 }
 
-struct OfProcess<'a> {
-    asker: &'a Asker<'a>,
+struct OfProcess<'a, 'm> {
+    asker: &'a mut Asker<'m>,
+    which: Which,
     code: &'a Code,
     modules: &'a [Option<usize>],
     calls: &'a Calls,
 }
 
-impl OfProcess<'_> {
-    fn leave_novel(&self, thread: &mut ThreadProfile, links: &mut Links, samples: &mut (u64, u64)) {
+impl OfProcess<'_, '_> {
+    fn leave_novel(&mut self, thread: &mut ThreadProfile, links: &mut Links, samples: &mut (u64, u64)) {
         let root = self.asker.root(thread, self.modules);
         let nodes = thread.tree.nodes();
         let mut seen: Vec<Seen> = Vec::with_capacity(nodes.len());
@@ -96,9 +96,10 @@ impl OfProcess<'_> {
                 // Of a sample that walked no stack.
                 (_, FrameKind::Height(height)) if nodes[node.parent as usize].parent == PARTIAL_ROOT => {
                     let at = self.code.procedure(self.modules, nodes[node.parent as usize].key);
-                    match self.asker.ask(root, at, height).0 {
-                        Known::Answered(Answer::Missing) => Seen::No,
-                        Known::Answered(_) | Known::Undetermined => Seen::Unclear,
+                    match self.asker.ask(self.which, root, (at, height)).0.certainty() {
+                        // The code alone has it: no run has taken it.
+                        Certainty::Missing | Certainty::Static => Seen::No,
+                        _ => Seen::Unclear,
                     }
                 }
                 (_, FrameKind::Height(_)) => above,

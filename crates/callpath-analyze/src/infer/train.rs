@@ -19,7 +19,7 @@ use super::code::{Code, Links, ProcedureAt};
 use crate::attribute::{AttributeOptions, Progress};
 
 /// How high the stack is where a program or the loader begins, bytes: see above.
-const AT_START: i64 = -8;
+pub(super) const AT_START: i64 = -8;
 
 /// What was learned.
 pub struct Trained {

@@ -1,7 +1,8 @@
 //! Of call paths that were inferred: how sure they are.
 
 use callpath_db::{
-    InferredCounts, InferredQuality, LIKELY_SAMPLES, MetricSource, Profile, ScopeKind, UNDETERMINED, View,
+    InferredCounts, InferredQuality, LIKELY_SAMPLES, MetricSource, Profile, STATIC_SAMPLES, ScopeKind, UNDETERMINED,
+    View,
 };
 use serde_json::{Value, json};
 
@@ -13,6 +14,7 @@ pub(super) fn value(inferred: &InferredQuality) -> Value {
         json!({
             "precise": counts.precise,
             "likely": counts.likely,
+            "static": counts.by_code,
             "ambiguous": counts.ambiguous,
             "undetermined": counts.undetermined,
             "missing": counts.missing,
@@ -31,6 +33,7 @@ pub(super) fn value(inferred: &InferredQuality) -> Value {
 /// missing        the map has no path
 /// undetermined   it has several: what is called from where they part
 /// likely         one, for all samples through the node no more than likely
+/// static         one, which no run has taken: for all samples through the node that is so
 /// precise        one
 /// ```
 pub(super) fn certainties(view: &View, profile: &Profile) -> Vec<Option<&'static str>> {
@@ -38,16 +41,20 @@ pub(super) fn certainties(view: &View, profile: &Profile) -> Vec<Option<&'static
         return Vec::new();
     }
     let column = |is_it: &dyn Fn(&callpath_db::Metric) -> bool| profile.metrics.iter().position(is_it);
-    let samples = column(&|metric| metric.source == MetricSource::Samples && metric.name != LIKELY_SAMPLES);
-    let likely = column(&|metric| metric.name == LIKELY_SAMPLES);
+    let is_marked = |name: &str| name == LIKELY_SAMPLES || name == STATIC_SAMPLES;
+    let samples = column(&|metric| metric.source == MetricSource::Samples && !is_marked(&metric.name));
+    let [likely, by_code] = [LIKELY_SAMPLES, STATIC_SAMPLES].map(|name| column(&|metric| metric.name == name));
     let mut certainties: Vec<Option<&'static str>> = Vec::with_capacity(view.nodes.len());
     for (index, node) in view.nodes.iter().enumerate() {
         let above = node.parent.and_then(|parent| certainties.get(parent).copied().flatten());
         let of_samples = || {
             let costs = view.inclusive(index);
-            let all = samples.map_or(0, |samples| costs.get(samples));
-            let likely = likely.map_or(0, |likely| costs.get(likely));
-            if all > 0 && likely >= all { "likely" } else { "precise" }
+            let [all, likely, by_code] = [samples, likely, by_code].map(|column| column.map_or(0, |at| costs.get(at)));
+            match (likely, by_code) {
+                (0, by_code) if all > 0 && by_code >= all => "static",
+                (likely, by_code) if all > 0 && likely.saturating_add(by_code) >= all => "likely",
+                _ => "precise",
+            }
         };
         certainties.push(match node.scope.kind {
             ScopeKind::Partial => Some("missing"),

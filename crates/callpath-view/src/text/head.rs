@@ -121,6 +121,7 @@ fn of_inferred(inferred: &InferredQuality) -> String {
     let mut said = vec![format!("the map has one path for {}", percent(counts.precise, counts.all()))];
     let others = [
         (counts.likely, "one that is likely for"),
+        (counts.by_code, "one that the code alone has for"),
         (counts.ambiguous, "several for"),
         (counts.missing, "none for"),
         (counts.undetermined, "cannot be asked for"),

@@ -12,7 +12,7 @@ use crate::decode::Instructions;
 use crate::graph::fragments::{self, CodeFragment};
 use crate::graph::{Begins, Fragment, FragmentKind, GraphInput, LandingPad, ProcedureGraph};
 use crate::input::CodeInput;
-use crate::instruction::Instruction;
+use crate::instruction::{Control, Instruction};
 
 /// A module's control flow, found once. The graph of each procedure is built from it on request.
 pub struct ModuleFlow<'a> {
@@ -109,6 +109,13 @@ impl<'a> ModuleFlow<'a> {
         let begins = |procedure: &std::ops::Range<u32>| self.members.get(procedure.start as usize).copied();
         let is_entry = self.fragment(index).is_none_or(|fragment| fragment.is_entry);
         !is_entry && self.procedures.binary_search_by_key(&Some(index), begins).is_ok()
+    }
+
+    /// The word beside the code that the last instruction of a range of code calls or jumps through, if it does.
+    pub fn slot_of(&self, code: &Range<LinkAddr>) -> Option<LinkAddr> {
+        let (at, last) = self.instructions(code).pop()?;
+        let is_through = matches!(last.control(), Control::CallIndirect | Control::JumpIndirect);
+        last.beside_code(at.0.wrapping_add(last.len().into())).filter(|_| is_through).map(LinkAddr)
     }
 
     /// The bytes of code, as far as there are any.

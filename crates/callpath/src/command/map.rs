@@ -2,6 +2,7 @@
 
 mod check;
 mod explain;
+mod from_code;
 mod resize;
 mod show;
 mod train;
@@ -12,6 +13,8 @@ use crate::outcome::Outcome;
 pub(crate) enum Command {
     /// Learn a map from a run of a program, or from measurements
     Train(train::Arguments),
+    /// Make a map of the code alone: all calls that a program and its libraries have, without a run
+    Static(from_code::Arguments),
     /// Show how precise a map is
     Show(show::Arguments),
     /// Check how often a map is right: against a measurement whose samples were walked, and keep heights (record --unwind=both)
@@ -25,6 +28,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command) -> Outcome {
     match command {
         Command::Train(arguments) => train::run(arguments),
+        Command::Static(arguments) => from_code::run(arguments),
         Command::Show(arguments) => show::run(arguments),
         Command::Resize(arguments) => resize::run(arguments),
         Command::Check(arguments) => check::run(arguments),

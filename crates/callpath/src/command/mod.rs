@@ -20,6 +20,7 @@ mod perf_options;
 mod probe;
 mod procedure_name;
 mod profile;
+mod program_files;
 mod query;
 mod record;
 mod recursion;

@@ -67,6 +67,9 @@ fn value(checked: &Checked) -> Value {
             "wrong": verdicts.wrong,
             "likely": verdicts.likely,
             "unlikely": verdicts.unlikely,
+            "static": verdicts.by_code,
+            "static_wrong": verdicts.by_code_wrong,
+            "many": verdicts.many,
             "incorrect": verdicts.incorrect,
             "missing": verdicts.missing,
             "undetermined": verdicts.undetermined,
@@ -91,23 +94,26 @@ fn value(checked: &Checked) -> Value {
 
 fn write(checked: &Checked, out: &mut impl Write) -> std::io::Result<()> {
     type Of = fn(&Verdicts) -> u64;
-    let rows: [(&str, Of); 8] = [
+    let rows: [(&str, Of); 11] = [
         ("one path, the true one", |verdicts| verdicts.precise),
         ("several, the true one among them", |verdicts| verdicts.ambiguous),
         ("one path, and it is wrong", |verdicts| verdicts.wrong),
         ("one likely path, the true one", |verdicts| verdicts.likely),
         ("one likely path, and it is wrong", |verdicts| verdicts.unlikely),
+        ("one that the code alone has, the true one", |verdicts| verdicts.by_code),
+        ("one that the code alone has, wrong", |verdicts| verdicts.by_code_wrong),
+        ("more than are told", |verdicts| verdicts.many),
         ("several, all wrong", |verdicts| verdicts.incorrect),
         ("none (missing)", |verdicts| verdicts.missing),
         ("cannot be asked (no height)", |verdicts| verdicts.undetermined),
     ];
-    writeln!(out, "{:<34} {:>18} {:>18}", "The map has", "of call paths", "of samples")?;
+    writeln!(out, "{:<41} {:>18} {:>18}", "The map has", "of call paths", "of samples")?;
     for (name, of) in rows {
         let cell = |verdicts: &Verdicts| {
             let share = 100.0 * of(verdicts) as f64 / verdicts.all().max(1) as f64;
             format!("{} {:>7}", of(verdicts), format!("{share:.2}%"))
         };
-        writeln!(out, "{name:<34} {:>18} {:>18}", cell(&checked.paths), cell(&checked.samples))?;
+        writeln!(out, "{name:<41} {:>18} {:>18}", cell(&checked.paths), cell(&checked.samples))?;
     }
     if checked.unknown > 0 {
         writeln!(out, "{} samples were walked in part: what is true of them is not known", checked.unknown)?;

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use callpath_analyze::names::ModuleNames;
 use callpath_db::nearest;
 use callpath_format::address::LinkAddr;
-use callpath_infer::{Answer, Identifier, PathMap, Root};
+use callpath_infer::{Certainty, Identifier, PathMap, Root, Search, Told};
 use serde_json::{Value, json};
 
 use super::show::called;
@@ -46,23 +46,19 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let map = path_map::read(&arguments.map)?;
     let procedures = procedures(&map, &arguments.place)?;
     let begins = arguments.thread.as_deref().map(|typed| procedures_called(&map, typed)).transpose()?;
-    let is_asked = |root: &Root| match (&begins, root) {
-        (None, _) => true,
+    let is_seen = |number: u32| map.nodes().iter().any(|node| node.root == number);
+    let is_asked = |(number, root): (u32, &Root)| match (&begins, root) {
+        (None, _) => is_seen(number),
         (Some(begins), Root::Thread(start)) => begins.contains(start),
         (Some(_), Root::Main) => false,
     };
-    let mut answers = Vec::new();
-    for (root, number) in map.roots().iter().zip(0u32..).filter(|(root, _)| is_asked(root)) {
+    let mut search = Search::new(&map);
+    let mut answers: Vec<Found<'_>> = Vec::new();
+    for (number, root) in (0u32..).zip(map.roots()).filter(|(number, root)| is_asked((*number, root))) {
         for &procedure in &procedures {
-            let identifier = Identifier { root: number, procedure, height: arguments.height };
-            match map.answer(identifier) {
-                Answer::Precise(path) => answers.push(Found::of(*root, vec![path])),
-                Answer::Likely(path) => answers.push(Found { is_likely: true, ..Found::of(*root, vec![path]) }),
-                Answer::Ambiguous(paths) => answers.push(Found::of(*root, paths.to_vec())),
-                Answer::ByCode(paths) => {
-                    answers.push(Found { called: Some(procedure), is_likely: true, ..Found::of(*root, paths) })
-                }
-                Answer::Missing => {}
+            let told = search.tell(Identifier { root: number, procedure, height: arguments.height });
+            if told.certainty != Certainty::Missing {
+                answers.push(Found { root: *root, procedure, told });
             }
         }
     }
@@ -84,80 +80,87 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         }
     }
     for found in &answers {
-        let paths = &found.paths;
-        let of = match &found.root {
-            Root::Main => "the first thread".to_owned(),
-            Root::Thread(start) => format!("threads that begin in {}", called(&map, *start)),
-        };
-        let (count, s) = (paths.len(), if paths.len() == 1 { "" } else { "s" });
-        writeln!(out, "{count} call path{s} of {of}{}:", if count > 1 { ", those seen most first" } else { "" })?;
-        for path in paths {
-            writeln!(out)?;
-            for procedure in found.procedures(&map, *path) {
-                writeln!(out, "  {}", called(&map, procedure))?;
-            }
-        }
-        if found.is_likely && found.called.is_none() {
-            writeln!(out)?;
-            writeln!(out, "The code has another call that leads there with as much stack, which was never seen.")?;
-        }
-        if found.called.is_some() {
-            writeln!(out)?;
-            writeln!(
-                out,
-                "The last call is one that the code has there: it was not counted. Calls by pointers may come from elsewhere, too."
-            )?;
-        }
+        found.write(&map, &mut out)?;
     }
     out.end()?;
     Ok(0)
 }
 
 /// What the map has of one stack.
-struct Found {
+struct Found<'m> {
     root: Root,
-    /// The innermost nodes.
-    paths: Vec<u32>,
-    /// What they call then, as the code says.
-    called: Option<u32>,
-    /// Other paths are possible.
-    is_likely: bool,
+    /// What was asked for.
+    procedure: u32,
+    told: Told<'m>,
 }
 
-impl Found {
-    fn of(root: Root, paths: Vec<u32>) -> Found {
-        Found { root, paths, called: None, is_likely: false }
+impl Found<'_> {
+    /// How many paths there are.
+    fn degree(&self) -> u64 {
+        match self.told.certainty {
+            Certainty::Ambiguous(count) => count,
+            Certainty::Missing | Certainty::Undetermined => 0,
+            Certainty::Precise | Certainty::Likely | Certainty::Static => 1,
+        }
     }
 
-    /// The procedures of one of the paths, outermost first.
-    fn procedures(&self, map: &PathMap, path: u32) -> Vec<u32> {
-        let nodes = map.path(path).filter_map(|node| map.nodes().get(node as usize));
-        let mut procedures: Vec<u32> = nodes.map(|node| node.procedure).collect();
-        procedures.reverse();
-        procedures.extend(self.called);
-        procedures
+    /// The procedures of the paths, outermost first.
+    fn paths(&self) -> Vec<Vec<u32>> {
+        let mut paths = self.told.callers();
+        paths.iter_mut().for_each(|path| path.push(self.procedure));
+        paths
+    }
+
+    fn write(&self, map: &PathMap, out: &mut impl Write) -> std::io::Result<()> {
+        let of = match &self.root {
+            Root::Main => "the first thread".to_owned(),
+            Root::Thread(start) => format!("threads that begin in {}", called(map, *start)),
+        };
+        let (count, paths) = (self.degree(), self.paths());
+        if self.told.certainty == Certainty::Undetermined {
+            return writeln!(out, "The code of {of} has too many paths to search.");
+        }
+        let more = match self.told.is_whole() {
+            false => format!(", {} of them", paths.len()),
+            true if count > 1 && self.told.is_seen() => ", those seen most first".to_owned(),
+            true => String::new(),
+        };
+        let many = if count == u64::MAX { format!("more than {}", u64::MAX) } else { count.to_string() };
+        writeln!(out, "{many} call path{} of {of}{more}:", if count == 1 { "" } else { "s" })?;
+        for path in paths {
+            writeln!(out)?;
+            for procedure in path {
+                writeln!(out, "  {}", called(map, procedure))?;
+            }
+        }
+        let remark = match (self.told.certainty, self.told.is_seen()) {
+            (Certainty::Likely, true) => {
+                "The code has another call that leads there with as much stack, which was never seen."
+            }
+            (Certainty::Likely, false) => {
+                "No run has taken it. The code has other paths there, too: this one has the fewest calls that no run has made."
+            }
+            (Certainty::Static, _) => "No run has taken it. The code has no other path there.",
+            (Certainty::Ambiguous(_), false) => "No run has taken any of them: the code has them.",
+            _ => return Ok(()),
+        };
+        writeln!(out)?;
+        writeln!(out, "{remark}")
     }
 }
 
-fn value(map: &PathMap, answers: &[Found]) -> Value {
-    let of_root = |found: &Found| {
+fn value(map: &PathMap, answers: &[Found<'_>]) -> Value {
+    let of_root = |found: &Found<'_>| {
         let thread = match found.root {
             Root::Main => None,
             Root::Thread(start) => Some(called(map, start)),
         };
-        let path = |path: &u32| -> Vec<String> {
-            found.procedures(map, *path).into_iter().map(|procedure| called(map, procedure)).collect()
-        };
-        let certainty = match (found.paths.len(), found.is_likely) {
-            (1, false) => "precise",
-            (1, true) => "likely",
-            _ => "ambiguous",
-        };
+        let path = |path: Vec<u32>| -> Vec<String> { path.into_iter().map(|at| called(map, at)).collect() };
         json!({
             "thread": thread,
-            "certainty": certainty,
-            "degree": found.paths.len(),
-            "paths": found.paths.iter().map(path).collect::<Vec<_>>(),
+            "certainty": found.told.certainty.name(),
+            "degree": found.degree(),
+            "paths": found.paths().into_iter().map(path).collect::<Vec<_>>(),
         })
     };
     json!({ "schema": 1, "kind": "map-explain", "answers": answers.iter().map(of_root).collect::<Vec<_>>() })

@@ -76,6 +76,12 @@ fn value(map: &PathMap, precision: &Precision) -> Value {
         "contexts": map.nodes().len(),
         "inferred": inferred,
         "variable": variable,
+        "code": {
+            "modules": map.code().modules.len(),
+            "calls": map.calls().len(),
+            "pointer_calls": map.code().pointer_calls.len(),
+            "pointed": map.code().pointed.len(),
+        },
     })
 }
 
@@ -88,7 +94,11 @@ pub(super) fn called(map: &PathMap, procedure: u32) -> String {
 }
 
 fn write(map: &PathMap, precision: &Precision, out: &mut impl Write) -> std::io::Result<()> {
-    let threads = map.roots().iter().filter(|root| matches!(root, Root::Thread(_))).count();
+    let mut threads: Vec<u32> = map.nodes().iter().map(|node| node.root).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    threads.retain(|root| matches!(map.roots().get(*root as usize), Some(Root::Thread(_))));
+    let threads = threads.len();
     let of_threads =
         if threads == 0 { String::new() } else { format!(", and threads that begin in {threads} procedures") };
     writeln!(
@@ -98,6 +108,17 @@ fn write(map: &PathMap, precision: &Precision, out: &mut impl Write) -> std::io:
         map.procedures().len(),
         map.modules().len()
     )?;
+    let code = map.code();
+    if !code.modules.is_empty() {
+        writeln!(
+            out,
+            "All code of {} files: {} calls that name what they call, {} through pointers to any of {} procedures",
+            code.modules.len(),
+            map.calls().len(),
+            code.pointer_calls.len(),
+            code.pointed.len()
+        )?;
+    }
     writeln!(out)?;
     writeln!(out, "{:>22} {:>14} {:>14} {:>14}", "paths per identifier", "call paths", "calls", "samples")?;
     let mut degrees: Vec<u64> = [&precision.paths, &precision.calls, &precision.samples]

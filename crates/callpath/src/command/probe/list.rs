@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -13,13 +13,13 @@ use callpath_image::lines::SourceLine;
 use callpath_record::{Chooser, check_program, is_left_alone, probed_modules};
 use callpath_tables::module::Module;
 use callpath_tables::probes::{Called, prospects};
-use callpath_target::{Pid, find_program, needed_libraries};
+use callpath_target::Pid;
 use callpath_view::text::{
     ListedFunction, ListedIfunc, ListedInlined, ListedPlace, ListedUnknown, ProbeList, probe_list, probe_list_json,
 };
 
 use super::choice::{Choice, InModule};
-use crate::command::doctor::executed;
+use crate::command::program_files::{self, as_mapped};
 use crate::command::record::{FAILED, status_of};
 use crate::output;
 use crate::screen::ScreenOptions;
@@ -107,39 +107,17 @@ fn modules(options: &ListOptions<'_>) -> Result<(Vec<Named>, Vec<String>), Faile
     if let Some(pid) = options.pid {
         return Ok((probed_modules(pid).map_err(of_record)?, Vec::new()));
     }
-    let program = find_program(options.program).map_err(|error| of_record(error.into()))?;
-    check_program(&program).map_err(of_record)?;
-    let Some((file, loader)) = executed(&program) else {
-        return Err((anyhow!("failed to read {}", program.display()), FAILED));
-    };
-    let mut notes = Vec::new();
-    if file != program {
-        notes.push(format!("{} is a script: its interpreter {} is probed", program.display(), file.display()));
-    }
-    let needed = loader.map(|loader| needed_libraries(&loader, &file)).transpose();
-    let needed = match needed.map(Option::flatten) {
-        Ok(needed) => needed.unwrap_or_default(),
-        Err(error) => {
-            notes.push(format!("the libraries are not known: failed to {error}"));
-            Vec::new()
-        }
-    };
-    let missing = needed.iter().filter(|library| library.path.is_none());
-    notes.extend(missing.map(|library| format!("{} was not found", library.name)));
-    let libraries = needed.iter().filter_map(|library| library.path.clone()).filter(|path| !is_left_alone(path));
+    let found = program_files::find(options.program, |program| check_program(program).map(drop))?;
+    let mut notes = found.notes;
+    let libraries = found.libraries.into_iter().filter(|path| !is_left_alone(path));
     let mut all: Vec<Named> = Vec::new();
-    for path in std::iter::once(file).chain(libraries) {
+    for path in std::iter::once(found.file).chain(libraries) {
         match Image::read(&path) {
             Ok(image) => all.push((as_mapped(&path), Arc::new(image))),
             Err(error) => notes.push(format!("failed to {error}")),
         }
     }
     Ok((all, notes))
-}
-
-/// The path that a process's memory map has: without symbolic links.
-fn as_mapped(path: &Path) -> PathBuf {
-    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// Adds what was found in a module.

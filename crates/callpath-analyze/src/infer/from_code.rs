@@ -1,0 +1,276 @@
+//! Makes a map of code alone (Mytkowicz, Coughlin and Diwan 2009, section 4.1): which calls the files of a program have, and how far the
+//! stack grows at each. Which paths these make up is searched when the map is asked (`callpath_infer::Search`).
+//!
+//! A jump to another procedure leaves the caller and the height as they are: what is called may be what the callee jumps to.
+//! A name leads to the first file that exports it, in the loader's order.
+
+use std::path::{Path, PathBuf};
+
+use callpath_format::address::LinkAddr;
+use callpath_image::exports::Exports;
+use callpath_infer::{
+    DirectCall, MapBuilder, MapModule, MapProcedure, OtherBuild, PathMap, Pointed, PointerCall, Root, Weight,
+};
+use callpath_tables::call_graph::{Callee, ModuleCalls, ProcedureCalls, module_calls};
+use callpath_tables::graphs::with_flow;
+use callpath_x86::arguments::ArgumentSet;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::code::identity_bytes;
+use super::train::AT_START;
+use crate::attribute::{AttributeOptions, Progress};
+use crate::exact::open;
+use crate::names::ModuleNames;
+
+/// The files that a program starts with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProgramFiles {
+    /// The program, then its libraries, as memory maps name them, in the order in which the loader looks names up.
+    pub files: Vec<PathBuf>,
+    /// Its loader, which is one of them.
+    pub loader: Option<PathBuf>,
+}
+
+/// A map of code.
+pub struct FromCode {
+    /// The map.
+    pub map: PathMap,
+    /// Procedures that it has.
+    pub procedures: usize,
+    /// Of those, the ones with calls at which the stack is not as high each time: paths through these calls are not known. By name.
+    pub variable: Vec<String>,
+    /// The ones whose jumps cannot all be followed: they may have calls that are not known. By name.
+    pub unfollowed: Vec<String>,
+    /// What else is not known, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// Makes a map of the files of a program, after what is in `builder` already.
+///
+/// # Errors
+/// If the builder's map is of other builds of these files.
+pub fn from_code(
+    program: &ProgramFiles,
+    mut builder: MapBuilder,
+    options: &AttributeOptions,
+    progress: Progress<'_>,
+) -> Result<FromCode, OtherBuild> {
+    let mut files = Vec::with_capacity(program.files.len());
+    let mut notes = Vec::new();
+    for (done, path) in program.files.iter().enumerate() {
+        progress(done, program.files.len());
+        match File::read(path, options) {
+            Ok(file) => files.push(file),
+            Err(why) => notes.push(why),
+        }
+    }
+    progress(program.files.len(), program.files.len());
+    let linked = Linked::of(&files);
+    let reached = linked.reached(program);
+    let mut numbers: FxHashMap<Place, u32> = FxHashMap::default();
+    let mut modules = Vec::with_capacity(files.len());
+    for file in &files {
+        let module = builder.module(file.module.clone())?;
+        builder.whole(module);
+        modules.push(module);
+    }
+    for &place in &reached {
+        let name = files[place.file].names.procedure(place.entry).name;
+        let procedure = MapProcedure { module: modules[place.file], start: place.entry.0, name };
+        numbers.insert(place, builder.procedure(procedure));
+    }
+    let (mut variable, mut unfollowed) = (Vec::new(), Vec::new());
+    for &place in &reached {
+        let caller = numbers[&place];
+        let Some(calls) = linked.calls(place) else { continue };
+        let name = || files[place.file].called(place.entry);
+        if calls.calls.iter().any(|call| call.height.is_none()) {
+            builder.variable(caller);
+            variable.push(name());
+        }
+        if !calls.is_followed {
+            unfollowed.push(name());
+        }
+        for (callee, height) in calls.calls.iter().filter_map(|call| Some((&call.callee, call.height?))) {
+            let reach = linked.reach(place.file, callee);
+            for callee in reach.places.iter().filter_map(|place| numbers.get(place)) {
+                builder.call(DirectCall { callee: *callee, caller, height });
+            }
+            if let Some(passes) = reach.by_pointer {
+                builder.pointer_call(PointerCall { caller, height, passes: passes.bits() });
+            }
+        }
+    }
+    for (place, takes) in linked.pointed() {
+        if let Some(procedure) = numbers.get(&place) {
+            builder.pointed(Pointed { procedure: *procedure, takes: takes.bits() });
+            // A thread may begin there.
+            builder.root(Root::Thread(*procedure));
+        }
+    }
+    let root = builder.root(Root::Main);
+    for place in linked.starts(program) {
+        let Some(procedure) = numbers.get(&place) else { continue };
+        let node = builder.node(None, *procedure, root);
+        builder.met(node, AT_START, Weight::default());
+    }
+    files.iter().for_each(|file| file.names.end_analysis());
+    Ok(FromCode { map: builder.finish(), procedures: reached.len(), variable, unfollowed, notes })
+}
+
+/// A procedure.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+struct Place {
+    file: usize,
+    entry: LinkAddr,
+}
+
+/// A file's code.
+struct File {
+    path: PathBuf,
+    module: MapModule,
+    names: ModuleNames,
+    calls: ModuleCalls,
+    exports: Exports,
+}
+
+impl File {
+    fn read(path: &Path, options: &AttributeOptions) -> Result<File, String> {
+        let names = open(&[path.to_owned()], None, options);
+        let Some(source) = names.structure_source().filter(|_| names.is_usable()) else {
+            return Err(format!("{} cannot be read: paths through its code are not known", path.display()));
+        };
+        let image = source.module.image();
+        let module = MapModule { path: path.to_owned(), identity: identity_bytes(&image.identity()) };
+        let exports = Exports::of(image);
+        let calls = with_flow(&source.module, |flow, _| module_calls(&source.module, flow));
+        Ok(File { path: path.to_owned(), module, calls, exports, names })
+    }
+
+    fn called(&self, entry: LinkAddr) -> String {
+        let file = self.path.file_name().unwrap_or_default().to_string_lossy();
+        format!("{file}!{}", self.names.procedure(entry).name)
+    }
+}
+
+/// What a call may lead to.
+#[derive(Clone, Default)]
+struct Reach {
+    places: Vec<Place>,
+    /// To what a pointer says, with no more arguments than these.
+    by_pointer: Option<ArgumentSet>,
+}
+
+/// All files, bound to each other.
+struct Linked<'f> {
+    files: &'f [File],
+    calls: FxHashMap<Place, &'f ProcedureCalls>,
+}
+
+impl<'f> Linked<'f> {
+    fn of(files: &'f [File]) -> Linked<'f> {
+        let all = files.iter().enumerate().flat_map(|(file, of)| {
+            of.calls.procedures.iter().map(move |calls| (Place { file, entry: calls.entry }, calls))
+        });
+        Linked { files, calls: all.collect() }
+    }
+
+    fn calls(&self, place: Place) -> Option<&'f ProcedureCalls> {
+        self.calls.get(&place).copied()
+    }
+
+    /// What a name stands for.
+    fn named(&self, name: &str) -> Vec<Place> {
+        let exported = self.files.iter().enumerate().find_map(|(file, of)| {
+            let exports = of.exports.named(name);
+            (!exports.is_empty()).then_some((file, exports))
+        });
+        let Some((file, exports)) = exported else { return Vec::new() };
+        let stands_for = |export: &callpath_image::exports::Export| match export.chooses {
+            true => self.chosen_by(Place { file, entry: export.start }),
+            false => vec![Place { file, entry: export.start }],
+        };
+        exports.iter().flat_map(stands_for).collect()
+    }
+
+    fn chosen_by(&self, resolver: Place) -> Vec<Place> {
+        let takes = self.calls(resolver).map_or(&[][..], |calls| &calls.takes);
+        takes.iter().map(|entry| Place { entry: *entry, ..resolver }).collect()
+    }
+
+    /// What a call of a file leads to; nothing where a pointer says that.
+    fn places(&self, file: usize, callee: &Callee) -> Vec<Place> {
+        match callee {
+            Callee::Procedure(entry) => vec![Place { file, entry: *entry }],
+            Callee::Named(name) => self.named(name),
+            Callee::ChosenBy(resolver) => self.chosen_by(Place { file, entry: *resolver }),
+            Callee::Pointer(_) => Vec::new(),
+        }
+    }
+
+    /// What a call of a file may lead to, with all that is jumped to from there.
+    fn reach(&self, file: usize, callee: &Callee) -> Reach {
+        let mut reach = Reach::default();
+        let mut open: Vec<(usize, &Callee)> = vec![(file, callee)];
+        let mut met: FxHashSet<Place> = FxHashSet::default();
+        while let Some((file, callee)) = open.pop() {
+            let places = match callee {
+                Callee::Pointer(passes) => {
+                    reach.by_pointer = Some(reach.by_pointer.unwrap_or_default().with(*passes));
+                    continue;
+                }
+                named => self.places(file, named),
+            };
+            for place in places {
+                if met.insert(place) {
+                    reach.places.push(place);
+                    open.extend(
+                        self.calls(place).into_iter().flat_map(|calls| &calls.jumps).map(|to| (place.file, to)),
+                    );
+                }
+            }
+        }
+        reach
+    }
+
+    /// What calls through pointers may lead to, if they pass these arguments.
+    fn pointed(&self) -> FxHashSet<(Place, ArgumentSet)> {
+        let mut pointed: FxHashSet<(Place, ArgumentSet)> = FxHashSet::default();
+        for (file, of) in self.files.iter().enumerate() {
+            let own = of.calls.pointed.iter().map(|entry| Callee::Procedure(*entry));
+            let named = of.calls.pointed_names.iter().cloned().map(Callee::Named);
+            for callee in own.chain(named) {
+                let called: Vec<Place> = self.places(file, &callee);
+                for place in called {
+                    let takes = self.calls(place).map_or(ArgumentSet::NONE, |calls| calls.arguments);
+                    let reach = self.reach(place.file, &Callee::Procedure(place.entry));
+                    pointed.extend(reach.places.into_iter().map(|place| (place, takes)));
+                }
+            }
+        }
+        pointed
+    }
+
+    /// Where the kernel and the loader start.
+    fn starts(&self, program: &ProgramFiles) -> Vec<Place> {
+        let is_start = |path: &PathBuf| Some(path) == program.files.first() || Some(path) == program.loader.as_ref();
+        let files = self.files.iter().enumerate().filter(|(_, of)| is_start(&of.path));
+        files.filter_map(|(file, of)| Some(Place { file, entry: of.calls.start? })).collect()
+    }
+
+    /// All that may be executed, in order.
+    fn reached(&self, program: &ProgramFiles) -> Vec<Place> {
+        let mut reached: FxHashSet<Place> = FxHashSet::default();
+        let mut open: Vec<Place> = self.starts(program);
+        open.extend(self.pointed().into_iter().map(|(place, _)| place));
+        while let Some(place) = open.pop() {
+            if reached.insert(place) {
+                let calls = self.calls(place).into_iter().flat_map(|calls| &calls.calls);
+                open.extend(calls.flat_map(|call| self.reach(place.file, &call.callee).places));
+            }
+        }
+        let mut reached: Vec<Place> = reached.into_iter().filter(|place| self.calls.contains_key(place)).collect();
+        reached.sort_unstable();
+        reached
+    }
+}

@@ -1,0 +1,320 @@
+//! Paths that the code has, and that no run needs to have taken (section 4.1 of the paper): found backwards from an identifier, pruned by
+//! the height.
+//!
+//! ```text
+//! paths(procedure, height) = those that were seen there, if there are any
+//!                            else, of each call of the procedure: paths(caller, height - what the call adds)
+//! ```
+//!
+//! All that a path depends on is a procedure and a height, so each of these is looked at once, however many paths lead through it: the paper's
+//! search took one path after the other. Calls through pointers lead to any procedure whose address the code has.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+use crate::call_graph::CallGraph;
+use crate::map::{Identifier, PathMap, Root};
+
+/// A path that the code has.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CodePath {
+    /// The context that was seen, or that a program begins in, from which on the code tells: its node. `None`: the path begins
+    /// a thread.
+    pub from: Option<u32>,
+    /// The procedures that are called from there on, the outermost first, up to the one that was asked for.
+    pub calls: Vec<u32>,
+}
+
+/// The paths that the code has for an identifier.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CodePaths {
+    /// How many there are: [`u64::MAX`] if more.
+    pub count: u64,
+    /// Some of them, [`CodePaths::MOST`] at most, those first that take the least for granted.
+    pub paths: Vec<CodePath>,
+    /// The one that takes the least for granted, if only one takes so little: the fewest calls through pointers, and of those with as
+    /// many, where contexts were seen in a run, the fewest calls that were not seen.
+    pub nearest: Option<CodePath>,
+}
+
+impl CodePaths {
+    /// So many paths are told.
+    pub const MOST: usize = 64;
+}
+
+/// What a search has found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Searched {
+    /// The code has no path, as far as its files were read.
+    Nothing,
+    /// These.
+    Found(CodePaths),
+    /// It would take too long: nothing is known.
+    TooMuch,
+}
+
+/// A place of the graph at a height.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct State {
+    place: u32,
+    height: i64,
+}
+
+/// What leads to a state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Counted {
+    /// How many paths; [`u64::MAX`]: or more.
+    all: u64,
+    /// What the cheapest one takes for granted; with no path, nothing.
+    cost: u64,
+    /// How many paths cost as little; [`u64::MAX`]: or more.
+    cheapest: u64,
+}
+
+impl Counted {
+    fn of_known(count: u64) -> Counted {
+        Counted { all: count, cost: 0, cheapest: count }
+    }
+
+    /// With the paths of a caller, the call of which costs that much.
+    fn add(&mut self, caller: Counted, cost: u64) {
+        if caller.all == 0 {
+            return;
+        }
+        let cost = caller.cost.saturating_add(cost);
+        if self.all == 0 || cost < self.cost {
+            (self.cost, self.cheapest) = (cost, caller.cheapest);
+        } else if cost == self.cost {
+            self.cheapest = self.cheapest.saturating_add(caller.cheapest);
+        }
+        self.all = self.all.saturating_add(caller.all);
+    }
+}
+
+/// Searches a map's code.
+pub struct Search<'m> {
+    map: &'m PathMap,
+    /// Made when the first search begins.
+    graph: Option<Rc<CallGraph>>,
+    roots: FxHashMap<u32, OfRoot<'m>>,
+    left: Left,
+}
+
+/// How much more may be kept.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    states: usize,
+    /// Places where states are looked up.
+    places: usize,
+}
+
+impl<'m> Search<'m> {
+    /// Of a map, with code or without.
+    pub fn new(map: &'m PathMap) -> Search<'m> {
+        /// Some 150 MB, and 200 MB for where they are.
+        const MOST_STATES: usize = 6_000_000;
+        const MOST_PLACES: usize = 50_000_000;
+        Search::within(map, (MOST_STATES, MOST_PLACES))
+    }
+
+    pub(crate) fn within(map: &'m PathMap, (states, places): (usize, usize)) -> Search<'m> {
+        Search { map, graph: None, roots: FxHashMap::default(), left: Left { states, places } }
+    }
+
+    pub(crate) fn map(&self) -> &'m PathMap {
+        self.map
+    }
+
+    /// The paths that the code has for an identifier: from contexts that were seen, or from where programs and threads begin.
+    pub fn find(&mut self, identifier: Identifier) -> Searched {
+        let map = self.map;
+        if map.code.modules.is_empty() {
+            return Searched::Nothing;
+        }
+        let is_trained = || map.heights.iter().any(|(_, _, weight)| weight.calls > 0 || weight.samples > 0);
+        let graph = self.graph.get_or_insert_with(|| Rc::new(CallGraph::of(map, u64::from(is_trained()))));
+        let root = self.roots.entry(identifier.root);
+        let of_root = root.or_insert_with(|| OfRoot::of(map, Rc::clone(graph), identifier.root));
+        let asked = State { place: identifier.procedure, height: identifier.height };
+        let Some(counted) = of_root.count(asked, &mut self.left) else { return Searched::TooMuch };
+        if counted.all == 0 {
+            return Searched::Nothing;
+        }
+        let is_told = |count: u64| count <= CodePaths::MOST as u64;
+        let mut paths = of_root.paths(asked, true);
+        let is_near = paths.len() == 1 && is_told(counted.cheapest) && counted.cost <= 1;
+        let nearest = paths.first().filter(|_| is_near).cloned();
+        let others: Vec<CodePath> =
+            of_root.paths(asked, false).into_iter().filter(|path| !paths.contains(path)).collect();
+        paths.extend(others);
+        let count = if is_told(counted.all) { paths.len() as u64 } else { counted.all };
+        paths.truncate(CodePaths::MOST);
+        Searched::Found(CodePaths { count, paths, nearest })
+    }
+}
+
+/// What is known of a stack.
+struct OfRoot<'m> {
+    map: &'m PathMap,
+    graph: Rc<CallGraph>,
+    root: u32,
+    /// By place: how high the stack is at least; [`OfRoot::NEVER`]: control does not come there.
+    least: Vec<i64>,
+    /// By place, then by how much higher than that, in units: where in `counts` the state is, plus 1; 0: not counted.
+    index: Vec<Vec<u32>>,
+    counts: Vec<Counted>,
+}
+
+impl<'m> OfRoot<'m> {
+    const NEVER: i64 = i64::MAX;
+
+    fn of(map: &'m PathMap, graph: Rc<CallGraph>, root: u32) -> OfRoot<'m> {
+        let nodes = map.heights.iter().filter_map(|(node, height, _)| {
+            let of = map.nodes.get(*node as usize)?;
+            (of.root == root).then_some(Reverse((*height, of.procedure)))
+        });
+        let mut open: BinaryHeap<Reverse<(i64, u32)>> = nodes.collect();
+        if let Some(Root::Thread(start)) = map.roots.get(root as usize) {
+            open.push(Reverse((0, *start)));
+        }
+        let mut least = vec![OfRoot::NEVER; graph.len()];
+        while let Some(Reverse((height, place))) = open.pop() {
+            match least.get_mut(place as usize) {
+                Some(least) if *least == OfRoot::NEVER => *least = height,
+                _ => continue,
+            }
+            open.extend(graph.callees(place).iter().map(|edge| Reverse((height.saturating_add(edge.adds), edge.to))));
+        }
+        let index = vec![Vec::new(); graph.len()];
+        OfRoot { map, graph, root, least, index, counts: Vec::new() }
+    }
+
+    /// Where a state is in the index. `None`: control does not come there.
+    fn at(&self, state: State) -> Option<usize> {
+        let least = *self.least.get(state.place as usize)?;
+        let above = state.height.checked_sub(least).filter(|above| *above >= 0)?;
+        (above % self.graph.unit_bytes == 0).then_some((above / self.graph.unit_bytes) as usize)
+    }
+
+    /// What leads to a state, if that was counted.
+    fn known_count(&self, state: State) -> Option<Counted> {
+        let Some(at) = self.at(state) else { return Some(Counted::default()) };
+        let index = *self.index.get(state.place as usize)?.get(at)?;
+        self.counts.get((index as usize).checked_sub(1)?).copied()
+    }
+
+    fn keep(&mut self, state: State, counted: Counted, left: &mut Left) -> Option<()> {
+        let (Some(at), Some(index)) = (self.at(state), self.index.get_mut(state.place as usize)) else {
+            return Some(());
+        };
+        if at >= index.len() {
+            // Room for the next ones, too.
+            let len = at.checked_add(at / 2)?.checked_add(8)?;
+            left.places = left.places.checked_sub(len - index.len())?;
+            index.resize(len, 0);
+        }
+        left.states = left.states.checked_sub(1)?;
+        self.counts.push(counted);
+        index[at] = self.counts.len() as u32;
+        Some(())
+    }
+
+    /// What leads to a state. `None`: more than may be looked at.
+    fn count(&mut self, asked: State, left: &mut Left) -> Option<Counted> {
+        let mut open = vec![asked];
+        while let Some(&state) = open.last() {
+            if self.known_count(state).is_some() {
+                open.pop();
+                continue;
+            }
+            if open.len() > left.states {
+                return None;
+            }
+            let known = open.len();
+            let mut sum = Counted::of_known(self.ends(state));
+            if sum.all == 0 {
+                for (cost, caller) in self.callers(state) {
+                    match self.known_count(caller) {
+                        Some(counted) => sum.add(counted, cost),
+                        None => open.push(caller),
+                    }
+                }
+            }
+            if open.len() == known {
+                self.keep(state, sum, left)?;
+                open.pop();
+            }
+        }
+        self.known_count(asked)
+    }
+
+    /// How many paths are known to end in a state, without a search.
+    fn ends(&self, state: State) -> u64 {
+        let begins = usize::from(self.begins_thread(state));
+        self.seen(state).len().max(begins) as u64
+    }
+
+    fn seen(&self, state: State) -> &'m [u32] {
+        self.map.seen_paths(Identifier { root: self.root, procedure: state.place, height: state.height })
+    }
+
+    fn begins_thread(&self, state: State) -> bool {
+        state.height == 0 && self.map.roots.get(self.root as usize) == Some(&Root::Thread(state.place))
+    }
+
+    /// From where a state is entered, with what that takes for granted.
+    fn callers(&self, state: State) -> impl Iterator<Item = (u64, State)> + '_ {
+        self.graph.callers(state.place).iter().filter_map(move |edge| {
+            let caller = State { place: edge.to, height: state.height.checked_sub(edge.adds)? };
+            self.at(caller).map(|_| (edge.cost, caller))
+        })
+    }
+
+    /// Paths of a state that was counted: the first ones, of the least cost alone or of any.
+    fn paths(&self, asked: State, is_cheapest: bool) -> Vec<CodePath> {
+        let mut found = Vec::new();
+        // Each with what is called from there on, the innermost first.
+        let mut open: Vec<(State, Vec<u32>)> = vec![(asked, Vec::new())];
+        while let Some((state, mut below)) = open.pop() {
+            if found.len() >= CodePaths::MOST {
+                break;
+            }
+            let known = self.known(state, &mut below);
+            if !known.is_empty() {
+                found.extend(known);
+                continue;
+            }
+            let least = self.known_count(state).map(|counted| counted.cost);
+            let leads = |(cost, caller): &(u64, State)| {
+                let counted = self.known_count(*caller).filter(|counted| counted.all > 0);
+                counted.is_some_and(|counted| !is_cheapest || Some(counted.cost.saturating_add(*cost)) == least)
+            };
+            open.extend(self.callers(state).filter(leads).map(|(_, caller)| (caller, below.clone())));
+        }
+        found.truncate(CodePaths::MOST);
+        found.sort_unstable();
+        // The same procedures at calls that add otherwise are one path.
+        found.dedup();
+        found
+    }
+
+    /// The paths that end in a state without a search; `below` has what is called there, then, the innermost first, and has the state's own
+    /// procedure behind that if there are none.
+    fn known(&self, state: State, below: &mut Vec<u32>) -> Vec<CodePath> {
+        let outermost_first = |below: &[u32]| below.iter().rev().copied().collect();
+        let seen = self.seen(state);
+        if !seen.is_empty() {
+            return seen.iter().map(|node| CodePath { from: Some(*node), calls: outermost_first(below) }).collect();
+        }
+        if self.graph.is_procedure(state.place) {
+            below.push(state.place);
+        }
+        if self.begins_thread(state) {
+            return vec![CodePath { from: None, calls: outermost_first(below) }];
+        }
+        Vec::new()
+    }
+}

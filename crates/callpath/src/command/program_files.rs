@@ -1,0 +1,59 @@
+//! The files that a program would be started with, found without running it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::anyhow;
+use callpath_target::{find_program, needed_libraries};
+
+use super::doctor::executed;
+use super::record::{FAILED, status_of};
+
+/// What a program would be started with.
+pub(super) struct ProgramFiles {
+    /// The program, or the interpreter of a script.
+    pub(super) file: PathBuf,
+    /// The loader that it names.
+    pub(super) loader: Option<PathBuf>,
+    /// Its libraries in the loader's order, which are there.
+    pub(super) libraries: Vec<PathBuf>,
+    /// What should be known of others.
+    pub(super) notes: Vec<String>,
+}
+
+/// Of a program as typed. An error comes with the command's status.
+pub(super) fn find(
+    typed: &OsString,
+    check: impl Fn(&Path) -> Result<(), callpath_record::RecordError>,
+) -> Result<ProgramFiles, (anyhow::Error, u8)> {
+    let of_record = |error| {
+        let status = status_of(&error);
+        (anyhow!("failed to {error}"), status)
+    };
+    let program = find_program(typed).map_err(|error| of_record(error.into()))?;
+    check(&program).map_err(of_record)?;
+    let Some((file, loader)) = executed(&program) else {
+        return Err((anyhow!("failed to read {}: it is not a program of this machine", program.display()), FAILED));
+    };
+    let mut notes = Vec::new();
+    if file != program {
+        notes.push(format!("{} is a script: its interpreter {} is looked at", program.display(), file.display()));
+    }
+    let needed = loader.as_ref().map(|loader| needed_libraries(loader, &file)).transpose();
+    let needed = match needed.map(Option::flatten) {
+        Ok(needed) => needed.unwrap_or_default(),
+        Err(error) => {
+            notes.push(format!("the libraries are not known: failed to {error}"));
+            Vec::new()
+        }
+    };
+    let missing = needed.iter().filter(|library| library.path.is_none());
+    notes.extend(missing.map(|library| format!("{} was not found", library.name)));
+    let libraries = needed.into_iter().filter_map(|library| library.path).collect();
+    Ok(ProgramFiles { file, loader, libraries, notes })
+}
+
+/// The path that a process's memory map has: without symbolic links.
+pub(super) fn as_mapped(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
