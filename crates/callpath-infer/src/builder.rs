@@ -27,6 +27,11 @@ pub struct MapBuilder {
 }
 
 impl MapBuilder {
+    /// The files of code until now.
+    pub fn modules(&self) -> &[MapModule] {
+        &self.map.modules
+    }
+
     /// A file of code; its index.
     ///
     /// # Errors

@@ -213,7 +213,7 @@ impl PathMap {
         writer.number(pointed.len() as u64);
         for to in pointed {
             writer.number(to.procedure.into());
-            writer.number(to.takes.into());
+            writer.number(u64::from(to.takes) | u64::from(to.is_at_start) << Code::REGISTERS);
         }
         write_weight(self.unidentified, &mut writer);
         ENVELOPE.finish(writer)
@@ -321,7 +321,9 @@ fn map_of(reader: &mut Reader<'_>) -> Result<PathMap, Malformed> {
     }
     for _ in 0..reader.count(2)? {
         let procedure = index(reader, of_procedure, "procedure that pointers lead to")?;
-        let to = Pointed { procedure, takes: arguments(reader)? };
+        let bits = index(reader, 2 << Code::REGISTERS, "set of arguments")?;
+        let takes = (bits & ((1 << Code::REGISTERS) - 1)) as u8;
+        let to = Pointed { procedure, takes, is_at_start: bits >> Code::REGISTERS != 0 };
         if map.code.pointed.last().is_some_and(|before| *before >= to) {
             return Err(reader.malformed("procedure behind the one before"));
         }

@@ -102,6 +102,9 @@ pub struct Pointed {
     pub procedure: u32,
     /// The registers that have to pass arguments then, a bit each, of [`Code::REGISTERS`].
     pub takes: u8,
+    /// Only what the program starts in has the pointer, and passes it to glibc (`main`): what it calls, or that calls, leads there, and nothing
+    /// else does.
+    pub is_at_start: bool,
 }
 
 /// What the code of whole files has: each call, so that paths can be searched that no run took.

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use crate::{
-    Answer, Budget, DirectCall, Identifier, MapBuilder, MapError, MapModule, MapProcedure, OtherBuild, PaddingPlan,
-    Paddings, PathMap, Precision, Root, Weight, fuzz_padding_plan, fuzz_path_map,
+    Answer, Budget, Certainty, DirectCall, Identifier, MapBuilder, MapError, MapModule, MapProcedure, OtherBuild,
+    PaddingPlan, Paddings, PathMap, Pointed, PointerCall, Precision, Root, Search, Searched, Told, Weight,
+    fuzz_padding_plan, fuzz_path_map,
 };
 
 /// A program in which `main` calls A, B and C, which call D; A and B have frames of the same size.
@@ -279,4 +280,95 @@ fn any_payload_is_a_map_or_an_error() {
         changed.truncate(random.usize(..=changed.len() + 8));
         fuzz_path_map(&changed);
     }
+}
+
+/// A program of which the code alone is known: `main` calls A and B, whose frames have other sizes, and B calls C; `main` calls something through a
+/// pointer with one argument, which may be C. Alone takes two, and no call passes those.
+struct OfCode {
+    builder: MapBuilder,
+    root: u32,
+    /// main, A, B, C, Alone
+    procedures: [u32; 5],
+    main: u32,
+}
+
+fn of_code() -> OfCode {
+    let mut builder = MapBuilder::default();
+    let file = builder.module(module(7)).unwrap();
+    builder.whole(file);
+    let names = ["main", "A", "B", "C", "Alone"];
+    let procedures = [0, 1, 2, 3, 4].map(|at| procedure(&mut builder, file, 0x100 * (at + 1), names[at as usize]));
+    let [main, a, b, c, alone] = procedures;
+    let root = builder.root(Root::Main);
+    let node = builder.node(None, main, root);
+    builder.met(node, -8, Weight::default());
+    for (caller, callee, height) in [(main, a, 32), (main, b, 48), (a, c, 64), (b, c, 64), (c, c, 16)] {
+        builder.call(DirectCall { callee, caller, height });
+    }
+    builder.pointer_call(PointerCall { caller: main, height: 112, passes: 0b1 });
+    builder.pointed(Pointed { procedure: c, takes: 0b1, is_at_start: false });
+    builder.pointed(Pointed { procedure: alone, takes: 0b11, is_at_start: false });
+    builder.root(Root::Thread(b));
+    OfCode { builder, root, procedures, main: node }
+}
+
+#[test]
+fn code_alone_has_paths() {
+    let OfCode { builder, root, procedures: [main, a, b, c, alone], main: node } = of_code();
+    let map = builder.finish();
+    let mut search = Search::new(&map);
+    let mut ask = |root, procedure, height| search.tell(Identifier { root, procedure, height });
+    let of = |told: &Told<'_>| (told.certainty, told.callers());
+    assert_eq!(of(&ask(root, main, -8)), (Certainty::Precise, vec![vec![]]));
+    assert_eq!(of(&ask(root, a, 24)), (Certainty::Static, vec![vec![main]]));
+    assert_eq!(of(&ask(root, c, 88)), (Certainty::Static, vec![vec![main, a]]));
+    // By way of B, by the pointer, and of A and itself: the one that needs no pointer is not known to be the one.
+    let several = ask(root, c, 104);
+    assert_eq!(several.certainty, Certainty::Ambiguous(3));
+    assert_eq!(several.common(), [main]);
+    let mut callers = several.callers();
+    assert_eq!(callers.pop(), Some(vec![main]), "what a pointer says comes last");
+    callers.sort_unstable();
+    assert_eq!(callers, [vec![main, a, c], vec![main, b]]);
+    for (procedure, height) in [(alone, 104), (c, 80), (a, 32), (a, 25), (b, i64::MIN), (c, i64::MAX)] {
+        let told = ask(root, procedure, height);
+        assert!(matches!(told.certainty, Certainty::Missing | Certainty::Undetermined), "{procedure} {height}");
+        assert_eq!((told.callers(), told.common()), (vec![], vec![]));
+    }
+    // A thread that begins in B.
+    let thread = root + 1;
+    assert_eq!(of(&ask(thread, b, 0)), (Certainty::Static, vec![vec![]]));
+    assert_eq!(of(&ask(thread, c, 64)), (Certainty::Static, vec![vec![b]]));
+    assert_eq!(ask(thread, a, 32).certainty, Certainty::Missing);
+    assert_eq!(map.nodes()[node as usize].procedure, main);
+    let decoded = PathMap::decode(&map.encode(), Path::new("a.map")).unwrap();
+    assert_eq!((decoded.code(), decoded.calls()), (map.code(), map.calls()));
+}
+
+/// What a run has seen is continued, not sought again.
+#[test]
+fn code_continues_what_was_seen() {
+    let OfCode { mut builder, root, procedures: [main, _, b, c, _], main: node } = of_code();
+    let of_b = builder.node(Some(node), b, root);
+    builder.met(of_b, 40, Weight { calls: 3, samples: 0 });
+    let map = builder.finish();
+    let mut search = Search::new(&map);
+    let told = search.tell(Identifier { root, procedure: c, height: 104 });
+    // One call that was not seen, of what was: B's. A's would be two.
+    assert_eq!((told.certainty, told.callers()), (Certainty::Likely, vec![vec![main, b]]));
+    assert!(!told.is_seen());
+    let told = search.tell(Identifier { root, procedure: c, height: 120 });
+    assert_eq!(told.certainty, Certainty::Ambiguous(3), "with two: {:?}", told.callers());
+}
+
+#[test]
+fn a_search_that_would_take_too_long_tells_nothing() {
+    let OfCode { builder, root, procedures: [.., c, _], .. } = of_code();
+    let map = builder.finish();
+    let told = |height| Search::new(&map).find(Identifier { root, procedure: c, height });
+    let Searched::Found(many) = told(16 * 1000 + 88) else { panic!() };
+    assert_eq!((many.count, many.paths.len()), (3, 3), "down to itself, a thousand times");
+    assert_eq!(told(1 << 40), Searched::TooMuch);
+    let mut short = Search::within(&map, (100, 1000));
+    assert_eq!(short.find(Identifier { root, procedure: c, height: 16 * 1000 + 88 }), Searched::TooMuch);
 }

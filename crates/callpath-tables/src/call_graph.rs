@@ -57,7 +57,8 @@ pub struct ProcedureCalls {
 pub struct ModuleCalls {
     /// By ascending entry.
     pub procedures: Vec<ProcedureCalls>,
-    /// The procedures whose addresses the module's data or code has, or that the loader calls: distinct, ascending.
+    /// The procedures whose addresses the module's data has, that the loader calls, or that choose others: distinct, ascending. Those whose
+    /// addresses code has are [`ProcedureCalls::takes`].
     pub pointed: Vec<LinkAddr>,
     /// Names of procedures whose addresses it has, likewise.
     pub pointed_names: Vec<String>,
@@ -82,7 +83,7 @@ pub fn module_calls(module: &Module, flow: &ModuleFlow<'_>) -> ModuleCalls {
             match reader.slots.get(&at) {
                 Some(Callee::Named(name)) => drop(names.insert(name.clone())),
                 Some(Callee::ChosenBy(resolver)) => drop(pointed.insert(*resolver)),
-                _ => drop(pointed.insert(at)),
+                _ => {}
             }
         }
         found.procedures.push(calls);

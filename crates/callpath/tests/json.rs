@@ -13,10 +13,11 @@ use measurement::{measurement, with_calls, with_paths};
 use serde_json::Value;
 
 /// Commands that print no data of their own, and why.
-const WITHOUT: [(&str, &str); 8] = [
+const WITHOUT: [(&str, &str); 9] = [
     ("record", "prints what the program prints"),
     ("ctl", "prints what a probe that is under way answers; its list as JSON is tested with one that is"),
     ("map train", "writes a map, which map show prints"),
+    ("map static", "writes a map, which map show prints"),
     ("map resize", "writes a plan"),
     ("export", "writes the formats of other tools, some of which are JSON"),
     ("completions", "prints a script for a shell"),

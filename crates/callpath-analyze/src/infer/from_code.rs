@@ -101,9 +101,9 @@ pub fn from_code(
             }
         }
     }
-    for (place, takes) in linked.pointed() {
+    for (place, takes, is_at_start) in linked.pointed(program) {
         if let Some(procedure) = numbers.get(&place) {
-            builder.pointed(Pointed { procedure: *procedure, takes: takes.bits() });
+            builder.pointed(Pointed { procedure: *procedure, takes: takes.bits(), is_at_start });
             // A thread may begin there.
             builder.root(Root::Thread(*procedure));
         }
@@ -187,15 +187,16 @@ impl<'f> Linked<'f> {
         });
         let Some((file, exports)) = exported else { return Vec::new() };
         let stands_for = |export: &callpath_image::exports::Export| match export.chooses {
-            true => self.chosen_by(Place { file, entry: export.start }),
+            true => self.taken_by(Place { file, entry: export.start }),
             false => vec![Place { file, entry: export.start }],
         };
         exports.iter().flat_map(stands_for).collect()
     }
 
-    fn chosen_by(&self, resolver: Place) -> Vec<Place> {
-        let takes = self.calls(resolver).map_or(&[][..], |calls| &calls.takes);
-        takes.iter().map(|entry| Place { entry: *entry, ..resolver }).collect()
+    /// The procedures whose addresses one has.
+    fn taken_by(&self, place: Place) -> Vec<Place> {
+        let takes = self.calls(place).map_or(&[][..], |calls| &calls.takes);
+        takes.iter().map(|entry| Place { entry: *entry, ..place }).collect()
     }
 
     /// What a call of a file leads to; nothing where a pointer says that.
@@ -203,7 +204,7 @@ impl<'f> Linked<'f> {
         match callee {
             Callee::Procedure(entry) => vec![Place { file, entry: *entry }],
             Callee::Named(name) => self.named(name),
-            Callee::ChosenBy(resolver) => self.chosen_by(Place { file, entry: *resolver }),
+            Callee::ChosenBy(resolver) => self.taken_by(Place { file, entry: *resolver }),
             Callee::Pointer(_) => Vec::new(),
         }
     }
@@ -233,22 +234,42 @@ impl<'f> Linked<'f> {
         reach
     }
 
-    /// What calls through pointers may lead to, if they pass these arguments.
-    fn pointed(&self) -> FxHashSet<(Place, ArgumentSet)> {
-        let mut pointed: FxHashSet<(Place, ArgumentSet)> = FxHashSet::default();
+    /// What calls through pointers may lead to, if they pass these arguments; and whether only what starts the program has the pointer.
+    fn pointed(&self, program: &ProgramFiles) -> FxHashSet<(Place, ArgumentSet, bool)> {
+        let start = self.start_of_c(program);
+        let mut addresses: FxHashSet<Place> = FxHashSet::default();
         for (file, of) in self.files.iter().enumerate() {
-            let own = of.calls.pointed.iter().map(|entry| Callee::Procedure(*entry));
-            let named = of.calls.pointed_names.iter().cloned().map(Callee::Named);
-            for callee in own.chain(named) {
-                let called: Vec<Place> = self.places(file, &callee);
-                for place in called {
-                    let takes = self.calls(place).map_or(ArgumentSet::NONE, |calls| calls.arguments);
-                    let reach = self.reach(place.file, &Callee::Procedure(place.entry));
-                    pointed.extend(reach.places.into_iter().map(|place| (place, takes)));
-                }
-            }
+            let data = of.calls.pointed.iter();
+            let others = of.calls.procedures.iter().filter(|calls| start != Some(Place { file, entry: calls.entry }));
+            let code = others.flat_map(|calls| &calls.takes);
+            addresses.extend(data.chain(code).map(|entry| Place { file, entry: *entry }));
+            addresses.extend(of.calls.pointed_names.iter().flat_map(|name| self.named(name)));
+        }
+        // They have no caller to return to.
+        self.starts(program).iter().for_each(|start| drop(addresses.remove(start)));
+        let at_start = start.into_iter().flat_map(|start| self.taken_by(start)).filter(|at| !addresses.contains(at));
+        let at_start: Vec<Place> = at_start.collect();
+        let all =
+            addresses.into_iter().map(|place| (place, false)).chain(at_start.into_iter().map(|place| (place, true)));
+        let mut pointed: FxHashSet<(Place, ArgumentSet, bool)> = FxHashSet::default();
+        for (place, is_at_start) in all {
+            let takes = self.calls(place).map_or(ArgumentSet::NONE, |calls| calls.arguments);
+            let reach = self.reach(place.file, &Callee::Procedure(place.entry));
+            pointed.extend(reach.places.into_iter().map(|place| (place, takes, is_at_start)));
         }
         pointed
+    }
+
+    /// The procedure that passes `main` to glibc's `__libc_start_main`, which calls it itself or by way of one procedure of its own.
+    fn start_of_c(&self, program: &ProgramFiles) -> Option<Place> {
+        const STARTS: &str = "__libc_start_main";
+        let is_glibc = |of: &&File| !of.exports.named("gnu_get_libc_version").is_empty();
+        let glibc = self.files.iter().find(|of| !of.exports.named(STARTS).is_empty()).filter(is_glibc);
+        let starts = |place: &Place| {
+            let calls = self.calls(*place).map_or(&[][..], |calls| &calls.calls);
+            calls.iter().any(|call| matches!(&call.callee, Callee::Named(name) if name == STARTS))
+        };
+        glibc.and_then(|_| self.starts(program).into_iter().find(starts))
     }
 
     /// Where the kernel and the loader start.
@@ -262,7 +283,7 @@ impl<'f> Linked<'f> {
     fn reached(&self, program: &ProgramFiles) -> Vec<Place> {
         let mut reached: FxHashSet<Place> = FxHashSet::default();
         let mut open: Vec<Place> = self.starts(program);
-        open.extend(self.pointed().into_iter().map(|(place, _)| place));
+        open.extend(self.pointed(program).into_iter().map(|(place, ..)| place));
         while let Some(place) = open.pop() {
             if reached.insert(place) {
                 let calls = self.calls(place).into_iter().flat_map(|calls| &calls.calls);

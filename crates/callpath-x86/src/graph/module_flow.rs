@@ -210,6 +210,7 @@ pub(crate) fn with_any_bytes<T>(bytes: &[u8], then: impl FnOnce(&ModuleFlow<'_>,
 #[doc(hidden)]
 pub fn fuzz_graph(bytes: &[u8]) {
     with_any_bytes(bytes, |flow, graphs| {
+        assert_eq!(crate::arguments::arguments(flow, graphs).len(), graphs.len());
         for graph in graphs {
             for begins in [Begins::Called, Begins::Program] {
                 let heights = flow.call_heights(graph, begins);

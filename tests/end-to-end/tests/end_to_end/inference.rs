@@ -9,43 +9,43 @@ use serde_json::Value;
 
 use crate::outside::is_allowed;
 
-const ROWS: &str = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 80000) \
+pub(crate) const ROWS: &str = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 80000) \
                     select count(distinct i * 7 % 1000), sum(length(hex(i))) from n;";
 
 const KNOWN: C = C { source: "inferred.c", output: "inferred", options: &["-O2", "-pthread"] };
 
 /// A directory with what a test makes.
-struct Place(tempfile::TempDir);
+pub(crate) struct Place(tempfile::TempDir);
 
 impl Place {
-    fn new() -> Place {
+    pub(crate) fn new() -> Place {
         Place(tempfile::tempdir().expect("room"))
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn run<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Ended {
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Ended {
         run_callpath(self.0.path(), words)
     }
 
     /// A map of a run.
     #[track_caller]
-    fn train(&self, map: &str, program: &[&str]) {
+    pub(crate) fn train(&self, map: &str, program: &[&str]) {
         let ended = self.run([&["map", "train", "-q", "-o", map, "--"], program].concat());
         assert_eq!(ended.status, 0, "{ended:?}");
     }
 
     /// `options`: with spaces between.
     #[track_caller]
-    fn record(&self, (options, directory): (&str, &str), program: &[&str]) -> Ended {
+    pub(crate) fn record(&self, (options, directory): (&str, &str), program: &[&str]) -> Ended {
         let options: Vec<&str> = options.split(' ').collect();
         self.run([&["record", "-q", "-F", "2000"], &options[..], &["-o", directory], program].concat())
     }
 
     #[track_caller]
-    fn json<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Value {
+    pub(crate) fn json<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Value {
         let ended = self.run(words);
         assert_eq!(ended.status, 0, "{ended:?}");
         serde_json::from_str(&ended.stdout).expect("JSON")
@@ -59,13 +59,13 @@ fn ways() -> Vec<&'static str> {
     ways
 }
 
-fn known() -> String {
+pub(crate) fn known() -> String {
     compiled(KNOWN).expect("it compiles").to_str().expect("a name").to_owned()
 }
 
 /// How many of something the JSON has.
 #[track_caller]
-fn number(json: &Value, pointer: &str) -> u64 {
+pub(crate) fn number(json: &Value, pointer: &str) -> u64 {
     json.pointer(pointer).and_then(Value::as_u64).unwrap_or_else(|| panic!("{pointer}: {json}"))
 }
 
@@ -381,18 +381,22 @@ fn programs_with_larger_frames_are_as_they_were() {
     }
 }
 
+/// It fails, with a line that has these parts.
+#[track_caller]
+pub(crate) fn refused(place: &Place, words: &[&str], expected: &[&str]) {
+    let ended = place.run(words);
+    assert_ne!(ended.status, 0, "{words:?}: {ended:?}");
+    for part in expected {
+        assert!(ended.stderr.contains(part), "{words:?}: {}", ended.stderr);
+    }
+    assert_eq!(ended.stderr.trim_end().lines().count(), 1, "{}", ended.stderr);
+}
+
 #[test]
 fn what_cannot_be_used_is_refused() {
     let (place, program) = (Place::new(), known());
     place.train("a.map", &[&program, "50"]);
-    let refused = |words: &[&str], expected: &[&str]| {
-        let ended = place.run(words);
-        assert_ne!(ended.status, 0, "{words:?}: {ended:?}");
-        for part in expected {
-            assert!(ended.stderr.contains(part), "{words:?}: {}", ended.stderr);
-        }
-        assert_eq!(ended.stderr.trim_end().lines().count(), 1, "{}", ended.stderr);
-    };
+    let refused = |words: &[&str], expected: &[&str]| refused(&place, words, expected);
     // Another build in the place of the one that was learned.
     let copy = place.at("program");
     std::fs::copy(&program, &copy).expect("a copy");

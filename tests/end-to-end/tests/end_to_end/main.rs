@@ -8,6 +8,7 @@ mod bases;
 mod build;
 mod callgrind;
 mod children;
+mod code_paths;
 mod columns;
 mod company;
 mod compare;

@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     /// The map to write; one that is there is replaced
     #[arg(short, long, value_name = "MAP", value_hint = clap::ValueHint::FilePath)]
     output: PathBuf,
-    /// A map whose paths the new one has, too: what runs have done, and what the code has beside that; may be repeated
+    /// A map whose paths the new one has, too: what runs have done. Code of libraries that were loaded then is read as well; may be repeated
     #[arg(long, value_name = "MAP", value_hint = clap::ValueHint::FilePath)]
     from: Vec<PathBuf>,
     /// Say only what went wrong
@@ -51,6 +51,15 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     let mut files: Vec<PathBuf> = vec![as_mapped(&found.file)];
     for library in found.libraries.iter().map(|library| as_mapped(library)) {
+        if !files.contains(&library) {
+            files.push(library);
+        }
+    }
+    // What the program has loaded in the runs of these maps.
+    let is_library = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains(".so"));
+    let loaded = builder.modules().iter().map(|module| &module.path);
+    let loaded: Vec<PathBuf> = loaded.filter(|path| is_library(path) && path.exists()).cloned().collect();
+    for library in loaded {
         if !files.contains(&library) {
             files.push(library);
         }
