@@ -6,6 +6,7 @@ pub mod exact;
 pub mod gprof;
 pub mod growth;
 pub mod infer;
+pub mod infer_code;
 pub mod infer_cost;
 pub mod intervals;
 pub mod make;

@@ -66,6 +66,7 @@ cargo xtask CMD
                     and how far the procedures' shares are from perf's [--runs N] [--programs a,b] [--list]
   bench-exact     what it costs real programs to be counted exactly [--kinds KIND,...] [--programs NAME,...] [--runs N]
   bench-infer     what samples without a walk cost, and how often maps tell their call paths [--programs NAME,...] [--runs N]
+  bench-infer-code  how far maps of code alone tell call paths, and what they add to training [--programs NAME,...]
   bench-infer-cost  the same over a recorder that keeps the pc alone, with bounds [--programs NAME,...] [--pairs N]
   bench-intervals how often the intervals of measured times of paths hold what was so [--runs N]
   bench-probe     what a hit of a probe costs, and how long a program stands still for one [--runs N] [--attaches N]
@@ -125,6 +126,7 @@ fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
         "bench-probe" => bench::probe::run(&arguments),
         "bench-exact" => bench::exact::run(&arguments),
         "bench-infer" => bench::infer::run(&arguments),
+        "bench-infer-code" => bench::infer_code::run(&arguments),
         "bench-infer-cost" => bench::infer_cost::run(&arguments),
         "bench-intervals" => bench::intervals::run(&arguments),
         "bench-ranks" => bench::ranks::run(&arguments),

@@ -13,13 +13,13 @@ pub(crate) struct Edge {
     /// How far the stack grows, bytes.
     pub(crate) adds: i64,
     /// What it takes for granted.
-    pub(crate) cost: u64,
+    pub(crate) cost: u32,
 }
 
 /// A call that was not seen.
-pub(crate) const CALL_COST: u64 = 1;
-/// A call that a pointer says costs more than any number of others.
-pub(crate) const POINTER_COST: u64 = 1 << 32;
+pub(crate) const CALL_COST: u32 = 1;
+/// A call that a pointer says costs more than as many others as there is room for on a stack that is searched.
+pub(crate) const POINTER_COST: u32 = 1 << 16;
 
 const SETS: usize = 1 << Code::REGISTERS;
 
@@ -91,7 +91,7 @@ impl CallGraph {
         let place_of = |sets: Sets, set: usize| (procedures + sets as usize * SETS + set) as u32;
         let set = |bits: u8| usize::from(bits) % SETS;
         // Caller, callee.
-        let mut all: Vec<(u32, u32, i64, u64)> =
+        let mut all: Vec<(u32, u32, i64, u32)> =
             map.calls.iter().map(|call| (call.caller, call.callee, call.height, CALL_COST)).collect();
         let through = map.code.pointer_calls.iter();
         all.extend(through.map(|call| (call.caller, place_of(Sets::Passed, set(call.passes)), call.height, CALL_COST)));
@@ -152,7 +152,7 @@ const WORD_BYTES: i64 = 8;
 fn add_start(
     map: &PathMap,
     first: u32,
-    all: &mut Vec<(u32, u32, i64, u64)>,
+    all: &mut Vec<(u32, u32, i64, u32)>,
     place_of: impl Fn(Sets, usize) -> u32,
 ) -> Vec<u32> {
     /// What the program starts in; what it calls; what that calls.

@@ -31,7 +31,7 @@ pub struct CodePath {
 /// The paths that the code has for an identifier.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CodePaths {
-    /// How many there are: [`u64::MAX`] if more.
+    /// How many there are: [`u64::MAX`] if more than 2^32.
     pub count: u64,
     /// Some of them, [`CodePaths::MOST`] at most, those first that take the least for granted.
     pub paths: Vec<CodePath>,
@@ -65,21 +65,21 @@ struct State {
 /// What leads to a state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Counted {
-    /// How many paths; [`u64::MAX`]: or more.
-    all: u64,
+    /// How many paths; [`u32::MAX`]: or more.
+    all: u32,
     /// What the cheapest one takes for granted; with no path, nothing.
-    cost: u64,
-    /// How many paths cost as little; [`u64::MAX`]: or more.
-    cheapest: u64,
+    cost: u32,
+    /// How many paths cost as little; [`u32::MAX`]: or more.
+    cheapest: u32,
 }
 
 impl Counted {
-    fn of_known(count: u64) -> Counted {
+    fn of_known(count: u32) -> Counted {
         Counted { all: count, cost: 0, cheapest: count }
     }
 
     /// With the paths of a caller, the call of which costs that much.
-    fn add(&mut self, caller: Counted, cost: u64) {
+    fn add(&mut self, caller: Counted, cost: u32) {
         if caller.all == 0 {
             return;
         }
@@ -113,8 +113,8 @@ struct Left {
 impl<'m> Search<'m> {
     /// Of a map, with code or without.
     pub fn new(map: &'m PathMap) -> Search<'m> {
-        /// Some 150 MB, and 200 MB for where they are.
-        const MOST_STATES: usize = 6_000_000;
+        /// Some 200 MB each.
+        const MOST_STATES: usize = 16_000_000;
         const MOST_PLACES: usize = 50_000_000;
         Search::within(map, (MOST_STATES, MOST_PLACES))
     }
@@ -141,7 +141,7 @@ impl<'m> Search<'m> {
         if counted.all == 0 {
             return Searched::Nothing;
         }
-        let is_told = |count: u64| count <= CodePaths::MOST as u64;
+        let is_told = |count: u32| count <= CodePaths::MOST as u32;
         let mut paths = of_root.paths(asked, true);
         // Longer ones were wrong in a third of the cases, and those through pointers in half of them.
         let is_near = paths.len() == 1 && is_told(counted.cheapest) && counted.cost == CALL_COST;
@@ -149,7 +149,11 @@ impl<'m> Search<'m> {
         let others: Vec<CodePath> =
             of_root.paths(asked, false).into_iter().filter(|path| !paths.contains(path)).collect();
         paths.extend(others);
-        let count = if is_told(counted.all) { paths.len() as u64 } else { counted.all };
+        let count = match counted.all {
+            all if is_told(all) => paths.len() as u64,
+            u32::MAX => u64::MAX,
+            all => all.into(),
+        };
         paths.truncate(CodePaths::MOST);
         Searched::Found(CodePaths { count, paths, nearest })
     }
@@ -251,9 +255,9 @@ impl<'m> OfRoot<'m> {
     }
 
     /// How many paths are known to end in a state, without a search.
-    fn ends(&self, state: State) -> u64 {
+    fn ends(&self, state: State) -> u32 {
         let begins = usize::from(self.begins_thread(state));
-        self.seen(state).len().max(begins) as u64
+        self.seen(state).len().max(begins) as u32
     }
 
     fn seen(&self, state: State) -> &'m [u32] {
@@ -268,7 +272,7 @@ impl<'m> OfRoot<'m> {
     }
 
     /// From where a state is entered, with what that takes for granted.
-    fn callers(&self, state: State) -> impl Iterator<Item = (u64, State)> + '_ {
+    fn callers(&self, state: State) -> impl Iterator<Item = (u32, State)> + '_ {
         self.graph.callers(state.place).iter().filter_map(move |edge| {
             let caller = State { place: edge.to, height: state.height.checked_sub(edge.adds)? };
             self.at(caller).map(|_| (edge.cost, caller))
@@ -290,7 +294,7 @@ impl<'m> OfRoot<'m> {
                 continue;
             }
             let least = self.known_count(state).map(|counted| counted.cost);
-            let leads = |(cost, caller): &(u64, State)| {
+            let leads = |(cost, caller): &(u32, State)| {
                 let counted = self.known_count(*caller).filter(|counted| counted.all > 0);
                 counted.is_some_and(|counted| !is_cheapest || Some(counted.cost.saturating_add(*cost)) == least)
             };

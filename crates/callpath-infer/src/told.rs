@@ -12,7 +12,7 @@ pub enum Certainty {
     Likely,
     /// None was seen, and the code has no more than one.
     Static,
-    /// There are several: so many, [`u64::MAX`] if more.
+    /// There are several: so many, [`u64::MAX`] if more than 2^32.
     Ambiguous(u64),
     /// There is none that the map knows.
     Missing,

@@ -194,7 +194,7 @@ fn look_up(map: &Path) -> anyhow::Result<String> {
 }
 
 /// The percentage of one class of counts.
-fn share(counts: &Value, class: &str) -> String {
+pub(super) fn share(counts: &Value, class: &str) -> String {
     let all = counts.as_object().into_iter().flatten().filter_map(|(_, count)| count.as_u64());
     let all: u64 = all.sum();
     format!("{:.1}", 100.0 * counts[class].as_f64().unwrap_or(0.0) / all.max(1) as f64)

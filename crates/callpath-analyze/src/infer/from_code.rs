@@ -246,7 +246,9 @@ impl<'f> Linked<'f> {
             addresses.extend(of.calls.pointed_names.iter().flat_map(|name| self.named(name)));
         }
         // They have no caller to return to.
-        self.starts(program).iter().for_each(|start| drop(addresses.remove(start)));
+        for start in self.starts(program) {
+            addresses.remove(&start);
+        }
         let at_start = start.into_iter().flat_map(|start| self.taken_by(start)).filter(|at| !addresses.contains(at));
         let at_start: Vec<Place> = at_start.collect();
         let all =

@@ -3,11 +3,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
+use callpath_record::RecordError;
 use callpath_target::{find_program, needed_libraries};
 
 use super::doctor::executed;
-use super::record::{FAILED, status_of};
 
 /// What a program would be started with.
 pub(super) struct ProgramFiles {
@@ -21,20 +20,30 @@ pub(super) struct ProgramFiles {
     pub(super) notes: Vec<String>,
 }
 
-/// Of a program as typed. An error comes with the command's status.
+/// There is no such program, or none that can be read.
+#[derive(Debug)]
+pub(super) enum NoProgram {
+    Unsuitable(RecordError),
+    Unreadable(PathBuf),
+}
+
+impl std::fmt::Display for NoProgram {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NoProgram::Unsuitable(error) => error.fmt(out),
+            NoProgram::Unreadable(path) => write!(out, "read {}: it is not a program of this machine", path.display()),
+        }
+    }
+}
+
+/// Of a program as typed.
 pub(super) fn find(
     typed: &OsString,
-    check: impl Fn(&Path) -> Result<(), callpath_record::RecordError>,
-) -> Result<ProgramFiles, (anyhow::Error, u8)> {
-    let of_record = |error| {
-        let status = status_of(&error);
-        (anyhow!("failed to {error}"), status)
-    };
-    let program = find_program(typed).map_err(|error| of_record(error.into()))?;
-    check(&program).map_err(of_record)?;
-    let Some((file, loader)) = executed(&program) else {
-        return Err((anyhow!("failed to read {}: it is not a program of this machine", program.display()), FAILED));
-    };
+    check: impl Fn(&Path) -> Result<(), RecordError>,
+) -> Result<ProgramFiles, NoProgram> {
+    let program = find_program(typed).map_err(|error| NoProgram::Unsuitable(error.into()))?;
+    check(&program).map_err(NoProgram::Unsuitable)?;
+    let Some((file, loader)) = executed(&program) else { return Err(NoProgram::Unreadable(program)) };
     let mut notes = Vec::new();
     if file != program {
         notes.push(format!("{} is a script: its interpreter {} is looked at", program.display(), file.display()));

@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             output::say(line)
         }
     };
-    let found = program_files::find(&arguments.program, |_| Ok(())).map_err(|(error, _)| error)?;
+    let found = program_files::find(&arguments.program, |_| Ok(())).map_err(|error| anyhow!("failed to {error}"))?;
     found.notes.iter().for_each(|note| say(note));
     let mut builder = MapBuilder::default();
     for path in &arguments.from {

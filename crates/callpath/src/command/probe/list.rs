@@ -19,7 +19,7 @@ use callpath_view::text::{
 };
 
 use super::choice::{Choice, InModule};
-use crate::command::program_files::{self, as_mapped};
+use crate::command::program_files::{self, NoProgram, as_mapped};
 use crate::command::record::{FAILED, status_of};
 use crate::output;
 use crate::screen::ScreenOptions;
@@ -107,7 +107,11 @@ fn modules(options: &ListOptions<'_>) -> Result<(Vec<Named>, Vec<String>), Faile
     if let Some(pid) = options.pid {
         return Ok((probed_modules(pid).map_err(of_record)?, Vec::new()));
     }
-    let found = program_files::find(options.program, |program| check_program(program).map(drop))?;
+    let found = program_files::find(options.program, |program| check_program(program).map(drop));
+    let found = found.map_err(|error| match error {
+        NoProgram::Unsuitable(error) => of_record(error),
+        error @ NoProgram::Unreadable(_) => (anyhow!("failed to {error}"), FAILED),
+    })?;
     let mut notes = found.notes;
     let libraries = found.libraries.into_iter().filter(|path| !is_left_alone(path));
     let mut all: Vec<Named> = Vec::new();
