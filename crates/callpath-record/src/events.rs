@@ -39,6 +39,8 @@ pub struct Event {
     pub(crate) source: EventSource,
     /// Of an expression that probes compute.
     pub(crate) program: Vec<u64>,
+    /// A clock that was asked for to show time off the processor.
+    pub(crate) is_for_off_cpu: bool,
 }
 
 /// Where an event comes from.
@@ -60,12 +62,17 @@ const DEFAULT_RATE: u64 = 1000;
 impl Event {
     /// The event of a clock.
     pub fn clock(clock: Clock) -> Event {
-        Event { name: clock.name(), source: EventSource::Clock(clock), program: Vec::new() }
+        Event { name: clock.name(), source: EventSource::Clock(clock), program: Vec::new(), is_for_off_cpu: false }
     }
 
     /// The event of the sentinel.
     pub fn returns() -> Event {
-        Event { name: Metric::of(MetricId::RETURNS).name, source: EventSource::Returns, program: Vec::new() }
+        Event {
+            name: Metric::of(MetricId::RETURNS).name,
+            source: EventSource::Returns,
+            program: Vec::new(),
+            is_for_off_cpu: false,
+        }
     }
 
     /// The counter, if it is one.
@@ -121,11 +128,18 @@ pub fn parse_events(texts: &[String], usual: Unsaid) -> Result<(Vec<Event>, u64)
         return Err(EventError::Group { group: group.clone(), list: without_groups(group) });
     }
     for text in texts.iter().flat_map(|text| split_list(text)) {
-        let (event, its_period) = parse_event(text, usual)?;
-        if events.iter().any(|e| e.name == event.name) {
-            return Err(EventError::Twice(event.name));
+        if let Some(suffix) = text.strip_prefix(OFF_CPU).filter(|rest| rest.is_empty() || rest.starts_with('@')) {
+            clock_period = clock_period.or(suffix.strip_prefix('@').map(self::clock_period).transpose()?);
+            add_off_cpu(&mut events);
+            continue;
         }
-        events.push(event);
+        let (event, its_period) = parse_event(text, usual)?;
+        match events.iter().find(|e| e.name == event.name) {
+            // It is there as a part of that.
+            Some(known) if known.is_for_off_cpu => {}
+            Some(_) => return Err(EventError::Twice(event.name)),
+            None => events.push(event),
+        }
         clock_period = clock_period.or(its_period);
     }
     if events.is_empty() {
@@ -141,6 +155,19 @@ pub fn parse_events(texts: &[String], usual: Unsaid) -> Result<(Vec<Event>, u64)
         None => None,
     };
     Ok((events, clock_period.or(given).unwrap_or(of_rate)))
+}
+
+/// Time off the processor: that which passed, less that on it.
+pub(crate) const OFF_CPU: &str = "off-cpu";
+
+/// Adds the clocks whose difference it is.
+fn add_off_cpu(events: &mut Vec<Event>) {
+    for clock in [Clock::WallTime, Clock::CpuTime] {
+        match events.iter_mut().find(|event| event.source == EventSource::Clock(clock)) {
+            Some(known) => known.is_for_off_cpu = true,
+            None => events.push(Event { is_for_off_cpu: true, ..Event::clock(clock) }),
+        }
+    }
 }
 
 /// At commas, but not at those between slashes (`cpu/event=1,umask=2/`).
@@ -205,7 +232,15 @@ fn parse_event(text: &str, usual: Unsaid) -> Result<(Event, Option<u64>), EventE
             None => Every::Rate(rate_in_range(usual.rate.unwrap_or(DEFAULT_RATE))?),
         },
     };
-    Ok((Event { name: name.to_owned(), source: EventSource::Counter(counter), program: Vec::new() }, None))
+    Ok((
+        Event {
+            name: name.to_owned(),
+            source: EventSource::Counter(counter),
+            program: Vec::new(),
+            is_for_off_cpu: false,
+        },
+        None,
+    ))
 }
 
 /// A counter by name, as perf spells it.
@@ -226,7 +261,7 @@ fn parse_counter(text: &str) -> Result<Counter, EventError> {
     if let Some(counter) = names::counter(name) {
         return modified(counter, modifiers, text);
     }
-    if Clock::of_name(name).is_some() {
+    if Clock::of_name(name).is_some() || name == OFF_CPU {
         let reason = format!("a clock runs in user and kernel mode alike and has no modifiers; write {name}");
         return Err(EventError::Malformed { event: text.to_owned(), reason });
     }

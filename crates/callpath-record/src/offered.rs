@@ -7,7 +7,7 @@ use callpath_target::{EventSpec, PerfEvent};
 
 use crate::counters::opened_as;
 use crate::error::RecordError;
-use crate::events::{ALL, Clock, Counter, Event, EventSource, Kind, Unsaid, parse_events};
+use crate::events::{ALL, Clock, Counter, Event, EventSource, Kind, OFF_CPU, Unsaid, parse_events};
 use crate::settings::RecordOptions;
 
 /// An event by its usual name, and whether it can be had here.
@@ -27,12 +27,13 @@ pub fn offered_events() -> Vec<Offer> {
         let other_name = if clock == Clock::CpuTime { "cpu-clock" } else { "" };
         Offer { name: clock.name().to_owned(), other_name, why_not: None }
     });
+    let difference = Offer { name: OFF_CPU.to_owned(), other_name: "", why_not: None };
     let counters = ALL.into_iter().filter_map(|(name, other_name, ..)| {
         let (events, _) = parse_events(&[name.to_owned()], Unsaid::default()).ok()?;
         let why_not = fitted(events.first()?.counter()?).err();
         Some(Offer { name: name.to_owned(), other_name, why_not })
     });
-    clocks.chain(counters).collect()
+    clocks.chain([difference]).chain(counters).collect()
 }
 
 /// The options with each event as it can be had, and notes on what was changed.

@@ -160,6 +160,7 @@ impl RecordOptions {
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let mut metrics: Vec<Metric> = self.events.iter().map(Event::metric).collect();
         metrics.extend(derived_metrics(&metrics));
+        metrics.extend(self.events.iter().any(|event| event.is_for_off_cpu).then(|| Metric::of(MetricId::OFF_CPU)));
         metrics.push(Metric::of(MetricId::SAMPLES));
         metrics
     }

@@ -1,7 +1,7 @@
 //! The registry: a row for each metric that callpath knows. A new metric is a row here and the code that measures it;
 //! files, views and JSON take it from the row.
 
-use crate::{Formula, Metric, MetricKind, MetricSource, MetricType};
+use crate::{Expression, Formula, Metric, MetricKind, MetricSource, MetricType};
 
 /// A row of the registry, by its number in files. A number is never given to another metric.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -50,6 +50,8 @@ impl MetricId {
     pub const WAITED_FOR_IO: MetricId = MetricId(19);
     /// No cost: the number of a context, by which the measured program asks for it.
     pub const CONTEXT: MetricId = MetricId(20);
+    /// Time that passed and was on no processor.
+    pub const OFF_CPU: MetricId = MetricId(21);
 }
 
 struct Row {
@@ -83,7 +85,7 @@ const fn probed(id: MetricId, name: &'static str, unit: &'static str) -> Row {
     Row { is_of_procedure: true, ..row(id, name, unit, MetricSource::Probes) }
 }
 
-const ROWS: [Row; 20] = [
+const ROWS: [Row; 21] = [
     row(MetricId::CPU_TIME, "cpu-time", "ns", MetricSource::Clock),
     row(MetricId::WALL_TIME, "wall-time", "ns", MetricSource::Clock),
     row(MetricId::COUNTED, "", "count", MetricSource::Kernel),
@@ -111,7 +113,14 @@ const ROWS: [Row; 20] = [
     probed(MetricId::WAITED, "wait-time", "ns"),
     probed(MetricId::WAITED_FOR_IO, "io-time", "ns"),
     Row { kind: || MetricKind::Max, ..probed(MetricId::CONTEXT, "context", "count") },
+    Row { value: MetricType::Real, kind: off_cpu, ..row(MetricId::OFF_CPU, "off-cpu", "ns", MetricSource::Computed) },
 ];
+
+/// A thread's clocks are read one after the other: what is between them is no time off the processor.
+fn off_cpu() -> MetricKind {
+    let difference = Expression::parse("max(wall-time - cpu-time, 0)");
+    difference.map_or(MetricKind::Sum, |difference| MetricKind::Derived(Formula::Expression(difference)))
+}
 
 impl Metric {
     /// A metric of the registry; of a histogram, its first bin.
@@ -188,7 +197,8 @@ mod tests {
     #[test]
     fn each_row_has_its_number() {
         let numbers: Vec<u32> = ROWS.iter().map(|row| row.id.0).collect();
-        assert_eq!(numbers, (1..=20).collect::<Vec<u32>>());
+        assert_eq!(numbers, (1..=21).collect::<Vec<u32>>());
+        assert!(matches!(Metric::of(MetricId::OFF_CPU).kind, MetricKind::Derived(_)));
         assert_eq!(Metric::of(MetricId::RETURNS).name, "returns");
     }
 

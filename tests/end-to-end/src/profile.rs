@@ -433,10 +433,12 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The bits of a whole number, or how many values a histogram holds.
+/// The bits of a whole number, a number rounded to one, or how many values a histogram holds.
 fn cell(value: &Value) -> u64 {
     match value {
         Value::Array(bins) => bins.iter().map(number).sum(),
+        // What is computed of others may have a fraction.
+        value if value.is_f64() => value.as_f64().unwrap_or_default().round() as u64,
         value => value.as_i64().map_or_else(|| number(value), |signed| signed as u64),
     }
 }

@@ -168,7 +168,12 @@ impl ProbeMetric {
     fn events(&self) -> Vec<Event> {
         let column = |id, name: String, nth| {
             let part = Part { nth: nth as u8, ..self.part };
-            Event { name, source: EventSource::Probed(Probed { meter: self.meter, part, id }), program: Vec::new() }
+            Event {
+                name,
+                source: EventSource::Probed(Probed { meter: self.meter, part, id }),
+                program: Vec::new(),
+                is_for_off_cpu: false,
+            }
         };
         let bins = |id, count: u32| (0..count).map(|bin| column(id, self.name.clone(), bin)).collect();
         match self.meter {

@@ -179,6 +179,16 @@ fn lists() {
         names(&["page-faults@1,cpu-time", "cs"], rate(50)),
         Ok((words(&["page-faults", "cpu-time", "cs"]), 20_000_000))
     );
+    // A difference of two clocks, which may be asked for, too.
+    let both = words(&["wall-time", "cpu-time"]);
+    assert_eq!(names(&["off-cpu"], Unsaid::default()), Ok((both.clone(), 1_000_000)));
+    assert_eq!(names(&["off-cpu@f100"], rate(50)), Ok((both.clone(), 10_000_000)));
+    assert_eq!(names(&["off-cpu,cpu-time", "wall-time"], rate(1000)), Ok((both, 1_000_000)));
+    assert_eq!(
+        names(&["page-faults@1,cpu-time", "off-cpu"], rate(1000)),
+        Ok((words(&["page-faults", "cpu-time", "wall-time"]), 1_000_000))
+    );
+    assert!(names(&["off-cpu@never"], rate(50)).is_err() && names(&["off-cpus"], rate(50)).is_err());
     assert_eq!(split_list("cpu/a=1,b=2/u,cycles"), ["cpu/a=1,b=2/u", "cycles"]);
     assert_eq!(names(&["cpu-time", "cpu-time"], Unsaid::default()), Err(EventError::Twice("cpu-time".into())));
     assert_eq!(names(&[], rate(HIGHEST_RATE + 1)), Err(EventError::Rate(HIGHEST_RATE + 1)));

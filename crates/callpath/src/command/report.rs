@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use callpath_db::database::{Database, Mapped, is_database};
-use callpath_db::{Answers, ColumnError, Inlined, Order, Profile, Query, ScopeKind, ViewKind};
+use callpath_db::{Answers, ColumnError, Inlined, MetricId, Order, Profile, Query, ScopeKind, ViewKind};
 use callpath_view::text::{self, TextOptions};
 use clap::ValueEnum;
 use exact::{ExactAsked, ExactView};
@@ -363,7 +363,9 @@ fn query(arguments: &Arguments) -> Query {
 
 fn show(profile: &Profile, arguments: &Arguments, columns: Option<usize>) -> anyhow::Result<()> {
     let order = arguments.order_by.as_ref().map(|asked| order(profile, asked)).transpose()?;
-    let query = Query { order, ..query(arguments) };
+    // Whoever recorded it asked for this.
+    let off_cpu = profile.metrics.iter().position(|metric| metric.id == Some(MetricId::OFF_CPU));
+    let query = Query { order: order.or(off_cpu.map(|metric| Order { metric, by_self: false })), ..query(arguments) };
     if query.flatten > 0 && query.view != ViewKind::Flat {
         anyhow::bail!("failed to leave out levels: --flatten is for --view flat");
     }

@@ -254,7 +254,10 @@ fn what_is_not_there_is_said_with_what_is() {
                 said.stderr.contains(&format!("failed to sample {name}: this machine has no such counter")),
                 "{said:?}"
             );
-            assert!(said.stderr.contains("what can be sampled here: cpu-time, wall-time, page-faults"), "{said:?}");
+            assert!(
+                said.stderr.contains("what can be sampled here: cpu-time, wall-time, off-cpu, page-faults"),
+                "{said:?}"
+            );
         }
     } else {
         skip("events::what_is_not_there_is_said_with_what_is", "this machine has hardware counters");

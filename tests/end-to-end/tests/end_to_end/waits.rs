@@ -3,6 +3,7 @@
 use callpath_end_to_end::{Profile, Program, is_root, skip};
 
 use crate::ordinary_user::UserDirectory;
+use crate::outside::is_allowed;
 
 /// Recorded by the kernel's clock where that is allowed, and as an ordinary user, for whom timers interrupt everything.
 fn undisturbed(mode: &str) {
@@ -51,4 +52,25 @@ fn for_signals() {
 #[test]
 fn that_open_the_mask() {
     undisturbed("opened");
+}
+
+/// Time off the processor is that which passed less that on it, in each row; sleeping is all of that.
+#[test]
+fn off_the_processor() {
+    let times = 60;
+    let mut ways = vec!["--outside=never"];
+    ways.extend(is_allowed("off-cpu, from outside").then_some("--outside=always"));
+    for way in ways {
+        let count = times.to_string();
+        let program = Program::nasty("rests.c").arguments([count.as_str()]).options(&["-e", "off-cpu", way]);
+        let profile = program.same().profile();
+        for path in [&[][..], &["works"], &["sleeps"], &["main", "sleeps", "nanosleep"]] {
+            let [wall, cpu, off] = ["wall-time", "cpu-time", "off-cpu"].map(|metric| profile.through(path, metric));
+            assert!(off.abs_diff(wall.saturating_sub(cpu)) <= 1, "{way} {path:?}: {off} is not {wall} - {cpu}");
+        }
+        let slept_ns = times * 10_000_000;
+        let [off, cpu] = ["off-cpu", "cpu-time"].map(|metric| profile.through(&["sleeps"], metric));
+        assert!(off * 20 >= slept_ns * 19 && cpu * 4 < slept_ns, "{way}: {off} and {cpu} of {slept_ns}");
+        assert!(profile.through(&["works"], "cpu-time") > 0, "{way}");
+    }
 }
