@@ -268,7 +268,9 @@ impl OfThread<'_, '_> {
         for (index, node) in nodes.iter().enumerate() {
             let FrameKind::Height(height) = node.key.kind() else {
                 // What is no sample stays where it is: gaps, and what a thread has used without one.
-                keep(&thread.tree, index, &mut tree);
+                if keep(&thread.tree, index, &mut tree) == FULL_ROOT {
+                    found = found.saturating_add(node.samples);
+                }
                 continue;
             };
             let sampled = nodes[node.parent as usize].key;
@@ -330,11 +332,11 @@ impl OfThread<'_, '_> {
     }
 }
 
-/// Enters what was measured at a node, with all above it, into another tree.
-pub(super) fn keep(from: &PathTree, index: usize, to: &mut PathTree) {
+/// Enters what was measured at a node, with all above it, into another tree. Returns its root.
+pub(super) fn keep(from: &PathTree, index: usize, to: &mut PathTree) -> u32 {
     let node = &from.nodes()[index];
     if node.samples == 0 && from.values(index as u32).next().is_none() {
-        return;
+        return PARTIAL_ROOT;
     }
     let mut path = Vec::new();
     let mut at = index as u32;
@@ -344,6 +346,7 @@ pub(super) fn keep(from: &PathTree, index: usize, to: &mut PathTree) {
     }
     let place = path.iter().rev().fold(at, |node, key| to.child(node, *key));
     add(from, index, (to, place));
+    at
 }
 
 fn count(certainty: Certainty, n: u64, counts: &mut InferredCounts) {
