@@ -90,7 +90,10 @@ impl Outside {
     pub(crate) fn begin_everywhere(&mut self) -> io::Result<()> {
         self.sampler.begin_everywhere()?;
         // What they have mapped already is in no record.
-        self.origins = processes().into_iter().map(|pid| (pid.0, Origin::read(pid))).collect();
+        let processes = processes();
+        let others = processes.iter().filter(|pid| pid.0 != std::process::id());
+        others.for_each(|pid| self.sampler.ran_before(*pid));
+        self.origins = processes.into_iter().map(|pid| (pid.0, Origin::read(pid))).collect();
         Ok(())
     }
 

@@ -201,13 +201,14 @@ impl ProcessHandle {
         Waiting::parse(&String::from_utf8_lossy(&stat))
     }
 
-    /// Where a thread is blocked in a system call: its stack pointer, and where it goes on. `None`: it is not, or this user may not know.
+    /// Where a thread is blocked in a system call: its stack pointer, and where it goes on. `None`: it is not, it is one of the kernel's, or this user
+    /// may not know.
     pub fn blocked_at(&self, tid: u32) -> Option<[u64; 2]> {
         let text = std::fs::read_to_string(format!("/proc/{}/task/{tid}/syscall", self.pid)).ok()?;
         let hex = |field: &str| u64::from_str_radix(field.strip_prefix("0x")?, 16).ok();
         let mut fields = text.split_ascii_whitespace().rev();
         let (rip, rsp) = (hex(fields.next()?)?, hex(fields.next()?)?);
-        Some([rsp, rip])
+        Some([rsp, rip]).filter(|[rsp, _]| *rsp != 0)
     }
 
     /// Sends a thread a SIGTRAP with a code of our own and a value. The process must be known to have a handler for it.

@@ -146,6 +146,13 @@ impl StackSampler {
         Ok(())
     }
 
+    /// A process has run before: its threads may wait already.
+    pub fn ran_before(&mut self, pid: Pid) {
+        if self.samples.switches {
+            self.fresh.extend(threads_of(pid).into_iter().map(|tid| (pid, tid)));
+        }
+    }
+
     /// Samples a thread from when it executes a program, and what it starts then.
     ///
     /// # Errors
@@ -263,7 +270,7 @@ impl StackSampler {
                 events.push(event);
             }
         }
-        if !from_exec && self.samples.switches {
+        if !from_exec && self.samples.switches && tid != Attributes::EVERY_THREAD {
             self.fresh.push((pid, tid));
         }
         Ok(OfThread { generation: self.generation, _events: events })

@@ -125,16 +125,13 @@ pub(super) fn check_events(record: &RecordOptions, of: &str, user_only: Option<b
     let refused = |event: &Event, reason: String| Err(RecordError::Event { event: event.name.clone(), reason });
     for event in &record.events {
         match (event.source, user_only) {
-            (EventSource::Clock(Clock::CpuTime), _) | (EventSource::Clock(Clock::WallTime), Some(false)) => {}
+            (EventSource::Clock(Clock::CpuTime), _) | (EventSource::Clock(Clock::WallTime), Some(false) | None) => {}
             (EventSource::Clock(Clock::WallTime), Some(true)) => {
                 let reason = format!(
                     "{of} is sampled from outside, and the kernel shows this user no waits (kernel.perf_event_paranoid is 2 or more); with \
                      `sysctl kernel.perf_event_paranoid=1`, or as root, it does"
                 );
                 return refused(event, reason);
-            }
-            (EventSource::Clock(Clock::WallTime), None) => {
-                return refused(event, "all processes are sampled by CPU time alone; leave -e out".to_owned());
             }
             _ => {
                 let reason =

@@ -156,6 +156,8 @@ impl<'r> RingRecord<'r> {
         const SAMPLE: u32 = 9;
         const COMM_EXEC: u16 = 1 << 13;
         const SWITCH: u32 = 14;
+        // Of an event of all threads; who comes or went besides is not asked for.
+        const SWITCH_CPU_WIDE: u32 = 15;
         const SWITCH_OUT: u16 = 1 << 13;
         let (kind, flags) = self.kind();
         if kind == SAMPLE {
@@ -177,8 +179,8 @@ impl<'r> RingRecord<'r> {
             }
             LOST => return Some(Record { pid, tid, event: self.word(1)?, what: What::Lost(self.word(2)?) }),
             THROTTLE => (What::Throttled, (pid, tid)),
-            SWITCH if flags & SWITCH_OUT == 0 => (What::GoesOn, (pid, tid)),
-            SWITCH => (What::Leaves, (pid, tid)),
+            SWITCH | SWITCH_CPU_WIDE if flags & SWITCH_OUT == 0 => (What::GoesOn, (pid, tid)),
+            SWITCH | SWITCH_CPU_WIDE => (What::Leaves, (pid, tid)),
             _ => (What::Other, (pid, tid)),
         };
         Some(Record { pid, tid, event, what })
@@ -300,6 +302,8 @@ mod tests {
             record(99, 0, &trailer),
             record(14, 0, &trailer),
             record(14, 1 << 13, &trailer),
+            record(15, 0, &[&[9 | 9 << 32][..], &trailer].concat()),
+            record(15, 1 << 13, &[&[9 | 9 << 32][..], &trailer].concat()),
         ]
         .concat();
         let ring = ring_of(&words, 128, 0);
@@ -308,8 +312,9 @@ mod tests {
         let read: Vec<Record<'_>> = records.iter().map(|record| record.read().expect("whole")).collect();
         let whose: Vec<(u32, u32)> = read.iter().map(|record| (record.pid, record.tid)).collect();
         assert!(read.iter().all(|record| record.event == 77));
-        assert_eq!(whose, [(7, 8), (7, 8), (7, 8), (5, 6), (7, 8), (5, 6), (5, 6), (5, 6)]);
+        assert_eq!(whose, [(7, 8), (7, 8), (7, 8), (5, 6), (7, 8), (5, 6), (5, 6), (5, 6), (5, 6), (5, 6)]);
         assert!(matches!(read[6].what, What::GoesOn) && matches!(read[7].what, What::Leaves));
+        assert!(matches!(read[8].what, What::GoesOn) && matches!(read[9].what, What::Leaves));
         assert!(matches!(&read[0].what, What::Named { name, is_exec: true } if name == "worker"));
         assert!(matches!(read[1].what, What::Began { by: 5 }) && matches!(read[2].what, What::Ended));
         assert!(matches!(read[3].what, What::Lost(3)) && matches!(read[5].what, What::Other));

@@ -488,6 +488,34 @@ fn the_whole_machine() {
     drop(running);
 }
 
+/// What all processes wait for, those that wait already when it begins too; the kernel's own threads, which have no call paths, are left out.
+#[test]
+fn what_the_whole_machine_waits_for() {
+    if !is_allowed("what_the_whole_machine_waits_for") {
+        return;
+    }
+    if !is_root() {
+        return skip("what_the_whole_machine_waits_for", "only root samples all processes");
+    }
+    let mut sleeper = Command::new("sleep").arg("1000").spawn().expect("coreutils are there");
+    // It sleeps once it has begun to.
+    std::thread::sleep(Duration::from_millis(200));
+    let rests = Program::nasty("rests.c").path().display().to_string();
+    let place = tempfile::tempdir().expect("room");
+    let ended = run_callpath(place.path(), ["record", "-q", "-a", "-e", "off-cpu", "-o", "m", "--", &rests, "40"]);
+    sleeper.kill().expect("it sleeps");
+    sleeper.wait().expect("it was there");
+    assert_eq!(ended.status, 0, "{ended:?}");
+    let profile = profile(&place.path().join("m"), &[]);
+    let [slept, rested] = [&["process:sleep", "clock_nanosleep"][..], &["process:rests", "sleeps"]]
+        .map(|path| profile.through(path, "off-cpu"));
+    // It has rested for 400 ms at least, and the sleeper as long as all that lasted.
+    assert!(rested >= 380_000_000 && slept >= rested, "{slept} {rested}");
+    assert!(profile.through(&["process:rests", "works"], "cpu-time") > 0);
+    let kernels = profile.names().into_iter().filter(|name| name.contains("kthreadd")).count();
+    assert_eq!(kernels, 0);
+}
+
 /// The recorder stands still until the kernel has no room for what it would have to know: then it says nothing about that time, and
 /// nothing wrong about what comes after.
 #[test]
