@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use callpath_measurement::MeasurementError;
-use callpath_target::{Pid, TargetError};
+use callpath_target::{ControlGroupError, Pid, TargetError};
 
 /// Completes "failed to ...".
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +52,8 @@ pub enum RecordError {
     OtherProc,
     #[error("sample all processes: {reason}")]
     NotEverywhere { reason: String },
+    #[error("sample the control group {name}: {source}")]
+    ControlGroup { name: String, source: ControlGroupError },
     #[error("find these functions: {reason}")]
     NotChosen { reason: String },
     #[error("place counters by --guide: {guide} measured {program}, and has nothing of {other}")]

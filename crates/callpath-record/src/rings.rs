@@ -5,7 +5,7 @@ mod waits;
 
 use std::io;
 
-use callpath_target::{EventSpec, Every, PerfEvent, Pid, StackSampler, StackSamples, processes};
+use callpath_target::{ControlGroup, EventSpec, Every, PerfEvent, Pid, StackSampler, StackSamples, processes};
 use rustc_hash::FxHashMap;
 
 use crate::process::{FirstStack, Origin};
@@ -86,11 +86,17 @@ impl Outside {
         self.sampler.begin_at_exec(tid)
     }
 
-    /// Samples everything from now on.
-    pub(crate) fn begin_everywhere(&mut self) -> io::Result<()> {
-        self.sampler.begin_everywhere()?;
+    /// Samples everything from now on, or all of a control group.
+    pub(crate) fn begin_everywhere(&mut self, group: Option<ControlGroup>) -> io::Result<()> {
         // What they have mapped already is in no record.
-        let processes = processes();
+        let of_group = |group: ControlGroup| {
+            let processes = group.processes();
+            self.sampler.within(group);
+            processes
+        };
+        let of_group = group.map(of_group);
+        self.sampler.begin_everywhere()?;
+        let processes = of_group.unwrap_or_else(processes);
         let others = processes.iter().filter(|pid| pid.0 != std::process::id());
         others.for_each(|pid| self.sampler.ran_before(*pid));
         self.origins = processes.into_iter().map(|pid| (pid.0, Origin::read(pid))).collect();

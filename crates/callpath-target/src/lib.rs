@@ -2,6 +2,7 @@
 //! No decoding, DWARF or database here.
 
 mod clock_event;
+mod control_group;
 mod edits;
 mod entry;
 mod error;
@@ -30,6 +31,7 @@ mod tasks;
 mod traced;
 
 pub use clock_event::{ClockEvent, EventKind};
+pub use control_group::{ControlGroup, ControlGroupError};
 pub use edits::{Edits, NewMemory, Write};
 pub use error::TargetError;
 pub use halt::{Halted, LoadedObject};

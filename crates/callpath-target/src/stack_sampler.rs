@@ -3,10 +3,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::control_group::ControlGroup;
 use crate::perf_event::{Attributes, StackSamples};
 use crate::pid::Pid;
 use crate::process::descriptors_are_scarce;
@@ -53,6 +54,8 @@ pub struct StackSampler {
     gone: HashSet<u32>,
     /// Those that were given events and may have done something before.
     fresh: Vec<(Pid, u32)>,
+    /// Where all threads are sampled: those of this group alone.
+    group: Option<ControlGroup>,
 }
 
 impl StackSampler {
@@ -83,6 +86,7 @@ impl StackSampler {
             refused: HashSet::new(),
             gone: HashSet::new(),
             fresh: Vec::new(),
+            group: None,
         })
     }
 
@@ -136,7 +140,12 @@ impl StackSampler {
         own || self.inherited.contains(&tid)
     }
 
-    /// Samples all threads of the machine.
+    /// Of all threads, those of a control group alone are sampled.
+    pub fn within(&mut self, group: ControlGroup) {
+        self.group = Some(group);
+    }
+
+    /// Samples all threads of the machine, or of the group.
     ///
     /// # Errors
     /// The kernel does not allow it.
@@ -260,7 +269,10 @@ impl StackSampler {
         let mut events = Vec::with_capacity(self.processors.len());
         for (of_switches, attributes) in kinds {
             for (processor, ring) in self.processors.iter().zip(&*self.rings) {
-                let event = attributes.open(tid, Some(*processor))?;
+                let event = match self.group.as_ref().filter(|_| tid == Attributes::EVERY_THREAD) {
+                    Some(group) => attributes.open_in(group.as_fd(), *processor)?,
+                    None => attributes.open(tid, Some(*processor))?,
+                };
                 ring.take_in(event.as_raw_fd())?;
                 let (generation, stack_bytes) = (self.generation, self.samples.stack_bytes);
                 self.opened_on.insert(number_of(&event)?, Event { pid, generation, stack_bytes, of_switches });

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use callpath_target::{
-    Certainty, Ended, Launch, Maps, Pid, ProcessHandle, StackSamples, find_program, raise_own_limits,
+    Certainty, ControlGroup, Ended, Launch, Maps, Pid, ProcessHandle, StackSamples, find_program, raise_own_limits,
     survive_long_files,
 };
 
@@ -27,6 +27,8 @@ pub struct AttachOptions<'o> {
     pub record: &'o RecordOptions,
     /// The processes. `None`: all.
     pub pids: Option<&'o [Pid]>,
+    /// The control group of which all processes are meant, if it is not the machine: its name, as [`ControlGroup::find`] has it.
+    pub group: Option<&'o str>,
     /// With all processes: recording ends with the program that is named in `record`.
     pub until_program: bool,
     /// Those that they start are sampled, too.
@@ -40,6 +42,11 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
     let record = options.record;
     let user_only = sees_user_mode_only();
     check_events(record, "a running process", options.pids.map(|_| user_only))?;
+    let group = options.group.map(|name| {
+        let refused = |error| RecordError::ControlGroup { name: name.to_owned(), source: error };
+        ControlGroup::find(name).map_err(refused)
+    });
+    let group = group.transpose()?;
     survive_long_files();
     raise_own_limits();
     let handles: Vec<ProcessHandle> =
@@ -70,7 +77,7 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
     let outside = Outside::new(samples, record.unwind == Unwind::Infer, prepared.doorbell());
     let mut outside = outside.map_err(|error| refusal(first, &error))?;
     if options.pids.is_none() {
-        outside.begin_everywhere().map_err(|error| refusal_of_all(&error))?;
+        outside.begin_everywhere(group).map_err(|error| refusal_of_all(&error))?;
     }
     let destination = match Destination::known(record)? {
         Some(destination) => destination,

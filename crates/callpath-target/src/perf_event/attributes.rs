@@ -1,7 +1,7 @@
 //! What the kernel is told of an event: `struct perf_event_attr`.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use super::{EventSpec, Every};
 
@@ -179,10 +179,20 @@ impl Attributes {
 
     /// Opens the event on a thread (0: the calling one), on one processor or on all.
     pub(crate) fn open(&self, thread: u32, processor: Option<u32>) -> io::Result<OwnedFd> {
+        self.open_on(thread as i32, processor.map_or(-1, |processor| processor as i32), 0)
+    }
+
+    /// Opens the event on all threads of a control group, by its directory, on one processor.
+    pub(crate) fn open_in(&self, group: BorrowedFd<'_>, processor: u32) -> io::Result<OwnedFd> {
+        const PERF_FLAG_PID_CGROUP: u64 = 4;
+        self.open_on(group.as_raw_fd(), processor as i32, PERF_FLAG_PID_CGROUP)
+    }
+
+    fn open_on(&self, whom: i32, processor: i32, flags: u64) -> io::Result<OwnedFd> {
         const PERF_FLAG_FD_CLOEXEC: u64 = 8;
-        let processor = processor.map_or(-1, |processor| processor as i32);
+        let flags = flags | PERF_FLAG_FD_CLOEXEC;
         // SAFETY: the kernel reads `size` bytes of the attributes.
-        let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, self, thread, processor, -1, PERF_FLAG_FD_CLOEXEC) };
+        let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, self, whom, processor, -1, flags) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }

@@ -462,7 +462,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     if !can_be_read {
         output::say(format_args!("nothing that can be read was recorded to {own}"));
     } else if recorded.processes == 0 {
-        output::say(format_args!("nothing was measured: no process with glibc loaded callpath's object"));
+        output::say(format_args!("nothing was measured: {}", arguments.attaching.why_nothing()));
     } else if is_first {
         let whole = recorded.of_job.as_ref().unwrap_or(&recorded.directory);
         let directory = shell_word(&whole.to_string_lossy());

@@ -516,6 +516,48 @@ fn what_the_whole_machine_waits_for() {
     assert_eq!(kernels, 0);
 }
 
+/// A control group: a container or a service. Who comes into it is sampled, who is not in it is not.
+#[test]
+fn a_control_group_alone() {
+    if !is_allowed("a_control_group_alone") {
+        return;
+    }
+    if !is_root() {
+        return skip("a_control_group_alone", "only root samples all processes");
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("it is there");
+    let mounted = mounts.lines().filter_map(|line| line.split(' ').nth(1).zip(line.split(' ').nth(2)));
+    let root = mounted.filter(|(_, kind)| *kind == "cgroup2").map(|(root, _)| root.to_owned()).next();
+    let name = format!("callpath-test-{}", std::process::id());
+    let group = root.map(|root| std::path::PathBuf::from(root).join(&name));
+    let Some(group) = group.filter(|group| std::fs::create_dir(group).is_ok()) else {
+        return skip("a_control_group_alone", "no control group can be made here");
+    };
+    let rests = Program::nasty("rests.c").path().display().to_string();
+    let place = tempfile::tempdir().expect("room");
+    let joins = format!("echo $$ > {}/cgroup.procs && exec {rests} 60", group.display());
+    let mut within = Command::new("sh").args(["-c", &format!("sleep 0.4; {joins}")]).spawn().expect("sh is there");
+    // Running all the while.
+    let other = Running::nasty(&["1", "5"]);
+    let of_group =
+        |words: &[&str]| run_callpath(place.path(), [&["record", "-q", "-a", "-e", "off-cpu"], words].concat());
+    let ended = of_group(&["-o", "m", "--cgroup", &name, "--duration", "3"]);
+    assert!(within.wait().expect("it was there").success());
+    drop(other);
+    assert_eq!(ended.status, 0, "{ended:?}");
+    let profile = profile(&place.path().join("m"), &["--merge-processes"]);
+    let slept = profile.through(&["sleeps"], "off-cpu");
+    assert!(slept >= 570_000_000, "{slept}: {profile:?}");
+    assert!(!profile.names().contains("down"), "of a process that is not in it: {:?}", profile.names());
+    assert!(profile.through(&["works"], "cpu-time") > 0);
+    // By its directory; and one that is not there.
+    let ended = of_group(&["-o", "n", "--cgroup", &group.display().to_string(), "--", "/bin/true"]);
+    assert!(ended.stderr.contains("nothing was measured: no process of the control group ran"), "{ended:?}");
+    let ended = of_group(&["-o", "none", "--cgroup", "callpath-test-none", "--", "/bin/true"]);
+    assert!(ended.status == 125 && ended.stderr.contains("there is no such control group"), "{ended:?}");
+    std::fs::remove_dir(&group).expect("nobody is in it");
+}
+
 /// The recorder stands still until the kernel has no room for what it would have to know: then it says nothing about that time, and
 /// nothing wrong about what comes after.
 #[test]

@@ -114,8 +114,7 @@ fn unknown_events_and_options() {
 #[test]
 fn options_of_perf_that_ask_for_another_recording() {
     for (arguments, words) in [
-        (&["-G", "group", "--", "true"][..], ["-G, --cgroup: ", "callpath record PROGRAM"]),
-        (&["-u", "me"], ["-u, --uid: ", "callpath record PROGRAM"]),
+        (&["-u", "me"][..], ["-u, --uid: ", "callpath record PROGRAM"]),
         (&["-F", "99", "-gt", "7", "--", "true"], ["-t, --tid: ", "-p PID"]),
         (&["-C", "0", "true"], ["-C, --cpu: ", "taskset"]),
         (&["-x", "--", "true"], ["'-x'", "callpath record --help"]),

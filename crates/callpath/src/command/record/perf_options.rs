@@ -48,7 +48,6 @@ const ROWS: &[Row] = &[
     ("-k, --clockid", Value, CLOCK),
     ("-v, --verbose", Nothing, NotNeeded("`callpath report --quality` shows the details of a recording")),
     ("-u, --uid", Value, ONE_PROGRAM),
-    ("-G, --cgroup", Value, ONE_PROGRAM),
     (
         "-C, --cpu",
         Value,
