@@ -37,6 +37,8 @@ pub struct CodePaths {
     pub paths: Vec<CodePath>,
     /// The one with a single call that was not seen, which is not through a pointer: if there is one, and only one.
     pub nearest: Option<CodePath>,
+    /// Whether there is no other either if contexts that were seen may have been entered in other ways, which the code has.
+    pub is_only: bool,
 }
 
 impl CodePaths {
@@ -98,8 +100,17 @@ pub struct Search<'m> {
     map: &'m PathMap,
     /// Made when the first search begins.
     graph: Option<Rc<CallGraph>>,
-    roots: FxHashMap<u32, OfRoot<'m>>,
+    roots: FxHashMap<(u32, From), OfRoot<'m>>,
     left: Left,
+}
+
+/// From where paths are sought.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum From {
+    /// From contexts that were seen: how these were entered is known.
+    Seen,
+    /// From where programs and threads begin, whatever was seen.
+    Starts,
 }
 
 /// How much more may be kept.
@@ -133,14 +144,14 @@ impl<'m> Search<'m> {
         if map.code.modules.is_empty() {
             return Searched::Nothing;
         }
-        let graph = self.graph.get_or_insert_with(|| Rc::new(CallGraph::of(map)));
-        let root = self.roots.entry(identifier.root);
-        let of_root = root.or_insert_with(|| OfRoot::of(map, Rc::clone(graph), identifier.root));
         let asked = State { place: identifier.procedure, height: identifier.height };
-        let Some(counted) = of_root.count(asked, &mut self.left) else { return Searched::TooMuch };
+        let Some(counted) = self.count(From::Seen, identifier.root, asked) else { return Searched::TooMuch };
         if counted.all == 0 {
             return Searched::Nothing;
         }
+        let is_only = counted.all == 1
+            && self.count(From::Starts, identifier.root, asked).is_some_and(|from_starts| from_starts.all == 1);
+        let of_root = self.of_root(From::Seen, identifier.root);
         let is_told = |count: u32| count <= CodePaths::MOST as u32;
         let mut paths = of_root.paths(asked, true);
         // Longer ones were wrong in a third of the cases, and those through pointers in half of them.
@@ -155,7 +166,20 @@ impl<'m> Search<'m> {
             all => all.into(),
         };
         paths.truncate(CodePaths::MOST);
-        Searched::Found(CodePaths { count, paths, nearest })
+        Searched::Found(CodePaths { count, paths, nearest, is_only })
+    }
+
+    fn of_root(&mut self, from: From, root: u32) -> &mut OfRoot<'m> {
+        let map = self.map;
+        let graph = self.graph.get_or_insert_with(|| Rc::new(CallGraph::of(map)));
+        self.roots.entry((root, from)).or_insert_with(|| OfRoot::of(map, Rc::clone(graph), (root, from)))
+    }
+
+    fn count(&mut self, from: From, root: u32, asked: State) -> Option<Counted> {
+        let mut left = self.left;
+        let counted = self.of_root(from, root).count(asked, &mut left);
+        self.left = left;
+        counted
     }
 }
 
@@ -164,6 +188,7 @@ struct OfRoot<'m> {
     map: &'m PathMap,
     graph: Rc<CallGraph>,
     root: u32,
+    from: From,
     /// By place: how high the stack is at least; [`OfRoot::NEVER`]: control does not come there.
     least: Vec<i64>,
     /// By place, then by how much higher than that, in units: where in `counts` the state is, plus 1; 0: not counted.
@@ -174,7 +199,7 @@ struct OfRoot<'m> {
 impl<'m> OfRoot<'m> {
     const NEVER: i64 = i64::MAX;
 
-    fn of(map: &'m PathMap, graph: Rc<CallGraph>, root: u32) -> OfRoot<'m> {
+    fn of(map: &'m PathMap, graph: Rc<CallGraph>, (root, from): (u32, From)) -> OfRoot<'m> {
         let nodes = map.heights.iter().filter_map(|(node, height, _)| {
             let of = map.nodes.get(*node as usize)?;
             (of.root == root).then_some(Reverse((*height, of.procedure)))
@@ -192,7 +217,7 @@ impl<'m> OfRoot<'m> {
             open.extend(graph.callees(place).iter().map(|edge| Reverse((height.saturating_add(edge.adds), edge.to))));
         }
         let index = vec![Vec::new(); graph.len()];
-        OfRoot { map, graph, root, least, index, counts: Vec::new() }
+        OfRoot { map, graph, root, from, least, index, counts: Vec::new() }
     }
 
     /// Where a state is in the index. `None`: control does not come there.
@@ -264,7 +289,9 @@ impl<'m> OfRoot<'m> {
         if !self.graph.is_anywhere(state.place) {
             return &[];
         }
-        self.map.seen_paths(Identifier { root: self.root, procedure: state.place, height: state.height })
+        let seen = self.map.seen_paths(Identifier { root: self.root, procedure: state.place, height: state.height });
+        let begins = |node: &u32| self.map.nodes.get(*node as usize).is_some_and(|node| node.parent.is_none());
+        if self.from == From::Seen || seen.iter().all(begins) { seen } else { &[] }
     }
 
     fn begins_thread(&self, state: State) -> bool {

@@ -8,9 +8,9 @@ use crate::search::{CodePath, CodePaths, Search, Searched};
 pub enum Certainty {
     /// One was seen.
     Precise,
-    /// One was seen, or none, and the code has that one and others.
+    /// One was seen, or none; the code has that one, as the only one or the nearest one that continues what was seen, and has others.
     Likely,
-    /// None was seen, and the code has no more than one.
+    /// None was seen, and the code has no more than one, however contexts that were seen may have been entered.
     Static,
     /// There are several: so many, [`u64::MAX`] if more than 2^32.
     Ambiguous(u64),
@@ -78,6 +78,11 @@ impl<'m> Told<'m> {
         matches!(self.paths, Paths::Seen(_))
     }
 
+    /// Whether no run was in the procedure there: the code alone has the paths.
+    pub fn is_new(&self) -> bool {
+        matches!(self.paths, Paths::Code(_))
+    }
+
     /// Whether all paths are among [`Told::callers`].
     pub fn is_whole(&self) -> bool {
         match (&self.paths, self.certainty) {
@@ -129,7 +134,9 @@ impl<'m> Search<'m> {
         // Where some calls were seen, and not all of them could be, a search would tell those alone that were.
         let searched = if seen.is_empty() { self.find(identifier) } else { Searched::Nothing };
         match (searched, answer) {
-            (Searched::Found(CodePaths { count: 1, paths, .. }), _) => told(Certainty::Static, Paths::Code(paths)),
+            (Searched::Found(CodePaths { count: 1, paths, is_only, .. }), _) => {
+                told(if is_only { Certainty::Static } else { Certainty::Likely }, Paths::Code(paths))
+            }
             (Searched::Found(CodePaths { nearest: Some(nearest), .. }), _) => {
                 told(Certainty::Likely, Paths::Code(vec![nearest]))
             }

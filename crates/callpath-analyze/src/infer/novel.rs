@@ -8,7 +8,7 @@ use callpath_infer::{Certainty, OtherBuild, PathMap};
 use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::answer::{Asker, Maps, Which, keep};
+use super::answer::{Asker, Known, Maps, Which, keep};
 use super::code::{Code, Links};
 use crate::attribute::{AttributeOptions, Progress};
 
@@ -96,10 +96,11 @@ impl OfProcess<'_, '_> {
                 // Of a sample that walked no stack.
                 (_, FrameKind::Height(height)) if nodes[node.parent as usize].parent == PARTIAL_ROOT => {
                     let at = self.code.procedure(self.modules, nodes[node.parent as usize].key);
-                    match self.asker.ask(self.which, root, (at, height)).0.certainty() {
+                    match self.asker.ask(self.which, root, (at, height)).0 {
                         // The code alone has it: no run has taken it.
-                        Certainty::Missing | Certainty::Static => Seen::No,
-                        _ => Seen::Unclear,
+                        Known::Told(told) if told.is_new() || told.certainty == Certainty::Missing => Seen::No,
+                        Known::Unheard => Seen::No,
+                        Known::Told(_) | Known::Undetermined => Seen::Unclear,
                     }
                 }
                 (_, FrameKind::Height(_)) => above,

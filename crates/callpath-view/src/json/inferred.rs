@@ -33,7 +33,7 @@ pub(super) fn value(inferred: &InferredQuality) -> Value {
 /// missing        the map has no path
 /// undetermined   it has several: what is called from where they part
 /// likely         one, for all samples through the node no more than likely
-/// static         one, which no run has taken: for all samples through the node that is so
+/// static         one, which no run has taken, and the code has no other: for all samples through the node that is so
 /// precise        one
 /// ```
 pub(super) fn certainties(view: &View, profile: &Profile) -> Vec<Option<&'static str>> {

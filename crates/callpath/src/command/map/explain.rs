@@ -138,7 +138,7 @@ impl Found<'_> {
                 "The code has another call that leads there with as much stack, which was never seen."
             }
             (Certainty::Likely, false) => {
-                "No run has taken it. The code has other paths there, too: this one has the fewest calls that no run has made."
+                "No run has taken it. The code has other paths there, too: this one continues what runs have done."
             }
             (Certainty::Static, _) => "No run has taken it. The code has no other path there.",
             (Certainty::Ambiguous(_), false) => "No run has taken any of them: the code has them.",
