@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::map::{Code, ContextNode, DirectCall, MapModule, MapProcedure, PathMap, Pointed, PointerCall, Root, Weight};
+use crate::map::{
+    Called, Code, ContextNode, DirectCall, MapModule, MapProcedure, PathMap, Pointed, PointerCall, Root, VariableCall,
+    Weight,
+};
 
 /// A file of code has changed between two runs: what one tells is not true of the other.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -109,6 +112,11 @@ impl MapBuilder {
         self.map.code.pointer_calls.push(call);
     }
 
+    /// A call at which the stack is not as high each time.
+    pub fn variable_call(&mut self, call: VariableCall) {
+        self.map.code.variable.push(call);
+    }
+
     /// Calls through pointers may lead to a procedure.
     pub fn pointed(&mut self, pointed: Pointed) {
         self.map.code.pointed.push(pointed);
@@ -151,13 +159,20 @@ impl MapBuilder {
             let (caller, callee) = (own(&procedures, call.caller), own(&procedures, call.callee));
             self.call(DirectCall { caller, callee, ..*call });
         }
-        let Code { modules: whole, pointer_calls, pointed } = &other.code;
+        let Code { modules: whole, pointer_calls, pointed, variable } = &other.code;
         whole.iter().for_each(|module| self.whole(own(&modules, *module)));
         for call in pointer_calls {
             self.pointer_call(PointerCall { caller: own(&procedures, call.caller), ..*call });
         }
         for to in pointed {
             self.pointed(Pointed { procedure: own(&procedures, to.procedure), ..*to });
+        }
+        for call in variable {
+            let to = match call.to {
+                Called::Procedure(callee) => Called::Procedure(own(&procedures, callee)),
+                pointer @ Called::Pointer(_) => pointer,
+            };
+            self.variable_call(VariableCall { caller: call.caller.map(|caller| own(&procedures, caller)), to });
         }
         self.unidentified(other.unidentified);
         Ok(())
@@ -173,6 +188,7 @@ impl MapBuilder {
         in_order(&mut map.code.modules);
         in_order(&mut map.code.pointer_calls);
         in_order(&mut map.code.pointed);
+        in_order(&mut map.code.variable);
         map.heights = heights.into_iter().map(|((node, height), weight)| (node, height, weight)).collect();
         map.finish();
         map

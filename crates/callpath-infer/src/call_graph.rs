@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::map::{Code, PathMap, Root};
+use crate::map::{Called, Code, PathMap, Root};
 
 /// A call, or a step to or from a set of arguments.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +67,8 @@ pub(crate) struct CallGraph {
     at_start: Vec<u32>,
     callers: Edges,
     callees: Edges,
+    /// By place, from where control comes at no known height; [`CallGraph::ANYWHERE`]: from a file that is not known.
+    variable: FxHashMap<u32, Vec<u32>>,
     /// The stack grows by multiples of so much, bytes.
     pub(crate) unit_bytes: i64,
 }
@@ -85,6 +87,9 @@ impl Sets {
 }
 
 impl CallGraph {
+    /// The caller in a file that is not known.
+    pub(crate) const ANYWHERE: u32 = u32::MAX;
+
     /// Of a map.
     pub(crate) fn of(map: &PathMap) -> CallGraph {
         let procedures = map.procedures.len();
@@ -114,7 +119,15 @@ impl CallGraph {
         let by_caller: Vec<(u32, Edge)> =
             all.iter().map(|&(caller, callee, adds, cost)| (caller, Edge { to: callee, adds, cost })).collect();
         let (callers, callees) = (Edges::of(places, &by_callee), Edges::of(places, &by_caller));
-        CallGraph { procedures, at_start, callers, callees, unit_bytes }
+        let mut variable: FxHashMap<u32, Vec<u32>> = FxHashMap::default();
+        for call in &map.code.variable {
+            let to = match call.to {
+                Called::Procedure(callee) => callee,
+                Called::Pointer(passes) => place_of(Sets::Passed, set(passes)),
+            };
+            variable.entry(to).or_default().push(call.caller.unwrap_or(CallGraph::ANYWHERE));
+        }
+        CallGraph { procedures, at_start, callers, callees, variable, unit_bytes }
     }
 
     /// How many places there are.
@@ -140,6 +153,11 @@ impl CallGraph {
         self.callers.at(place)
     }
 
+    /// Where control comes to at no known height, each with from where.
+    pub(crate) fn variable_calls(&self) -> impl Iterator<Item = (&u32, &[u32])> {
+        self.variable.iter().map(|(callee, callers)| (callee, callers.as_slice()))
+    }
+
     /// Where it goes to.
     pub(crate) fn callees(&self, place: u32) -> &[Edge] {
         self.callees.at(place)
@@ -161,8 +179,14 @@ fn add_start(
         return Vec::new();
     }
     let is_main = |root: u32| map.roots.get(root as usize) == Some(&Root::Main);
+    // The loader has a start of its own.
+    let module = |procedure: u32| map.procedures.get(procedure as usize).map(|of| of.module);
+    let starts_it = |procedure: u32| {
+        let mut pointed = map.code.pointed.iter().filter(|to| to.is_at_start);
+        pointed.any(|to| module(to.procedure) == module(procedure))
+    };
     let outermost = map.nodes.iter().filter(|node| node.parent.is_none() && is_main(node.root));
-    let mut level: Vec<u32> = outermost.map(|node| node.procedure).collect();
+    let mut level: Vec<u32> = outermost.map(|node| node.procedure).filter(|start| starts_it(*start)).collect();
     level.sort_unstable();
     level.dedup();
     let passed = place_of(Sets::Passed, 0)..place_of(Sets::Passed, SETS);

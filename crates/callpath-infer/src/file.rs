@@ -5,7 +5,7 @@
 //! 8   length    u64: of the whole file, bytes
 //! 16  checksum  u64: XXH3-64 of all that follows
 //! 24  modules, procedures, roots, nodes, heights, variable procedures, uncounted ones, direct calls, whole modules, calls through
-//!     pointers, pointed procedures: each its count, then each of them; what was unidentified
+//!     pointers, pointed procedures, calls of variable height: each its count, then each of them; what was unidentified
 //! ```
 //! Numbers as LEB128, heights with their sign in the lowest bit. docs/formats.md has the fields.
 
@@ -15,7 +15,8 @@ use callpath_schema::encoding::{Malformed, Reader, Writer};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::map::{
-    Code, ContextNode, DirectCall, Identifier, MapModule, MapProcedure, PathMap, Pointed, PointerCall, Root, Weight,
+    Called, Code, ContextNode, DirectCall, Identifier, MapModule, MapProcedure, PathMap, Pointed, PointerCall, Root,
+    VariableCall, Weight,
 };
 use crate::search::{Search, Searched};
 
@@ -83,6 +84,10 @@ impl Envelope {
 /// Writes a file, in place of one that is there.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), MapError> {
     let failed = |source| MapError::Write { path: path.to_owned(), source };
+    // A device or a pipe is written into.
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+        return std::fs::write(path, bytes).map_err(failed);
+    }
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
     let beside = PathBuf::from(beside);
@@ -202,7 +207,7 @@ impl PathMap {
             writer.number(signed(call.height));
             before = call.callee;
         }
-        let Code { modules, pointer_calls, pointed } = &self.code;
+        let Code { modules, pointer_calls, pointed, variable } = &self.code;
         write_ascending(modules, &mut writer);
         writer.number(pointer_calls.len() as u64);
         for call in pointer_calls {
@@ -214,6 +219,16 @@ impl PathMap {
         for to in pointed {
             writer.number(to.procedure.into());
             writer.number(u64::from(to.takes) | u64::from(to.is_at_start) << Code::REGISTERS);
+        }
+        writer.number(variable.len() as u64);
+        for call in variable {
+            writer.optional(call.caller.map(u64::from));
+            let (is_pointer, to) = match call.to {
+                Called::Procedure(callee) => (0, callee.into()),
+                Called::Pointer(passes) => (1, u64::from(passes)),
+            };
+            writer.number(is_pointer);
+            writer.number(to);
         }
         write_weight(self.unidentified, &mut writer);
         ENVELOPE.finish(writer)
@@ -328,6 +343,22 @@ fn map_of(reader: &mut Reader<'_>) -> Result<PathMap, Malformed> {
             return Err(reader.malformed("procedure behind the one before"));
         }
         map.code.pointed.push(to);
+    }
+    for _ in 0..reader.count(3)? {
+        const CALLER: &str = "procedure that calls at no known height";
+        let caller =
+            reader.optional()?.map(|caller| u32::try_from(caller).ok().filter(|at| (*at as usize) < of_procedure));
+        let caller = caller.map(|caller| caller.ok_or_else(|| reader.malformed(CALLER))).transpose()?;
+        let to = match reader.number()? {
+            0 => Called::Procedure(index(reader, of_procedure, "procedure that is called at no known height")?),
+            1 => Called::Pointer(arguments(reader)?),
+            _ => return Err(reader.malformed("kind of a call")),
+        };
+        let call = VariableCall { caller, to };
+        if map.code.variable.last().is_some_and(|before| *before >= call) {
+            return Err(reader.malformed("call behind the one before"));
+        }
+        map.code.variable.push(call);
     }
     map.unidentified = read_weight(reader)?;
     map.finish();

@@ -23,8 +23,8 @@ mod told;
 pub use builder::{MapBuilder, OtherBuild};
 pub use file::{MapError, fuzz_path_map};
 pub use map::{
-    Answer, Code, ContextNode, DirectCall, Identifier, MapModule, MapProcedure, PathMap, Pointed, PointerCall, Root,
-    Weight,
+    Answer, Called, Code, ContextNode, DirectCall, Identifier, MapModule, MapProcedure, PathMap, Pointed, PointerCall,
+    Root, VariableCall, Weight,
 };
 pub use plan::{PLAN_FILE, PaddingPlan, PlannedPadding, fuzz_padding_plan};
 pub use precision::{Degrees, Precision};

@@ -107,6 +107,24 @@ pub struct Pointed {
     pub is_at_start: bool,
 }
 
+/// A call at which the stack is not as high each time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct VariableCall {
+    /// Index of the procedure that calls, in [`PathMap::procedures`]; `None`: it is in a file that is not known.
+    pub caller: Option<u32>,
+    /// What it calls.
+    pub to: Called,
+}
+
+/// What a call leads to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Called {
+    /// To a procedure: its index in [`PathMap::procedures`].
+    Procedure(u32),
+    /// Where a pointer says: the registers that may pass arguments, a bit each, of [`Code::REGISTERS`].
+    Pointer(u8),
+}
+
 /// What the code of whole files has: each call, so that paths can be searched that no run took.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Code {
@@ -116,6 +134,9 @@ pub struct Code {
     pub pointer_calls: Vec<PointerCall>,
     /// The procedures whose addresses the files have, and what those jump to, ascending.
     pub pointed: Vec<Pointed>,
+    /// Calls at which the stack is not as high each time, ascending. Paths through these are not sought; where one may lead, no path is known to
+    /// be the only one.
+    pub variable: Vec<VariableCall>,
 }
 
 impl Code {

@@ -150,6 +150,7 @@ impl<'m> Search<'m> {
             return Searched::Nothing;
         }
         let is_only = counted.all == 1
+            && !self.of_root(From::Starts, identifier.root).is_open(asked)
             && self.count(From::Starts, identifier.root, asked).is_some_and(|from_starts| from_starts.all == 1);
         let of_root = self.of_root(From::Seen, identifier.root);
         let is_told = |count: u32| count <= CodePaths::MOST as u32;
@@ -191,6 +192,8 @@ struct OfRoot<'m> {
     from: From,
     /// By place: how high the stack is at least; [`OfRoot::NEVER`]: control does not come there.
     least: Vec<i64>,
+    /// The same of paths through calls at no known height.
+    open_from: Vec<i64>,
     /// By place, then by how much higher than that, in units: where in `counts` the state is, plus 1; 0: not counted.
     index: Vec<Vec<u32>>,
     counts: Vec<Counted>,
@@ -208,16 +211,28 @@ impl<'m> OfRoot<'m> {
         if let Some(Root::Thread(start)) = map.roots.get(root as usize) {
             open.push(Reverse((0, *start)));
         }
-        let mut least = vec![OfRoot::NEVER; graph.len()];
-        while let Some(Reverse((height, place))) = open.pop() {
-            match least.get_mut(place as usize) {
-                Some(least) if *least == OfRoot::NEVER => *least = height,
-                _ => continue,
+        let never = vec![OfRoot::NEVER; graph.len()];
+        let least = spread(&graph, open, never.clone());
+        // What a caller has on the stack is its return address at least.
+        const LEAST_BYTES: i64 = 8;
+        let (mut open_from, mut is_changed) = (never, true);
+        while std::mem::take(&mut is_changed) {
+            let mut open: BinaryHeap<Reverse<(i64, u32)>> = BinaryHeap::new();
+            for (callee, callers) in graph.variable_calls() {
+                let from = callers.iter().map(|caller| match *caller {
+                    CallGraph::ANYWHERE => 0,
+                    caller => least[caller as usize].min(open_from[caller as usize]),
+                });
+                let from = from.min().unwrap_or(OfRoot::NEVER).saturating_add(LEAST_BYTES);
+                if from < open_from[*callee as usize] {
+                    open.push(Reverse((from, *callee)));
+                    is_changed = true;
+                }
             }
-            open.extend(graph.callees(place).iter().map(|edge| Reverse((height.saturating_add(edge.adds), edge.to))));
+            open_from = spread(&graph, open, open_from);
         }
         let index = vec![Vec::new(); graph.len()];
-        OfRoot { map, graph, root, from, least, index, counts: Vec::new() }
+        OfRoot { map, graph, root, from, least, open_from, index, counts: Vec::new() }
     }
 
     /// Where a state is in the index. `None`: control does not come there.
@@ -277,6 +292,11 @@ impl<'m> OfRoot<'m> {
             }
         }
         self.known_count(asked)
+    }
+
+    /// Whether a call at no known height may lead to a state, whatever is between.
+    fn is_open(&self, state: State) -> bool {
+        self.open_from.get(state.place as usize).is_some_and(|from| *from <= state.height)
     }
 
     /// How many paths are known to end in a state, without a search.
@@ -348,4 +368,16 @@ impl<'m> OfRoot<'m> {
         }
         Vec::new()
     }
+}
+
+/// How high the stack is at least in each place, from some on; `least` has what is known.
+fn spread(graph: &CallGraph, mut open: BinaryHeap<Reverse<(i64, u32)>>, mut least: Vec<i64>) -> Vec<i64> {
+    while let Some(Reverse((height, place))) = open.pop() {
+        match least.get_mut(place as usize) {
+            Some(least) if *least > height => *least = height,
+            _ => continue,
+        }
+        open.extend(graph.callees(place).iter().map(|edge| Reverse((height.saturating_add(edge.adds), edge.to))));
+    }
+    least
 }

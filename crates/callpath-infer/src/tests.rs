@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use crate::{
-    Answer, Budget, Certainty, DirectCall, Identifier, MapBuilder, MapError, MapModule, MapProcedure, OtherBuild,
-    PaddingPlan, Paddings, PathMap, Pointed, PointerCall, Precision, Root, Search, Searched, Told, Weight,
-    fuzz_padding_plan, fuzz_path_map,
+    Answer, Budget, Called, Certainty, DirectCall, Identifier, MapBuilder, MapError, MapModule, MapProcedure,
+    OtherBuild, PaddingPlan, Paddings, PathMap, Pointed, PointerCall, Precision, Root, Search, Searched, Told,
+    VariableCall, Weight, fuzz_padding_plan, fuzz_path_map,
 };
 
 /// A program in which `main` calls A, B and C, which call D; A and B have frames of the same size.
@@ -371,4 +371,84 @@ fn a_search_that_would_take_too_long_tells_nothing() {
     assert_eq!(told(1 << 40), Searched::TooMuch);
     let mut short = Search::within(&map, (100, 1000));
     assert_eq!(short.find(Identifier { root, procedure: c, height: 16 * 1000 + 88 }), Searched::TooMuch);
+}
+
+/// Where a call at no known height may lead, nothing is known to be the only path.
+#[test]
+fn calls_at_no_known_height_leave_doubt() {
+    let ask = |calls: &[VariableCall], procedure: usize, height: i64| {
+        let OfCode { mut builder, root, procedures, .. } = of_code();
+        calls.iter().for_each(|call| builder.variable_call(*call));
+        let map = builder.finish();
+        let decoded = PathMap::decode(&map.encode(), Path::new("a.map")).unwrap();
+        assert_eq!(decoded.code(), map.code());
+        Search::new(&decoded).tell(Identifier { root, procedure: procedures[procedure], height }).certainty
+    };
+    let [_, a, b, c, _] = of_code().procedures;
+    assert_eq!(ask(&[], 3, 88), Certainty::Static);
+    // From B, which is as high as 40 at least; from A, as high as 24, by way of B.
+    let from = |caller: u32, to: Called| VariableCall { caller: Some(caller), to };
+    assert_eq!(ask(&[from(b, Called::Procedure(c))], 3, 88), Certainty::Likely);
+    assert_eq!(ask(&[from(b, Called::Procedure(c))], 1, 24), Certainty::Static);
+    assert_eq!(ask(&[from(a, Called::Procedure(b))], 3, 88), Certainty::Static);
+    assert_eq!(ask(&[from(a, Called::Procedure(b))], 2, 40), Certainty::Likely);
+    // Through a pointer, with the argument that C takes, or with none.
+    assert_eq!(ask(&[from(a, Called::Pointer(0b1))], 3, 88), Certainty::Likely);
+    assert_eq!(ask(&[from(a, Called::Pointer(0b10))], 3, 88), Certainty::Static);
+    // From a file that is not known.
+    assert_eq!(ask(&[VariableCall { caller: None, to: Called::Procedure(a) }], 3, 88), Certainty::Likely);
+}
+
+/// What only the program's start has the address of is called there.
+#[test]
+fn what_is_called_at_the_start() {
+    let mut builder = MapBuilder::default();
+    let (file, library) = (
+        builder.module(module(7)).unwrap(),
+        builder.module(MapModule { path: "/lib/c".into(), identity: vec![1, 9] }).unwrap(),
+    );
+    builder.whole(file);
+    let start = procedure(&mut builder, file, 0x100, "_start");
+    let main = procedure(&mut builder, file, 0x200, "main");
+    let loader = procedure(&mut builder, library, 0x100, "_start of the loader");
+    let [calls, deeper, deepest] = [2, 3, 4].map(|at| procedure(&mut builder, library, 0x100 * at, "starts"));
+    let root = builder.root(Root::Main);
+    for begins in [start, loader] {
+        let node = builder.node(None, begins, root);
+        builder.met(node, -8, Weight::default());
+    }
+    for (caller, callee) in [(start, calls), (calls, deeper), (deeper, deepest), (loader, deeper), (main, deeper)] {
+        builder.call(DirectCall { callee, caller, height: 32 });
+    }
+    for caller in [calls, deeper, deepest] {
+        builder.pointer_call(PointerCall { caller, height: 16, passes: 0b11 });
+    }
+    builder.pointed(Pointed { procedure: main, takes: 0b11, is_at_start: true });
+    let map = builder.finish();
+    let mut search = Search::new(&map);
+    let mut ask = |height| search.tell(Identifier { root, procedure: main, height });
+    // By the first and by the second call below the start; not by the third, from main itself, nor from the loader's start (which would be as
+    // high as the first).
+    for (height, callers) in [(40, vec![start, calls]), (72, vec![start, calls, deeper])] {
+        let told = ask(height);
+        assert_eq!((told.certainty, told.callers()), (Certainty::Static, vec![callers]), "{height}");
+    }
+    for height in [104, 120, 56, 88] {
+        assert_eq!(ask(height).certainty, Certainty::Missing, "{height}");
+    }
+}
+
+#[test]
+fn a_pipe_is_written_into() {
+    let map = known().builder.finish();
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::read(pipe).unwrap()
+    });
+    map.write(&pipe).unwrap();
+    assert_eq!(reader.join().unwrap(), map.encode());
+    assert!(!std::fs::metadata(&pipe).unwrap().is_file());
 }

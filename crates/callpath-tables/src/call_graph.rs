@@ -62,6 +62,8 @@ pub struct ModuleCalls {
     pub pointed: Vec<LinkAddr>,
     /// Names of procedures whose addresses it has, likewise.
     pub pointed_names: Vec<String>,
+    /// Names of procedures that the loader finds for it.
+    pub named: Vec<String>,
     /// The procedure that the kernel or the loader starts the program in, if the module has one.
     pub start: Option<LinkAddr>,
 }
@@ -94,6 +96,7 @@ pub fn module_calls(module: &Module, flow: &ModuleFlow<'_>) -> ModuleCalls {
     found.pointed.sort_unstable();
     found.pointed_names = names.into_iter().collect();
     found.pointed_names.sort_unstable();
+    found.named = loading.symbols.iter().map(|(_, name)| name.clone()).collect();
     found
 }
 

@@ -142,7 +142,9 @@ impl Checker<'_, '_> {
             let (known, _) = self.asker.ask(self.which, root, (sampled, height));
             let callers = known.callers();
             let callers_truth = truth.split_last().map_or(&[][..], |(_, callers)| callers);
-            let is_among = callers.iter().any(|callers| self.are(callers, (callers_truth, root)));
+            let truth_from = self.callers_in_thread(&truth, callers_truth, root);
+            let is_among =
+                callers.iter().any(|callers| self.are(callers, callers_truth) || self.are(callers, truth_from));
             let verdict: fn(&mut Verdicts) -> &mut u64 = match (known.certainty(), is_among) {
                 (Certainty::Undetermined, _) => |verdicts| &mut verdicts.undetermined,
                 (Certainty::Missing, _) => {
@@ -172,15 +174,19 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Whether procedures of the map are these. Code alone does not tell what calls the procedure that a thread begins in.
-    fn are(&self, procedures: &[u32], (truth, root): (&[Place], Option<u32>)) -> bool {
-        let begins = match root.and_then(|root| self.map.roots().get(root as usize)) {
-            Some(Root::Thread(start)) if procedures.first() == Some(start) => self.asker.place(*start),
-            _ => None,
-        };
-        let from = begins.and_then(|begins| truth.iter().position(|place| *place == begins));
-        let truth = &truth[from.unwrap_or(0)..];
+    /// Whether procedures of the map are these.
+    fn are(&self, procedures: &[u32], truth: &[Place]) -> bool {
         procedures.iter().map(|procedure| self.asker.place(*procedure)).eq(truth.iter().map(|place| Some(*place)))
+    }
+
+    /// The callers from the procedure on that a thread began in: code alone does not tell what calls that.
+    fn callers_in_thread<'t>(&self, truth: &[Place], callers: &'t [Place], root: Option<u32>) -> &'t [Place] {
+        let Some(Root::Thread(start)) = root.and_then(|root| self.map.roots().get(root as usize)) else {
+            return callers;
+        };
+        let start = self.asker.place(*start);
+        let from = truth.iter().position(|place| Some(*place) == start);
+        from.and_then(|from| callers.get(from..)).unwrap_or(callers)
     }
 
     /// Whether a path of the map is that of these procedures.

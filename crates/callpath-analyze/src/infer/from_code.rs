@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use callpath_format::address::LinkAddr;
 use callpath_image::exports::Exports;
 use callpath_infer::{
-    DirectCall, MapBuilder, MapModule, MapProcedure, OtherBuild, PathMap, Pointed, PointerCall, Root, Weight,
+    Called, DirectCall, MapBuilder, MapModule, MapProcedure, OtherBuild, PathMap, Pointed, PointerCall, Root,
+    VariableCall, Weight,
 };
 use callpath_tables::call_graph::{Callee, ModuleCalls, ProcedureCalls, module_calls};
 use callpath_tables::graphs::with_flow;
@@ -91,6 +92,14 @@ pub fn from_code(
         if !calls.is_followed {
             unfollowed.push(name());
         }
+        for call in calls.calls.iter().filter(|call| call.height.is_none()) {
+            let reach = linked.reach(place.file, &call.callee);
+            let procedures = reach.places.iter().filter_map(|place| numbers.get(place));
+            let procedures = procedures.map(|callee| Called::Procedure(*callee));
+            for to in procedures.chain(reach.by_pointer.map(|passes| Called::Pointer(passes.bits()))) {
+                builder.variable_call(VariableCall { caller: Some(caller), to });
+            }
+        }
         for (callee, height) in calls.calls.iter().filter_map(|call| Some((&call.callee, call.height?))) {
             let reach = linked.reach(place.file, callee);
             for callee in reach.places.iter().filter_map(|place| numbers.get(place)) {
@@ -106,6 +115,11 @@ pub fn from_code(
             builder.pointed(Pointed { procedure: *procedure, takes: takes.bits(), is_at_start });
             // A thread may begin there.
             builder.root(Root::Thread(*procedure));
+        }
+    }
+    for place in linked.called_from_elsewhere() {
+        if let Some(callee) = numbers.get(&place) {
+            builder.variable_call(VariableCall { caller: None, to: Called::Procedure(*callee) });
         }
     }
     let root = builder.root(Root::Main);
@@ -245,6 +259,7 @@ impl<'f> Linked<'f> {
             addresses.extend(data.chain(code).map(|entry| Place { file, entry: *entry }));
             addresses.extend(of.calls.pointed_names.iter().flat_map(|name| self.named(name)));
         }
+        addresses.extend(self.unaccounted(program));
         // They have no caller to return to.
         for start in self.starts(program) {
             addresses.remove(&start);
@@ -260,6 +275,46 @@ impl<'f> Linked<'f> {
             pointed.extend(reach.places.into_iter().map(|place| (place, takes, is_at_start)));
         }
         pointed
+    }
+
+    /// What libraries may call that the files do not name: they are loaded later, by a file that asks for that. What glibc itself loads (for names of hosts,
+    /// for character sets) is not thought of.
+    fn called_from_elsewhere(&self) -> Vec<Place> {
+        const LOADS: [&str; 2] = ["dlopen", "dlmopen"];
+        let glibc = |of: &File| !of.exports.named("gnu_get_libc_version").is_empty();
+        let asks = |of: &File| !glibc(of) && of.calls.named.iter().any(|name| LOADS.contains(&name.as_str()));
+        if !self.files.iter().any(asks) {
+            return Vec::new();
+        }
+        self.exported()
+    }
+
+    /// All that files offer.
+    fn exported(&self) -> Vec<Place> {
+        let all = self.files.iter().enumerate();
+        all.flat_map(|(file, of)| of.exports.names().map(move |(_, export)| Place { file, entry: export.start }))
+            .collect()
+    }
+
+    /// What nothing is known to lead to: there is something that is not known. Where a file asks for procedures by name, all that files offer.
+    fn unaccounted(&self, program: &ProgramFiles) -> Vec<Place> {
+        const ASKS: [&str; 2] = ["dlsym", "dlvsym"];
+        let exported: FxHashSet<Place> = self.exported().into_iter().collect();
+        let asks = self.files.iter().any(|of| of.calls.named.iter().any(|name| ASKS.contains(&name.as_str())));
+        let mut known: FxHashSet<Place> = self.starts(program).into_iter().collect();
+        for (place, calls) in &self.calls {
+            let callees = calls.calls.iter().map(|call| &call.callee).chain(&calls.jumps);
+            known.extend(callees.flat_map(|callee| self.places(place.file, callee)));
+            known.extend(self.taken_by(*place));
+        }
+        // Of what libraries offer, a program uses a part.
+        let is_offered =
+            |place: &Place| exported.contains(place) && Some(&self.files[place.file].path) != program.files.first();
+        let is_one = |place: &Place| {
+            let is_asked_for = asks && exported.contains(place);
+            is_asked_for || !is_offered(place) && !known.contains(place)
+        };
+        self.calls.keys().copied().filter(is_one).collect()
     }
 
     /// The procedure that passes `main` to glibc's `__libc_start_main`, which calls it itself or by way of one procedure of its own.

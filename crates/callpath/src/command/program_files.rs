@@ -24,14 +24,14 @@ pub(super) struct ProgramFiles {
 #[derive(Debug)]
 pub(super) enum NoProgram {
     Unsuitable(RecordError),
-    Unreadable(PathBuf),
+    Unreadable(PathBuf, String),
 }
 
 impl std::fmt::Display for NoProgram {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             NoProgram::Unsuitable(error) => error.fmt(out),
-            NoProgram::Unreadable(path) => write!(out, "read {}: it is not a program of this machine", path.display()),
+            NoProgram::Unreadable(path, why) => write!(out, "read {}: {why}", path.display()),
         }
     }
 }
@@ -43,7 +43,17 @@ pub(super) fn find(
 ) -> Result<ProgramFiles, NoProgram> {
     let program = find_program(typed).map_err(|error| NoProgram::Unsuitable(error.into()))?;
     check(&program).map_err(NoProgram::Unsuitable)?;
-    let Some((file, loader)) = executed(&program) else { return Err(NoProgram::Unreadable(program)) };
+    let Some((file, loader)) = executed(&program) else {
+        let why = match std::fs::metadata(&program) {
+            Err(error) => error.to_string(),
+            Ok(there) if !there.is_file() => "it is no file".to_owned(),
+            Ok(_) => match std::fs::File::open(&program) {
+                Err(error) => error.to_string(),
+                Ok(_) => "it is not a program of this machine".to_owned(),
+            },
+        };
+        return Err(NoProgram::Unreadable(program, why));
+    };
     let mut notes = Vec::new();
     if file != program {
         notes.push(format!("{} is a script: its interpreter {} is looked at", program.display(), file.display()));

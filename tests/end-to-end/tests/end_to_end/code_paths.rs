@@ -88,6 +88,33 @@ fn code_completes_what_training_missed() {
     assert!(usual == 0 && rare > 20, "{json}");
 }
 
+/// What is refused by name is not taken for what cannot be: the true path may be among it.
+#[test]
+fn nothing_is_certain_beside_what_is_refused() {
+    let place = Place::new();
+    let source = "#include <alloca.h>\n#include <stdlib.h>\nstatic volatile long sink; volatile int len = 64;\n\
+                  #define APART __attribute__((noinline, noclone))\n\
+                  APART void work(long n) { for (long i = 0; i < n; i++) sink = sink * 31 + i; }\n\
+                  APART void fixed(long n) { volatile char own[SIZE]; own[0] = n; work(n); sink += own[0]; }\n\
+                  APART void varies(long n) { volatile char *own = alloca(len); own[0] = n; work(n); sink += own[0]; }\n\
+                  int main(int count, char **words) { for (int i = 0; i < atoi(words[1]); i++) { fixed(20000); varies(20000); } return 0; }\n";
+    std::fs::write(place.at("beside.c"), source).expect("room");
+    let mut right = 0;
+    for size in [72, 88, 104, 120, 136] {
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", &format!("-DSIZE={size}"), "-o", "beside", "beside.c"]).current_dir(place.at("."));
+        assert!(gcc.status().expect("gcc can be run").success());
+        assert_eq!(place.run(["map", "static", "-q", "-o", "a.map", "./beside"]).status, 0);
+        let directory = format!("both{size}");
+        assert_eq!(place.record(("--unwind=both --outside=never", &directory), &["./beside", "3000"]).status, 0);
+        let checked = place.json(["map", "check", "a.map", &directory, "--json"]);
+        assert_eq!((samples(&checked, "static_wrong"), samples(&checked, "wrong")), (0, 0), "{size}: {checked}");
+        right += samples(&checked, "likely");
+        assert!(samples(&checked, "unlikely") + samples(&checked, "missing") > 0, "{size}: {checked}");
+    }
+    assert!(right > 0);
+}
+
 /// Of a program that nobody wrote for this, trained on next to nothing.
 #[test]
 fn of_debians_sqlite() {
@@ -112,9 +139,13 @@ fn of_debians_sqlite() {
 fn what_cannot_be_read_is_refused() {
     let (place, program) = (Place::new(), known());
     std::fs::write(place.at("text"), "no program").expect("room");
+    let bytes = std::fs::read(&program).expect("it is there");
+    std::fs::write(place.at("cut"), &bytes[..1000]).expect("room");
     for (words, said) in [
         (&["map", "static", "-o", "a.map", "./text"][..], "text"),
         (&["map", "static", "-o", "a.map", "./none"], "none"),
+        (&["map", "static", "-o", "a.map", "./"], "it is no file"),
+        (&["map", "static", "-q", "-o", "a.map", "./cut"], "no map was written"),
         (&["map", "static", "-o", "no/a.map", &program], "no/a.map"),
         (&["map", "static", "-o", "a.map", "--from", "none.map", &program], "none.map"),
     ] {

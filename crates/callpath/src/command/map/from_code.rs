@@ -72,6 +72,13 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         anyhow!("failed to read {}: {other} than it is now; train the map anew", found.file.display())
     })?;
     made.notes.iter().for_each(|note| say(note));
+    if made.procedures == 0 {
+        return Err(anyhow!(
+            "failed to read {}: it has no code that can be read, and no map was written",
+            found.file.display()
+        )
+        .into());
+    }
     made.map.write(&arguments.output).map_err(|error| anyhow!("failed to {error}"))?;
     let (code, file) = (made.map.code(), shell_word(&arguments.output.to_string_lossy()));
     say(&format_args!(

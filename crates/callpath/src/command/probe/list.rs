@@ -110,7 +110,7 @@ fn modules(options: &ListOptions<'_>) -> Result<(Vec<Named>, Vec<String>), Faile
     let found = program_files::find(options.program, |program| check_program(program).map(drop));
     let found = found.map_err(|error| match error {
         NoProgram::Unsuitable(error) => of_record(error),
-        error @ NoProgram::Unreadable(_) => (anyhow!("failed to {error}"), FAILED),
+        error @ NoProgram::Unreadable(..) => (anyhow!("failed to {error}"), FAILED),
     })?;
     let mut notes = found.notes;
     let libraries = found.libraries.into_iter().filter(|path| !is_left_alone(path));
