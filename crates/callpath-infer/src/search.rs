@@ -100,13 +100,13 @@ pub struct Search<'m> {
     map: &'m PathMap,
     /// Made when the first search begins.
     graph: Option<Rc<CallGraph>>,
-    roots: FxHashMap<(u32, From), OfRoot<'m>>,
+    roots: FxHashMap<(u32, Basis), OfRoot<'m>>,
     left: Left,
 }
 
-/// From where paths are sought.
+/// From where paths are sought. What is found from all that was seen is the only path if it is that from the starts, too.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum From {
+enum Basis {
     /// From contexts that were seen: how these were entered is known.
     Seen,
     /// From where programs and threads begin, whatever was seen.
@@ -145,14 +145,14 @@ impl<'m> Search<'m> {
             return Searched::Nothing;
         }
         let asked = State { place: identifier.procedure, height: identifier.height };
-        let Some(counted) = self.count(From::Seen, identifier.root, asked) else { return Searched::TooMuch };
+        let Some(counted) = self.count(Basis::Seen, identifier.root, asked) else { return Searched::TooMuch };
         if counted.all == 0 {
             return Searched::Nothing;
         }
         let is_only = counted.all == 1
-            && !self.of_root(From::Starts, identifier.root).is_open(asked)
-            && self.count(From::Starts, identifier.root, asked).is_some_and(|from_starts| from_starts.all == 1);
-        let of_root = self.of_root(From::Seen, identifier.root);
+            && !self.of_root(Basis::Starts, identifier.root).is_open(asked)
+            && self.count(Basis::Starts, identifier.root, asked).is_some_and(|from_starts| from_starts.all == 1);
+        let of_root = self.of_root(Basis::Seen, identifier.root);
         let is_told = |count: u32| count <= CodePaths::MOST as u32;
         let mut paths = of_root.paths(asked, true);
         // Longer ones were wrong in a third of the cases, and those through pointers in half of them.
@@ -170,15 +170,15 @@ impl<'m> Search<'m> {
         Searched::Found(CodePaths { count, paths, nearest, is_only })
     }
 
-    fn of_root(&mut self, from: From, root: u32) -> &mut OfRoot<'m> {
+    fn of_root(&mut self, basis: Basis, root: u32) -> &mut OfRoot<'m> {
         let map = self.map;
         let graph = self.graph.get_or_insert_with(|| Rc::new(CallGraph::of(map)));
-        self.roots.entry((root, from)).or_insert_with(|| OfRoot::of(map, Rc::clone(graph), (root, from)))
+        self.roots.entry((root, basis)).or_insert_with(|| OfRoot::of(map, Rc::clone(graph), (root, basis)))
     }
 
-    fn count(&mut self, from: From, root: u32, asked: State) -> Option<Counted> {
+    fn count(&mut self, basis: Basis, root: u32, asked: State) -> Option<Counted> {
         let mut left = self.left;
-        let counted = self.of_root(from, root).count(asked, &mut left);
+        let counted = self.of_root(basis, root).count(asked, &mut left);
         self.left = left;
         counted
     }
@@ -189,7 +189,7 @@ struct OfRoot<'m> {
     map: &'m PathMap,
     graph: Rc<CallGraph>,
     root: u32,
-    from: From,
+    basis: Basis,
     /// By place: how high the stack is at least; [`OfRoot::NEVER`]: control does not come there.
     least: Vec<i64>,
     /// The same of paths through calls at no known height.
@@ -202,7 +202,7 @@ struct OfRoot<'m> {
 impl<'m> OfRoot<'m> {
     const NEVER: i64 = i64::MAX;
 
-    fn of(map: &'m PathMap, graph: Rc<CallGraph>, (root, from): (u32, From)) -> OfRoot<'m> {
+    fn of(map: &'m PathMap, graph: Rc<CallGraph>, (root, basis): (u32, Basis)) -> OfRoot<'m> {
         let nodes = map.heights.iter().filter_map(|(node, height, _)| {
             let of = map.nodes.get(*node as usize)?;
             (of.root == root).then_some(Reverse((*height, of.procedure)))
@@ -232,7 +232,7 @@ impl<'m> OfRoot<'m> {
             open_from = spread(&graph, open, open_from);
         }
         let index = vec![Vec::new(); graph.len()];
-        OfRoot { map, graph, root, from, least, open_from, index, counts: Vec::new() }
+        OfRoot { map, graph, root, basis, least, open_from, index, counts: Vec::new() }
     }
 
     /// Where a state is in the index. `None`: control does not come there.
@@ -311,7 +311,7 @@ impl<'m> OfRoot<'m> {
         }
         let seen = self.map.seen_paths(Identifier { root: self.root, procedure: state.place, height: state.height });
         let begins = |node: &u32| self.map.nodes.get(*node as usize).is_some_and(|node| node.parent.is_none());
-        if self.from == From::Seen || seen.iter().all(begins) { seen } else { &[] }
+        if self.basis == Basis::Seen || seen.iter().all(begins) { seen } else { &[] }
     }
 
     fn begins_thread(&self, state: State) -> bool {

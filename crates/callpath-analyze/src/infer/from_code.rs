@@ -67,7 +67,8 @@ pub fn from_code(
     }
     progress(program.files.len(), program.files.len());
     let linked = Linked::of(&files);
-    let reached = linked.reached(program);
+    let pointed = linked.pointed(program);
+    let reached = linked.reached(program, &pointed);
     let mut numbers: FxHashMap<Place, u32> = FxHashMap::default();
     let mut modules = Vec::with_capacity(files.len());
     for file in &files {
@@ -110,16 +111,19 @@ pub fn from_code(
             }
         }
     }
-    for (place, takes, is_at_start) in linked.pointed(program) {
+    for (place, takes, is_at_start) in pointed {
         if let Some(procedure) = numbers.get(&place) {
             builder.pointed(Pointed { procedure: *procedure, takes: takes.bits(), is_at_start });
             // A thread may begin there.
             builder.root(Root::Thread(*procedure));
         }
     }
-    for place in linked.called_from_elsewhere() {
-        if let Some(callee) = numbers.get(&place) {
-            builder.variable_call(VariableCall { caller: None, to: Called::Procedure(*callee) });
+    if files.len() < program.files.len() || linked.loads_others() {
+        // Files that are not known may call what is offered to them, and what pointers lead to.
+        let offered = linked.exported();
+        let offered = offered.iter().filter_map(|place| numbers.get(place)).map(|callee| Called::Procedure(*callee));
+        for to in offered.chain([Called::Pointer(ArgumentSet::ALL.bits())]) {
+            builder.variable_call(VariableCall { caller: None, to });
         }
     }
     let root = builder.root(Root::Main);
@@ -159,6 +163,15 @@ impl File {
         let exports = Exports::of(image);
         let calls = with_flow(&source.module, |flow, _| module_calls(&source.module, flow));
         Ok(File { path: path.to_owned(), module, calls, exports, names })
+    }
+
+    fn is_glibc(&self) -> bool {
+        !self.exports.named("gnu_get_libc_version").is_empty()
+    }
+
+    /// Whether the loader finds a procedure of one of these names for it.
+    fn asks_for(&self, names: &[&str]) -> bool {
+        self.calls.named.iter().any(|name| names.contains(&name.as_str()))
     }
 
     fn called(&self, entry: LinkAddr) -> String {
@@ -277,16 +290,9 @@ impl<'f> Linked<'f> {
         pointed
     }
 
-    /// What libraries may call that the files do not name: they are loaded later, by a file that asks for that. What glibc itself loads (for names of hosts,
-    /// for character sets) is not thought of.
-    fn called_from_elsewhere(&self) -> Vec<Place> {
-        const LOADS: [&str; 2] = ["dlopen", "dlmopen"];
-        let glibc = |of: &File| !of.exports.named("gnu_get_libc_version").is_empty();
-        let asks = |of: &File| !glibc(of) && of.calls.named.iter().any(|name| LOADS.contains(&name.as_str()));
-        if !self.files.iter().any(asks) {
-            return Vec::new();
-        }
-        self.exported()
+    /// Whether a file loads libraries later. What glibc itself loads (for names of hosts, for character sets) is not thought of.
+    fn loads_others(&self) -> bool {
+        self.files.iter().any(|of| !of.is_glibc() && of.asks_for(&["dlopen", "dlmopen"]))
     }
 
     /// All that files offer.
@@ -300,7 +306,7 @@ impl<'f> Linked<'f> {
     fn unaccounted(&self, program: &ProgramFiles) -> Vec<Place> {
         const ASKS: [&str; 2] = ["dlsym", "dlvsym"];
         let exported: FxHashSet<Place> = self.exported().into_iter().collect();
-        let asks = self.files.iter().any(|of| of.calls.named.iter().any(|name| ASKS.contains(&name.as_str())));
+        let asks = self.files.iter().any(|of| of.asks_for(&ASKS));
         let mut known: FxHashSet<Place> = self.starts(program).into_iter().collect();
         for (place, calls) in &self.calls {
             let callees = calls.calls.iter().map(|call| &call.callee).chain(&calls.jumps);
@@ -320,8 +326,7 @@ impl<'f> Linked<'f> {
     /// The procedure that passes `main` to glibc's `__libc_start_main`, which calls it itself or by way of one procedure of its own.
     fn start_of_c(&self, program: &ProgramFiles) -> Option<Place> {
         const STARTS: &str = "__libc_start_main";
-        let is_glibc = |of: &&File| !of.exports.named("gnu_get_libc_version").is_empty();
-        let glibc = self.files.iter().find(|of| !of.exports.named(STARTS).is_empty()).filter(is_glibc);
+        let glibc = self.files.iter().find(|of| !of.exports.named(STARTS).is_empty()).filter(|of| of.is_glibc());
         let starts = |place: &Place| {
             let calls = self.calls(*place).map_or(&[][..], |calls| &calls.calls);
             calls.iter().any(|call| matches!(&call.callee, Callee::Named(name) if name == STARTS))
@@ -337,10 +342,10 @@ impl<'f> Linked<'f> {
     }
 
     /// All that may be executed, in order.
-    fn reached(&self, program: &ProgramFiles) -> Vec<Place> {
+    fn reached(&self, program: &ProgramFiles, pointed: &FxHashSet<(Place, ArgumentSet, bool)>) -> Vec<Place> {
         let mut reached: FxHashSet<Place> = FxHashSet::default();
         let mut open: Vec<Place> = self.starts(program);
-        open.extend(self.pointed(program).into_iter().map(|(place, ..)| place));
+        open.extend(pointed.iter().map(|(place, ..)| *place));
         while let Some(place) = open.pop() {
             if reached.insert(place) {
                 let calls = self.calls(place).into_iter().flat_map(|calls| &calls.calls);
