@@ -26,6 +26,7 @@ mod take;
 #[cfg(test)]
 mod testing;
 mod thread;
+mod told;
 mod tree;
 mod weight;
 mod work;

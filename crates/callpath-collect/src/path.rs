@@ -21,6 +21,7 @@ use crate::process::Process;
 use crate::sample::Sample;
 use crate::sentinel::{Marks, Noted, Noting};
 use crate::stack::Stack;
+use crate::told::Told;
 use crate::tree::Tree;
 
 #[cfg(test)]
@@ -44,7 +45,8 @@ pub(crate) enum Path {
 /// path on which some code has no table ends there.
 pub(crate) fn of(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bool) -> Path {
     // One after the other, not one inside of the other: signal stacks are small.
-    let path = find(sample, stack, ordinary, as_it_is);
+    let asks_a_map = sample.process.session.settings.asks_a_map();
+    let path = if asks_a_map { until_told(sample, stack, as_it_is) } else { find(sample, stack, ordinary, as_it_is) };
     if !matches!(path, Path::Deep) {
         return path;
     }
@@ -111,6 +113,41 @@ fn find(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bo
         (None, _) => Path::NoMemory,
         (Some(node), End::Outermost) => Path::Full(node),
         (Some(node), End::Stopped(_) | End::Broken) => Path::Partial(node),
+    }
+}
+
+/// The path up to a frame of which a map tells the rest: its node, below how high the stack is at that frame. The whole one
+/// if the map tells of none.
+#[inline(never)]
+fn until_told(sample: &Sample<'_, '_>, stack: &mut Stack, as_it_is: bool) -> Path {
+    let Sample { process, thread, interrupted, .. } = *sample;
+    let Some(mut walker) = Walker::new(sample) else { return Path::NoMemory };
+    let mut told = Told::new(sample, stack);
+    let cursor = Cursor::interrupted(RunAddr(interrupted.pc), interrupted.registers);
+    let (walked, end) = walker.walk_first(cursor, stack, |frame, _| told.see(frame));
+    thread.record.frames.fetch_add(walked as u64, Relaxed);
+    // The caller of a frame that is told was looked at, and is told, too.
+    let frames = walked - usize::from(told.height.is_some());
+    if matches!(end, End::Broken) && told.height.is_none() {
+        return Path::Deep;
+    }
+    if matches!(end, End::Stopped(_)) && walker.code.unknown_code && !as_it_is {
+        return Path::NoTable(walker.code.unknown_generated);
+    }
+    let is_full = matches!(end, End::Outermost);
+    let root = ArenaRef(if is_full { &thread.record.full_root } else { &thread.record.partial_root }.load(Relaxed));
+    let mut insert = || {
+        let mut tree = Tree::new(process, thread)?;
+        let root = match told.height {
+            Some(height) => tree.child(root, FrameKey::height(Some(height)))?,
+            None => root,
+        };
+        walker.insert(Walked { root, frames, noting: None }, &mut tree, stack)
+    };
+    match insert() {
+        None => Path::NoMemory,
+        Some(node) if is_full => Path::Full(node),
+        Some(node) => Path::Partial(node),
     }
 }
 

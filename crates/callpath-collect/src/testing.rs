@@ -77,8 +77,15 @@ pub(crate) fn measured(
         word.store(u64::from_le_bytes(bytes.try_into().expect("tables are whole words")), Relaxed);
     }
     let end = RunAddr(CODE + 16 * recipes.len() as u64);
-    let mapping =
-        Mapping { start: RunAddr(CODE), end, bias: CODE, table: 8 * TABLE_AT as u64, module: ModuleIndex(0), flags: 0 };
+    let mapping = Mapping {
+        start: RunAddr(CODE),
+        end,
+        bias: CODE,
+        table: 8 * TABLE_AT as u64,
+        module: ModuleIndex(0),
+        told: 0,
+        flags: 0,
+    };
     assert!(write_map(&published[MAP_AT..MAP_AT + words_of(1)], 1, &[mapping]));
     // SAFETY: allocated above, for ever, and not written to any more.
     let published = unsafe { Published::new(published.as_ptr().cast(), 1 << 16) };

@@ -45,6 +45,7 @@ pub use pattern::{kind_of_name, matches_glob, nearest};
 pub use profile::Profile;
 pub use quality::{
     Handlers, InferredCounts, InferredQuality, LIKELY_SAMPLES, Links, Quality, STATIC_SAMPLES, UNDETERMINED,
+    WALKED_SAMPLES,
 };
 pub use query::{
     HandedOut, Inlined, Meant, Order, ProcedureCost, ProcessCost, Query, QueryError, Recursion, Regions, ThreadCost,

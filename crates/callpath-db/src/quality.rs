@@ -40,6 +40,9 @@ pub const LIKELY_SAMPLES: &str = "likely-samples";
 /// The metric of samples whose path no run of the map's has taken, and the code has alone.
 pub const STATIC_SAMPLES: &str = "static-samples";
 
+/// The metric of samples whose stack was walked whole where others were inferred.
+pub const WALKED_SAMPLES: &str = "walked-samples";
+
 /// What a map of call paths says of context identifiers that were sampled: pairs of a procedure and a height of the stack.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct InferredQuality {
@@ -47,6 +50,8 @@ pub struct InferredQuality {
     pub pairs: InferredCounts,
     /// Samples of them.
     pub samples: InferredCounts,
+    /// Samples whose stack was walked whole: the map was not needed.
+    pub walked: u64,
 }
 
 /// So many have so many paths.

@@ -21,6 +21,9 @@ use crate::map::{
 use crate::search::{Search, Searched};
 
 const HEADER_BYTES: usize = 24;
+/// The name of the file in a measurement that keeps the map of its call paths.
+pub const MAP_FILE: &str = "map";
+
 const ENVELOPE: Envelope = Envelope {
     magic: *b"CPMAP002",
     version_at: 5,

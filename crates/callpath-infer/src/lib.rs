@@ -21,7 +21,7 @@ mod tests;
 mod told;
 
 pub use builder::{MapBuilder, OtherBuild};
-pub use file::{MapError, fuzz_path_map};
+pub use file::{MAP_FILE, MapError, fuzz_path_map};
 pub use map::{
     Answer, Called, Code, ContextNode, DirectCall, Identifier, MapModule, MapProcedure, PathMap, Pointed, PointerCall,
     Root, VariableCall, Weight,

@@ -291,6 +291,16 @@ impl PathMap {
         self.index.iter().map(move |(identifier, range)| (*identifier, paths(range)))
     }
 
+    /// The identifiers that have one path and no doubt ([`Answer::Precise`]), with the procedure that calls theirs, in no order. Those of
+    /// procedures that nobody calls are left out.
+    pub fn told(&self) -> impl Iterator<Item = (Identifier, u32)> {
+        self.index.keys().filter_map(|identifier| {
+            let Answer::Precise(node) = self.answer(*identifier) else { return None };
+            let caller = self.nodes.get(self.nodes.get(node as usize)?.parent? as usize)?;
+            Some((*identifier, caller.procedure))
+        })
+    }
+
     /// The nodes of a path, the innermost first.
     pub fn path(&self, innermost: u32) -> impl Iterator<Item = u32> + '_ {
         std::iter::successors(Some(innermost), |&node| self.nodes.get(node as usize)?.parent)

@@ -12,6 +12,10 @@ use crate::{EndKind, SessionEnd, SessionFile};
 pub const NOT_WALKED: &str =
     "stacks were not walked (--unwind=infer): callpath report --map MAP finds the call paths of most samples";
 
+/// The note of a measurement whose stacks were walked up to a frame of which a map tells the rest of the call path.
+pub const WALKED_UNTIL_TOLD: &str =
+    "stacks were walked until the map tells the rest of the call path (--on-ambiguous=walk)";
+
 /// No measurement has more metrics.
 pub(crate) const MOST_METRICS: usize = 4096;
 

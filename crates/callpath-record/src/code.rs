@@ -115,7 +115,7 @@ impl ProcessCode {
                 None => {
                     let (start, end) = (entry.start, entry.end);
                     let module = ModuleIndex::NONE;
-                    self.others.push(Mapping { start, end, bias: 0, table: 0, module, flags: 0 });
+                    self.others.push(Mapping { start, end, bias: 0, table: 0, module, told: 0, flags: 0 });
                 }
             }
         }
@@ -227,8 +227,15 @@ impl ProcessCode {
     /// Where code that we have put into the process lies, and which module it comes from.
     fn moved_mapping(&self, number: usize, moved: &MovedCode) -> Option<(usize, Option<ModuleId>, Mapping)> {
         let Range { start, end } = moved.code();
-        let here =
-            Mapping { start, end, bias: moved.bias(), table: 0, module: ModuleIndex::NONE, flags: Mapping::MOVED };
+        let here = Mapping {
+            start,
+            end,
+            bias: moved.bias(),
+            table: 0,
+            module: ModuleIndex::NONE,
+            told: 0,
+            flags: Mapping::MOVED,
+        };
         let Some(from) = &moved.from else { return Some((number, None, here)) };
         let (id, of_module) = self.in_modules.iter().find(|(_, mapping)| mapping.start == from.start)?;
         Some((number, Some(*id), Mapping { module: of_module.module, ..here }))
@@ -286,7 +293,7 @@ impl ProcessCode {
         let module = modules.get(id);
         let bias = module.bias(entry);
         let index = self.index_of(modules, id, bias);
-        Mapping { start: entry.start, end: entry.end, bias, table: 0, module: index, flags: 0 }
+        Mapping { start: entry.start, end: entry.end, bias, table: 0, module: index, told: modules.told(id), flags: 0 }
     }
 
     fn index_of(&mut self, modules: &Modules, id: ModuleId, bias: u64) -> ModuleIndex {

@@ -133,6 +133,7 @@ impl Left {
             bias: 0,
             table,
             module: ModuleIndex(0),
+            told: 0,
             flags: 0,
         };
         Some(Left { thread, nodes, raw, more, mapping })

@@ -194,6 +194,7 @@ impl GeneratedCode {
                 bias: 0,
                 table: 0,
                 module: area.module,
+                told: 0,
                 flags: Mapping::PENDING,
             };
             while let Some(stretch) =
@@ -212,6 +213,7 @@ impl GeneratedCode {
                     bias: 0,
                     table: stretch.region.map_or(0, Region::offset),
                     module: stretch.module,
+                    told: 0,
                     flags: Mapping::GENERATED | hopeless,
                 });
                 at = stretch.range.end;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use callpath_format::address::RunAddr;
 use callpath_image::elf::Image;
 use callpath_image::go::is_go_without_c;
+use callpath_image::identity::ModuleIdentity;
 use callpath_image::return_use::ReturnUse;
 use callpath_tables::module_memo::{FirstLook, LoadedModule, find};
 use callpath_tables::recipes::RecipeOptions;
@@ -89,13 +90,33 @@ pub(crate) struct Modules {
     known: FxHashMap<Key, ModuleId>,
     modules: Vec<Module>,
     tables_received: u64,
+    /// Where it is published what a map tells of call paths, by the module that they lead to.
+    told: FxHashMap<ModuleIdentity, u64>,
 }
 
 impl Modules {
     /// `doorbell` is rung for tables that are done.
     pub(crate) fn new(cache: Option<PathBuf>, doorbell: Doorbell) -> Modules {
         let worker_pool = WorkerPool::new(TableCache::open(cache), doorbell);
-        Modules { worker_pool, known: FxHashMap::default(), modules: Vec::new(), tables_received: 0 }
+        Modules {
+            worker_pool,
+            known: FxHashMap::default(),
+            modules: Vec::new(),
+            tables_received: 0,
+            told: FxHashMap::default(),
+        }
+    }
+
+    /// Publishes what a map tells of call paths, a block for each module. `false`: there is no room.
+    pub(crate) fn publish_told(&mut self, told: &[(ModuleIdentity, Vec<u8>)], publisher: &mut Publisher) -> bool {
+        let published = told.iter().map(|(module, block)| Some((module.clone(), publisher.append(block)?)));
+        published.collect::<Option<_>>().map(|published| self.told = published).is_some()
+    }
+
+    /// Where it is published what a map tells of paths to a module, bytes; 0: it tells nothing.
+    pub(crate) fn told(&self, id: ModuleId) -> u64 {
+        let identity = self.get(id).identity.as_ref();
+        identity.and_then(|identity| self.told.get(identity)).copied().unwrap_or(0)
     }
 
     /// Why no table is cached for the next time, if a cache was asked for.

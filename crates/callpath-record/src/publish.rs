@@ -191,6 +191,7 @@ mod tests {
             bias: 0,
             table: 0,
             module: ModuleIndex(0),
+            told: 0,
             flags: 0,
         };
         (1..=count).map(mapping).collect()
@@ -247,6 +248,7 @@ mod tests {
                 bias: generation,
                 table: generation,
                 module: ModuleIndex(generation as u16),
+                told: 8 * generation,
                 flags: generation as u16,
             };
             (1..=9).map(mapping).collect()
@@ -278,7 +280,7 @@ mod tests {
                 }
                 let mapping = mapping.expect("every map has it");
                 let generation = u64::from(map.generation());
-                assert_eq!((mapping.bias, mapping.table), (generation, generation));
+                assert_eq!((mapping.bias, mapping.table, mapping.told), (generation, generation, 8 * generation));
                 assert_eq!((mapping.module.0, mapping.flags), (generation as u16, generation as u16));
                 found += 1;
             }

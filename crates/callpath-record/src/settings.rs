@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use callpath_format::shared::gauge::{Gauge, Part, gauges};
 use callpath_format::shared::{MetricSettings, Metrics, Settings};
-use callpath_measurement::{NOT_WALKED, Rank};
+use callpath_image::identity::ModuleIdentity;
+use callpath_measurement::{NOT_WALKED, Rank, WALKED_UNTIL_TOLD};
 use callpath_schema::{Metric, MetricId, derived_metrics};
 use callpath_target::Every;
 
@@ -56,6 +57,8 @@ pub enum Unwind {
     Infer,
     /// It is walked, and how high the stack was is kept, too.
     Both,
+    /// It is walked up to a frame of which a map tells the rest of the path ([`RecordOptions::told`]); how high the stack is there is kept.
+    UntilTold,
 }
 
 impl Unwind {
@@ -64,6 +67,7 @@ impl Unwind {
             Unwind::Walk => 0,
             Unwind::Infer => Settings::HEIGHTS | Settings::INFERS,
             Unwind::Both => Settings::HEIGHTS,
+            Unwind::UntilTold => Settings::TOLD,
         }
     }
 }
@@ -98,6 +102,9 @@ impl Recursion {
 pub(crate) fn frames_left_out(settings: &Settings) -> Option<String> {
     if settings.infers() {
         return Some(NOT_WALKED.to_owned());
+    }
+    if settings.asks_a_map() {
+        return Some(WALKED_UNTIL_TOLD.to_owned());
     }
     match (settings.recursion, settings.suffix_frames()) {
         (Settings::COLLAPSED, _) => Some(
@@ -136,6 +143,8 @@ pub struct RecordOptions {
     pub recursion: Recursion,
     /// How call paths are found.
     pub unwind: Unwind,
+    /// With [`Unwind::UntilTold`], what the map tells: blocks of modules ([`callpath_format::shared::told`]).
+    pub told: Vec<(ModuleIdentity, Vec<u8>)>,
     /// From where programs are sampled that load our object.
     pub outside: FromOutside,
     /// Record until all processes have ended, not only the program that was typed.
@@ -169,7 +178,7 @@ impl RecordOptions {
     /// frames are kept, that node depends on the depth at which the path ends.
     fn marks(&self) -> Sentinel {
         match (self.recursion, self.unwind) {
-            (Recursion::Suffix(_), _) | (_, Unwind::Infer | Unwind::Both) => Sentinel::Never,
+            (Recursion::Suffix(_), _) | (_, Unwind::Infer | Unwind::Both | Unwind::UntilTold) => Sentinel::Never,
             (Recursion::Full | Recursion::Collapse | Recursion::BackEdges, Unwind::Walk) => self.sentinel,
         }
     }

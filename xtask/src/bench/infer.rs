@@ -19,7 +19,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     arguments.only(&["programs", "runs", "callpath"])?;
     let runs = arguments.number("runs", 5)?;
     let bench = Bench { callpath: build::command(arguments)?, place: suite::work_directory()?, runs };
-    let [mut cost, mut maps, mut resized, mut checks] = [const { Vec::new() }; 4];
+    let [mut cost, mut maps, mut resized, mut checks, mut walks] = [const { Vec::new() }; 5];
     for program in suite::chosen(arguments.text("programs"))? {
         match bench.measured(program) {
             Ok(rows) => {
@@ -27,12 +27,15 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 maps.push(format!("| {} | {} |", program.name, rows.map));
                 resized.push(format!("| {} | {} |", program.name, rows.resized));
                 checks.extend(rows.checks.map(|row| format!("| {} | {row} |", program.name)));
+                walks.extend(rows.walks.map(|row| format!("| {} | {row} |", program.name)));
             }
             Err(error) => println!("{}: SKIPPED: {error:#}", program.name),
         }
     }
     println!("\nCPU time over bare (median of {runs} pairs, least to most), 1,000 samples a second\n");
-    println!("| program | --unwind=infer | --unwind=infer --plan | --unwind=walk |\n|---|---|---|---|");
+    println!(
+        "| program | --unwind=infer | --unwind=infer --plan | --on-ambiguous=walk | --unwind=walk |\n|---|---|---|---|---|"
+    );
     cost.iter().for_each(|row| println!("{row}"));
     println!("\nMaps of one run each. Precise: no other call path that was seen has the identifier\n");
     println!(
@@ -50,6 +53,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     checks.iter().for_each(|row| println!("{row}"));
+    println!("{WALKS_HEAD}");
+    walks.iter().for_each(|row| println!("{row}"));
     std::fs::remove_dir_all(&bench.place)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -66,6 +71,7 @@ struct Rows {
     map: String,
     resized: String,
     checks: [String; 3],
+    walks: [String; 2],
 }
 
 impl Bench {
@@ -78,7 +84,7 @@ impl Bench {
         };
         let (other, (prepared, inputs)) = (of_size(2)?, of_size(5)?);
         let output = self.place.join("out.callpath");
-        let [mut infer, mut larger, mut walk] = [const { Vec::new() }; 3];
+        let [mut infer, mut larger, mut until_told, mut walk] = [const { Vec::new() }; 4];
         let (map, plan) = (self.place.join("own.map"), self.place.join("own.plan"));
         let began = Instant::now();
         suite::run_once(&prepared, prepared.bare(&inputs))?;
@@ -90,11 +96,14 @@ impl Bench {
         let said = Command::new(&self.callpath).args(["map", "resize"]).arg(&map).arg("-o").arg(&plan).output()?;
         let (said, search_s) = (String::from_utf8_lossy(&said.stderr).into_owned(), began.elapsed().as_secs_f64());
         let planned = [OsStr::new("--plan"), plan.as_os_str()];
+        let walking = ["--on-ambiguous=walk", "--map"].map(OsStr::new);
+        let walking = [&walking[..], &[map.as_os_str()]].concat();
         for _ in 0..self.runs {
             let bare = suite::run_once(&prepared, prepared.bare(&inputs))?.cpu.as_secs_f64();
             let ways = [
                 ("--unwind=infer", &[][..], &mut infer),
                 ("--unwind=infer", &planned[..], &mut larger),
+                ("--unwind=infer", &walking[..], &mut until_told),
                 ("--unwind=walk", &[], &mut walk),
             ];
             for (unwind, options, ratios) in ways {
@@ -119,11 +128,13 @@ impl Bench {
             };
             let verdicts =
                 ["precise", "likely", "ambiguous", "missing", "undetermined", "wrong", "unlikely", "incorrect"];
-            anyhow::Ok(format!("{name} | {}", verdicts.map(cell).join(" | ")))
+            let walks = format!("{name} | {}", walks(&checked));
+            anyhow::Ok((format!("{name} | {}", verdicts.map(cell).join(" | ")), walks))
         };
-        let [own, other] = [check("this input", &map)?, check("another", &other_map)?];
+        let [(own, own_walks), (other, other_walks)] = [check("this input", &map)?, check("another", &other_map)?];
         record(&planned)?;
-        let checks = [own, other, check("this input, frames larger", &map)?];
+        let checks = [own, other, check("this input, frames larger", &map)?.0];
+        let walks = [own_walks, other_walks];
         let shown = self.json(&["map", "show", "--json"], &[&map])?;
         let inferred = &shown["inferred"];
         let few = inferred["degree"].as_object().into_iter().flatten();
@@ -140,8 +151,8 @@ impl Bench {
             percent(precise + few),
             look_up(&map)?
         );
-        let cost = format!("{} | {} | {}", spread(&mut infer), spread(&mut larger), spread(&mut walk));
-        Ok(Rows { cost, map: row, resized: format!("{} | {search_s:.1}", as_said(&said)?), checks })
+        let cost = [infer, larger, until_told, walk].map(|mut ratios| spread(&mut ratios)).join(" | ");
+        Ok(Rows { cost, map: row, resized: format!("{} | {search_s:.1}", as_said(&said)?), checks, walks })
     }
 
     fn recording(
@@ -198,6 +209,28 @@ pub(super) fn share(counts: &Value, class: &str) -> String {
     let all = counts.as_object().into_iter().flatten().filter_map(|(_, count)| count.as_u64());
     let all: u64 = all.sum();
     format!("{:.1}", 100.0 * counts[class].as_f64().unwrap_or(0.0) / all.max(1) as f64)
+}
+
+/// The head of a table of [`walks`].
+pub(super) const WALKS_HEAD: &str = "
+Walks that end where the map tells the rest (--on-ambiguous=walk), by the walks of the same samples
+
+| program | map | samples whose walk ends so | frames walked | of frames | wrong | walked whole |
+|---|---|---|---|---|---|---|";
+
+/// What walks would be like that end where a map tells the rest.
+pub(super) fn walks(checked: &Value) -> String {
+    let count = |name: &str| checked["walks"][name].as_f64().unwrap_or(0.0);
+    let ended = count("told") + count("wrong");
+    let percent = |part: f64| 100.0 * part / (ended + count("whole")).max(1.0);
+    format!(
+        "{:.1}% | {:.1} | {:.1} | {:.2}% | {:.1}%",
+        percent(ended),
+        count("walked_frames") / ended.max(1.0),
+        count("frames") / ended.max(1.0),
+        percent(count("wrong")),
+        percent(count("whole"))
+    )
 }
 
 /// The median, the least and the greatest.

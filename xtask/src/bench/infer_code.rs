@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::infer::share;
+use super::infer::{WALKS_HEAD, share, walks};
 use crate::arguments::Arguments;
 use crate::{build, suite};
 
@@ -17,12 +17,15 @@ use crate::{build, suite};
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     arguments.only(&["programs", "callpath"])?;
     let bench = Bench { callpath: build::command(arguments)?, place: suite::work_directory()? };
-    let (mut maps, mut checks) = (Vec::new(), Vec::new());
+    let [mut maps, mut checks, mut walks_of] = [const { Vec::new() }; 3];
     for program in suite::chosen(arguments.text("programs"))? {
         match bench.measured(program) {
             Ok((map, rows)) => {
                 maps.push(format!("| {} | {map} |", program.name));
-                checks.extend(rows.map(|row| format!("| {} | {row} |", program.name)));
+                checks.extend(rows.iter().map(|(row, _)| format!("| {} | {row} |", program.name)));
+                // A map of code alone has seen nothing.
+                let seen = [&rows[0], &rows[2]];
+                walks_of.extend(seen.map(|(_, row)| format!("| {} | {row} |", program.name)));
             }
             Err(error) => println!("{}: SKIPPED: {error:#}", program.name),
         }
@@ -40,6 +43,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     checks.iter().for_each(|row| println!("{row}"));
+    println!("{WALKS_HEAD}");
+    walks_of.iter().for_each(|row| println!("{row}"));
     std::fs::remove_dir_all(&bench.place)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -61,7 +66,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn measured(&self, program: &suite::Program) -> anyhow::Result<(String, [String; 3])> {
+    fn measured(&self, program: &suite::Program) -> anyhow::Result<(String, [(String, String); 3])> {
         let inputs = self.place.join(program.name);
         suite::remove_output(&inputs)?;
         std::fs::create_dir_all(&inputs)?;
@@ -94,7 +99,7 @@ impl Bench {
             let right = ["precise", "static", "likely", "ambiguous", "many", "missing", "undetermined"];
             let wrong = ["wrong", "static_wrong", "unlikely", "incorrect"];
             let cells: Vec<String> = right.into_iter().chain(wrong).map(cell).collect();
-            anyhow::Ok(format!("{name} | {}", cells.join(" | ")))
+            anyhow::Ok((format!("{name} | {}", cells.join(" | ")), format!("{name} | {}", walks(&checked))))
         };
         let began = Instant::now();
         let of_code = check("code", &code)?;

@@ -180,8 +180,8 @@ impl Identities {
 /// What stands for the procedure of a frame of no module, if something does.
 pub(crate) fn name_outside(key: FrameKey) -> Option<String> {
     match key.kind() {
-        FrameKind::LeftOut | FrameKind::Gap(_) | FrameKind::Height(_) => None,
-        FrameKind::Undetermined => Some(UNDETERMINED.to_owned()),
+        FrameKind::LeftOut | FrameKind::Gap(_) => None,
+        FrameKind::Undetermined | FrameKind::Height(_) => Some(UNDETERMINED.to_owned()),
         FrameKind::Probe => Some("[callpath's probes]".to_owned()),
         FrameKind::Outside(addr) => Some(format!("[code without a file]+{:#x}", page_without_file(addr.0))),
         FrameKind::Code { addr, .. } => Some(format!("[unknown module]+{:#x}", addr.0)),

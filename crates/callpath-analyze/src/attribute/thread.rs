@@ -42,6 +42,12 @@ pub(super) struct Adder<'a> {
     pub(super) is_inferred: bool,
 }
 
+/// Whether a node says how high the stack is at the frame that it hangs on. One that hangs on no frame stands for the frames above it, which were
+/// not walked.
+fn is_height(nodes: &[TreeNode], index: usize) -> bool {
+    nodes[index].parent > PARTIAL_ROOT && matches!(nodes[index].key.kind(), FrameKind::Height(_))
+}
+
 /// Whether something was measured at a node itself.
 fn is_leaf(nodes: &[TreeNode], tree: &PathTree, index: usize) -> bool {
     nodes[index].samples > 0 || tree.values(index as u32).next().is_some()
@@ -72,7 +78,7 @@ impl Adder<'_> {
         let mut values = vec![0; self.profile.tree.width()];
         for (index, node) in nodes.iter().enumerate() {
             let parent = scope_nodes.get(node.parent as usize).copied().unwrap_or(thread);
-            let is_height = index > PARTIAL_ROOT as usize && matches!(node.key.kind(), FrameKind::Height(_));
+            let is_height = is_height(nodes, index);
             // A height is no frame: what it costs is its frame's.
             let frame = if is_height { node.parent as usize } else { index };
             contexts.push(match index as u32 {
@@ -106,10 +112,12 @@ impl Adder<'_> {
                 PARTIAL_ROOT => thread,
                 _ if is_height => parent,
                 // Of what was inferred, it is not known where in a procedure its calls are.
-                _ if self.is_inferred && !is_leaf(nodes, tree, index) => self.procedure(parent, node.key),
+                _ if self.is_inferred && !is_leaf(nodes, tree, index) && self.is_start(node.key) => {
+                    self.procedure(parent, node.key)
+                }
                 _ if invalid || node.parent == PARTIAL_ROOT => {
                     // Where a walk stopped is among the frames that were left out, if any were.
-                    if !invalid && self.is_walked && node.key.kind() != FrameKind::LeftOut {
+                    if !invalid && self.is_walked && !stands_for_others(node.key) {
                         self.count_stopped(node.key, samples[index]);
                     }
                     let root = *partial.get_or_insert_with(|| self.partial_root(thread));
@@ -161,10 +169,11 @@ impl Adder<'_> {
     /// Rates the link from a node to its parent, if that is a frame.
     fn rate_link(&mut self, nodes: &[TreeNode], index: usize) -> Option<Rating> {
         let node = &nodes[index];
-        if self.is_inferred || index <= PARTIAL_ROOT as usize || node.parent <= PARTIAL_ROOT {
+        if index <= PARTIAL_ROOT as usize || node.parent <= PARTIAL_ROOT {
             return None;
         }
-        if nodes[node.parent as usize].key.kind() == FrameKind::LeftOut {
+        let parent = nodes[node.parent as usize].key;
+        if stands_for_others(parent) || self.is_inferred && self.is_start(parent) {
             return None;
         }
         let frame = |key: FrameKey| {
@@ -173,11 +182,18 @@ impl Adder<'_> {
             let ours = key == FrameKey::PROBE || module.is_some_and(|m| self.code.modules[m].ours);
             (ours, Frame { module: module.unwrap_or(usize::MAX), address: LinkAddr(key.address()) })
         };
-        let (caller, callee) = (frame(nodes[node.parent as usize].key), frame(node.key));
+        let (caller, callee) = (frame(parent), frame(node.key));
         if caller.0 || callee.0 {
             return None;
         }
         Some(self.merged.rater.rate(&*self.code, caller.1, callee.1))
+    }
+
+    /// Whether a frame is where its procedure begins, as callers are that were inferred: no call is there.
+    fn is_start(&self, key: FrameKey) -> bool {
+        let module = self.module_of(key).map(|module| &self.code.modules[module]);
+        let location = module.and_then(|module| module.locations.get(&LinkAddr(key.address())));
+        location.is_none_or(|location| location.start == LinkAddr(key.address()))
     }
 
     fn partial_root(&mut self, thread: NodeId) -> NodeId {
@@ -323,6 +339,11 @@ impl Adder<'_> {
             }
         }
     }
+}
+
+/// Whether a frame stands for others, which were not kept or not walked.
+fn stands_for_others(key: FrameKey) -> bool {
+    matches!(key.kind(), FrameKind::LeftOut | FrameKind::Height(_) | FrameKind::Undetermined)
 }
 
 /// The samples at each node and below it.

@@ -7,16 +7,22 @@
 //! ambiguous    the procedures that all its paths begin with, what is not determined, the frame
 //! else         a partial path: the frame alone
 //! ```
+//!
+//! Of a sample whose stack was walked until the map told the rest (`record --on-ambiguous=walk`), the outermost frame that was walked is asked
+//! for in the same way, and the others stay below it. A stack that was walked whole stays as it is.
 
 use std::path::Path;
 
-use callpath_db::{InferredCounts, InferredQuality, LIKELY_SAMPLES, MetricSource, Profile, STATIC_SAMPLES};
+use callpath_db::{
+    InferredCounts, InferredQuality, LIKELY_SAMPLES, MetricSource, Profile, STATIC_SAMPLES, WALKED_SAMPLES,
+};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, FrameKind, ModuleIndex};
 use callpath_image::identity::ModuleIdentity;
 use callpath_infer::{Certainty, Identifier, OtherBuild, PathMap, Root, Search, Told};
 use callpath_measurement::{
-    FULL_ROOT, Measurement, ModuleRecord, NOT_WALKED, PARTIAL_ROOT, PathTree, ProcessFile, ThreadProfile,
+    FULL_ROOT, Measurement, ModuleRecord, NOT_WALKED, PARTIAL_ROOT, PathTree, ProcessFile, SessionFile, ThreadProfile,
+    WALKED_UNTIL_TOLD,
 };
 use callpath_schema::Metric;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -72,8 +78,13 @@ pub(super) enum Which {
 pub fn has_heights(measurement: &Measurement) -> bool {
     let is_height = |key: FrameKey| matches!(key.kind(), FrameKind::Height(_));
     let threads = || measurement.processes.iter().flat_map(|process| &process.threads);
-    threads().flat_map(|thread| thread.tree.nodes()).any(|node| is_height(node.key))
+    is_walked_until_told(&measurement.session)
+        || threads().flat_map(|thread| thread.tree.nodes()).any(|node| is_height(node.key))
         || threads().all(|thread| thread.tally.full == 0 && thread.tally.partial == 0)
+}
+
+fn is_walked_until_told(session: &SessionFile) -> bool {
+    session.notes.iter().any(|note| note == WALKED_UNTIL_TOLD)
 }
 
 /// Looks the paths of all samples up.
@@ -93,20 +104,24 @@ pub fn infer(
     let of_processes = maps.of_processes(&measurement);
     let mut quality = InferredQuality::default();
     let mut asked: FxHashSet<(Option<usize>, u64, Identifier)> = FxHashSet::default();
-    let columns: Vec<usize> =
-        measurement.processes.iter().map(|process| measurement.session_of(process).metrics.len()).collect();
+    let sessions = measurement.processes.iter().map(|process| measurement.session_of(process));
+    let columns: Vec<(usize, bool)> =
+        sessions.map(|session| (session.metrics.len(), is_walked_until_told(session))).collect();
     let processes = measurement.processes.iter_mut().zip(&modules).zip(columns).zip(of_processes);
-    for (((process, modules), columns), which) in processes {
+    for (((process, modules), (columns, is_walked)), which) in processes {
         let own = own_modules(process, maps.map);
         for thread in &mut process.threads {
-            let mut of = OfThread { asker: &mut asker, which, modules, own: &own, columns };
-            of.infer(thread, &mut quality, &mut asked);
+            let (asked, pairs) = (&mut asked, &mut quality.pairs);
+            let mut of = OfThread { asker: &mut asker, asked, pairs, which, modules, own: &own, columns, is_walked };
+            let (samples, walked) = of.infer(thread);
+            add_counts(&mut quality.samples, &samples);
+            quality.walked = quality.walked.saturating_add(walked);
         }
     }
     for session in measurement.sessions_mut() {
         let metric = |name| Metric { source: MetricSource::Samples, ..Metric::sum(name, "count") };
-        session.metrics.extend([LIKELY_SAMPLES, STATIC_SAMPLES].map(metric));
-        session.notes.retain(|note| note != NOT_WALKED);
+        session.metrics.extend([LIKELY_SAMPLES, STATIC_SAMPLES, WALKED_SAMPLES].map(metric));
+        session.notes.retain(|note| note != NOT_WALKED && note != WALKED_UNTIL_TOLD);
     }
     let mut notes: Vec<String> = code.modules.iter().filter_map(|module| module.trouble.clone()).collect();
     notes.extend(asker.notes());
@@ -223,12 +238,30 @@ impl<'a> Asker<'a> {
 
 struct OfThread<'a, 'm> {
     asker: &'a mut Asker<'m>,
+    /// Identifiers that were asked for, with where their code is.
+    asked: &'a mut FxHashSet<(Option<usize>, u64, Identifier)>,
+    /// What the map says of them.
+    pairs: &'a mut InferredCounts,
     which: Which,
     modules: &'a [Option<usize>],
     /// The process's indices of the map's modules.
     own: &'a [ModuleIndex],
-    /// The number of the metric that counts samples whose path is likely; the next one counts those that the code alone has.
+    /// The number of the metric that counts samples whose path is likely; the next ones count those that the code alone has, and those whose
+    /// stack was walked whole.
     columns: usize,
+    /// Stacks were walked until the map told the rest.
+    is_walked: bool,
+}
+
+/// Where a node of a thread's tree is in the tree of inferred paths.
+#[derive(Clone, Copy)]
+enum Place {
+    /// Where it was.
+    AsItWas,
+    /// It says how high the stack is at the frames that hang on it: the map tells the rest of their paths.
+    Above(Option<i64>),
+    /// There: so sure is what is above it.
+    Below(u32, Certainty),
 }
 
 /// What is known of an identifier.
@@ -256,67 +289,93 @@ impl Known<'_> {
 }
 
 impl OfThread<'_, '_> {
-    fn infer(
-        &mut self,
-        thread: &mut ThreadProfile,
-        quality: &mut InferredQuality,
-        asked: &mut FxHashSet<(Option<usize>, u64, Identifier)>,
-    ) {
+    /// Gives a thread's samples their paths. Returns what the map says of how many, and how many were walked whole.
+    fn infer(&mut self, thread: &mut ThreadProfile) -> (InferredCounts, u64) {
         let root = self.asker.root(thread, self.modules);
         let mut tree = PathTree::default();
-        let (mut found, nodes) = (0_u64, thread.tree.nodes());
+        let (mut found, mut walked, nodes) = (0_u64, 0_u64, thread.tree.nodes());
+        let mut samples = InferredCounts::default();
+        let mut places: Vec<Place> = Vec::with_capacity(nodes.len());
         for (index, node) in nodes.iter().enumerate() {
-            let FrameKind::Height(height) = node.key.kind() else {
-                // What is no sample stays where it is: gaps, and what a thread has used without one.
-                if keep(&thread.tree, index, &mut tree) == FULL_ROOT {
-                    found = found.saturating_add(node.samples);
+            let above = places.get(node.parent as usize).copied().unwrap_or(Place::AsItWas);
+            let parent = nodes.get(node.parent as usize).map_or(FrameKey::UNDETERMINED, |parent| parent.key);
+            let is_first = index > PARTIAL_ROOT as usize && node.parent <= PARTIAL_ROOT;
+            let place = match (above, node.key.kind()) {
+                (_, FrameKind::Height(height)) if is_first => Place::Above(height),
+                (Place::Above(height), _) => {
+                    let (at, certainty) = self.ask((root, node.key, height), &mut tree);
+                    Place::Below(at, certainty)
                 }
-                continue;
+                (Place::Below(at, certainty), _) => Place::Below(tree.child(at, node.key), certainty),
+                (Place::AsItWas, FrameKind::Height(height)) => {
+                    let (at, certainty) = self.ask((root, parent, height), &mut tree);
+                    Place::Below(at, certainty)
+                }
+                // What is no sample stays where it is, too: gaps, and what a thread has used without one.
+                (Place::AsItWas, _) => Place::AsItWas,
             };
-            let sampled = nodes[node.parent as usize].key;
-            let at = self.asker.code.procedure(self.modules, sampled);
-            let (known, identifier) = self.asker.ask(self.which, root, (at, height));
-            let place = at.map_or((None, sampled.0), |at| (Some(at.module), at.start.0));
-            let in_place =
-                identifier.unwrap_or(Identifier { root: 0, procedure: 0, height: height.unwrap_or(i64::MIN) });
-            let is_new = asked.insert((place.0, place.1, in_place));
-            let certainty = known.certainty();
-            count(certainty, node.samples, &mut quality.samples);
-            count(certainty, u64::from(is_new), &mut quality.pairs);
-            let (callers, common) = match (&known, certainty) {
-                (Known::Told(told), Certainty::Precise | Certainty::Likely | Certainty::Static) => {
-                    (told.callers().into_iter().next(), Vec::new())
+            places.push(place);
+            let (to, certainty) = match place {
+                Place::Below(to, certainty) => (to, certainty),
+                Place::Above(_) => continue,
+                Place::AsItWas => {
+                    let (root, place) = keep(&thread.tree, index, &mut tree);
+                    found = found.saturating_add(if root == FULL_ROOT { node.samples } else { 0 });
+                    if self.is_walked && node.samples > 0 && !matches!(node.key.kind(), FrameKind::Gap(_)) {
+                        walked = walked.saturating_add(node.samples);
+                        self.mark((&mut tree, place), self.columns + 2, node.samples);
+                    }
+                    continue;
                 }
-                (Known::Told(told), Certainty::Ambiguous(_)) => (None, told.common()),
-                _ => (None, Vec::new()),
             };
-            let to = match (callers, certainty) {
-                (Some(callers), _) => {
-                    found = found.saturating_add(node.samples);
-                    let caller = self.enter(&callers, &mut tree);
-                    tree.child(caller, sampled)
-                }
-                (None, Certainty::Ambiguous(_)) => {
-                    let caller = self.enter(&common, &mut tree);
-                    let open = tree.child(caller, FrameKey::UNDETERMINED);
-                    tree.child(open, sampled)
-                }
-                (None, _) => tree.child(PARTIAL_ROOT, sampled),
-            };
+            count(certainty, node.samples, &mut samples);
             add(&thread.tree, index, (&mut tree, to));
-            let column = match certainty {
-                Certainty::Likely => self.columns,
-                Certainty::Static => self.columns + 1,
+            match certainty {
+                Certainty::Precise => {}
+                Certainty::Likely => self.mark((&mut tree, to), self.columns, node.samples),
+                Certainty::Static => self.mark((&mut tree, to), self.columns + 1, node.samples),
                 _ => continue,
-            };
-            let mut values = vec![0; column];
-            values.push(node.samples);
-            tree.add(to, 0, &values);
+            }
+            found = found.saturating_add(node.samples);
         }
         thread.tree = tree;
         let all = thread.tally.full.saturating_add(thread.tally.partial);
         thread.tally.full = found.min(all);
         thread.tally.partial = all - thread.tally.full;
+        (samples, walked)
+    }
+
+    /// Where a frame is in the tree by what the map says of it.
+    fn ask(
+        &mut self,
+        (root, frame, height): (Option<u32>, FrameKey, Option<i64>),
+        tree: &mut PathTree,
+    ) -> (u32, Certainty) {
+        let at = self.asker.code.procedure(self.modules, frame);
+        let (known, identifier) = self.asker.ask(self.which, root, (at, height));
+        let place = at.map_or((None, frame.0), |at| (Some(at.module), at.start.0));
+        let in_place = identifier.unwrap_or(Identifier { root: 0, procedure: 0, height: height.unwrap_or(i64::MIN) });
+        let is_new = self.asked.insert((place.0, place.1, in_place));
+        let certainty = known.certainty();
+        count(certainty, u64::from(is_new), self.pairs);
+        let caller = match (&known, certainty) {
+            (Known::Told(told), Certainty::Precise | Certainty::Likely | Certainty::Static) => {
+                told.callers().first().map(|callers| self.enter(callers, tree))
+            }
+            (Known::Told(told), Certainty::Ambiguous(_)) => {
+                let caller = self.enter(&told.common(), tree);
+                Some(tree.child(caller, FrameKey::UNDETERMINED))
+            }
+            _ => None,
+        };
+        (tree.child(caller.unwrap_or(PARTIAL_ROOT), frame), certainty)
+    }
+
+    /// Counts samples of a node in one of the metrics that say how their paths are known.
+    fn mark(&self, (tree, at): (&mut PathTree, u32), column: usize, samples: u64) {
+        let mut values = vec![0; column];
+        values.push(samples);
+        tree.add(at, 0, &values);
     }
 
     /// The frames of callers, the outermost first, from the root of full paths.
@@ -332,11 +391,11 @@ impl OfThread<'_, '_> {
     }
 }
 
-/// Enters what was measured at a node, with all above it, into another tree. Returns its root.
-pub(super) fn keep(from: &PathTree, index: usize, to: &mut PathTree) -> u32 {
+/// Enters what was measured at a node, with all above it, into another tree. Returns its root and its place there.
+pub(super) fn keep(from: &PathTree, index: usize, to: &mut PathTree) -> (u32, u32) {
     let node = &from.nodes()[index];
     if node.samples == 0 && from.values(index as u32).next().is_none() {
-        return PARTIAL_ROOT;
+        return (PARTIAL_ROOT, PARTIAL_ROOT);
     }
     let mut path = Vec::new();
     let mut at = index as u32;
@@ -346,7 +405,7 @@ pub(super) fn keep(from: &PathTree, index: usize, to: &mut PathTree) -> u32 {
     }
     let place = path.iter().rev().fold(at, |node, key| to.child(node, *key));
     add(from, index, (to, place));
-    at
+    (at, place)
 }
 
 fn count(certainty: Certainty, n: u64, counts: &mut InferredCounts) {
@@ -366,6 +425,19 @@ fn count(certainty: Certainty, n: u64, counts: &mut InferredCounts) {
         Certainty::Undetermined => &mut counts.undetermined,
     };
     *to = to.saturating_add(n);
+}
+
+fn add_counts(to: &mut InferredCounts, counts: &InferredCounts) {
+    for (certainty, n) in [
+        (Certainty::Precise, counts.precise),
+        (Certainty::Likely, counts.likely),
+        (Certainty::Static, counts.by_code),
+        (Certainty::Missing, counts.missing),
+        (Certainty::Undetermined, counts.undetermined),
+    ] {
+        count(certainty, n, to);
+    }
+    counts.degree.iter().for_each(|(degree, n)| count(Certainty::Ambiguous(*degree), *n, to));
 }
 
 /// Adds what one tree's node costs to another's.

@@ -1,9 +1,9 @@
 //! How often a map is right: of samples that were walked and keep how high the stack was, what the map says, and what is true.
 
 use callpath_format::frame::{FrameKey, FrameKind};
-use callpath_infer::{Certainty, OtherBuild, PathMap, Root};
+use callpath_infer::{Answer, Certainty, Identifier, OtherBuild, PathMap, Root};
 use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::answer::{Asker, Maps, Which};
 use super::code::{Code, Links};
@@ -59,6 +59,23 @@ pub struct Checked {
     pub missing: Vec<Missing>,
     /// Samples whose walk was cut short: their path is not known.
     pub unknown: u64,
+    /// What walks would be like that end where the map tells the rest.
+    pub walks: Walks,
+}
+
+/// Walks that end at a frame of which a map tells the rest of the path (`record --on-ambiguous=walk`), as they would have been. Numbers of samples.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Walks {
+    /// The map tells the rest, and it is so.
+    pub told: u64,
+    /// It is not so: a wrong answer.
+    pub wrong: u64,
+    /// The map tells it of no frame: the stack is walked whole.
+    pub whole: u64,
+    /// Frames that are walked where the map tells the rest, of all these samples.
+    pub walked_frames: u64,
+    /// All frames of their stacks.
+    pub frames: u64,
 }
 
 /// A call path that the map does not have at the height at which it was sampled.
@@ -91,9 +108,12 @@ pub fn check(
     let of_processes = maps.of_processes(measurement);
     let mut asker = Asker::new(maps, &code)?;
     let mut found = Found::default();
+    let told: [FxHashMap<Identifier, u32>; 2] =
+        [Some(maps.map), maps.larger].map(|map| map.into_iter().flat_map(PathMap::told).collect());
     for ((process, modules), which) in measurement.processes.iter().zip(&modules).zip(of_processes) {
         let map = maps.larger.filter(|_| which == Which::Larger).unwrap_or(maps.map);
-        let mut checker = Checker { asker: &mut asker, which, code: &code, map, found: &mut found };
+        let told = &told[usize::from(maps.larger.is_some() && which == Which::Larger)];
+        let mut checker = Checker { asker: &mut asker, which, code: &code, map, told, found: &mut found };
         for thread in &process.threads {
             checker.check(thread, modules);
         }
@@ -117,6 +137,8 @@ struct Checker<'a, 'm> {
     which: Which,
     code: &'a Code,
     map: &'a PathMap,
+    /// What the map tells without doubt: by identifier, its caller.
+    told: &'a FxHashMap<Identifier, u32>,
     found: &'a mut Found,
 }
 
@@ -138,6 +160,7 @@ impl Checker<'_, '_> {
                 self.code.procedure(modules, *key).map_or((usize::MAX, key.0), |at| (at.module, at.start.0))
             };
             let truth: Vec<Place> = keys.iter().map(place).collect();
+            self.walk((&keys, &truth), (root, height), modules, node.samples);
             let sampled = keys.last().and_then(|key| self.code.procedure(modules, *key));
             let (known, _) = self.asker.ask(self.which, root, (sampled, height));
             let callers = known.callers();
@@ -171,6 +194,44 @@ impl Checker<'_, '_> {
             if self.found.seen.insert((truth, height)) {
                 *verdict(&mut self.found.checked.paths) += 1;
             }
+        }
+    }
+
+    /// Walks as `record --on-ambiguous=walk` does, by the heights that the code of each call tells.
+    fn walk(
+        &mut self,
+        (keys, truth): (&[FrameKey], &[Place]),
+        (root, height): (Option<u32>, Option<i64>),
+        modules: &[Option<usize>],
+        samples: u64,
+    ) {
+        let number = |key: &FrameKey| self.code.procedure(modules, *key).and_then(|at| self.asker.procedure(at));
+        let mut height = height;
+        let told_at = (1..keys.len()).rev().find_map(|at| {
+            let identifier = Identifier { root: root?, procedure: number(&keys[at])?, height: height? };
+            let is_told = self.told.get(&identifier).is_some_and(|caller| number(&keys[at - 1]) == Some(*caller));
+            let of_call = self.code.call_height(modules, keys[at - 1]).flatten();
+            height = height.zip(of_call).and_then(|(height, of_call)| height.checked_sub(of_call));
+            is_told.then_some((at, identifier))
+        });
+        let walks = &mut self.found.checked.walks;
+        let Some((at, identifier)) = told_at else {
+            walks.whole = walks.whole.saturating_add(samples);
+            return;
+        };
+        let times = |frames: usize| samples.saturating_mul(frames as u64);
+        walks.walked_frames = walks.walked_frames.saturating_add(times(keys.len() - at));
+        walks.frames = walks.frames.saturating_add(times(keys.len()));
+        let Answer::Precise(path) = self.map.answer(identifier) else { return };
+        let is_so = self.is(path, &truth[..=at]);
+        let walks = &mut self.found.checked.walks;
+        let count = if is_so { &mut walks.told } else { &mut walks.wrong };
+        *count = count.saturating_add(samples);
+        if !is_so {
+            let callers: Vec<u32> =
+                self.map.path(path).filter_map(|node| Some(self.map.nodes().get(node as usize)?.procedure)).collect();
+            let callers: Vec<u32> = callers.into_iter().skip(1).rev().collect();
+            self.note_wrong(&[callers], (&keys[..=at], modules));
         }
     }
 

@@ -11,11 +11,13 @@ mod check;
 mod code;
 mod from_code;
 mod novel;
+mod told;
 mod train;
 
 pub use answer::{Inferred, Maps, has_heights, infer, profile};
-pub use check::{Checked, Missing, Verdicts, check};
+pub use check::{Checked, Missing, Verdicts, Walks, check};
 pub use code::identity_bytes;
 pub use from_code::{FromCode, ProgramFiles, from_code};
 pub use novel::{Novel, novel};
+pub use told::{ToldBlocks, told_blocks};
 pub use train::{Trained, train};

@@ -5,7 +5,7 @@
 
 use callpath_format::frame::{FrameKey, FrameKind};
 use callpath_infer::{Certainty, OtherBuild, PathMap};
-use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile};
+use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile, TreeNode};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::answer::{Asker, Known, Maps, Which, keep};
@@ -82,7 +82,29 @@ struct OfProcess<'a, 'm> {
     calls: &'a Calls,
 }
 
+/// How high the stack is at a frame, if that is said above it: there, walks ended.
+fn height_above(nodes: &[TreeNode], node: &TreeNode) -> Option<Option<i64>> {
+    let above =
+        nodes.get(node.parent as usize).filter(|above| node.parent > PARTIAL_ROOT && above.parent <= PARTIAL_ROOT)?;
+    if let FrameKind::Height(height) = above.key.kind() { Some(height) } else { None }
+}
+
 impl OfProcess<'_, '_> {
+    /// What the map says of a frame by the height of the stack there, and the only context that it has seen there, if it has.
+    fn by_height(&mut self, root: Option<u32>, frame: FrameKey, height: Option<i64>) -> (Seen, Option<u32>) {
+        let at = self.code.procedure(self.modules, frame);
+        let (known, identifier) = self.asker.ask(self.which, root, (at, height));
+        let seen = match &known {
+            // The code alone has it: no run has taken it.
+            Known::Told(told) if told.is_new() || told.certainty == Certainty::Missing => Seen::No,
+            Known::Unheard => Seen::No,
+            Known::Told(_) | Known::Undetermined => Seen::Unclear,
+        };
+        let contexts = identifier.map_or(&[][..], |identifier| self.asker.map.seen_paths(identifier));
+        let is_precise = matches!(&known, Known::Told(told) if told.certainty == Certainty::Precise);
+        (seen, contexts.first().copied().filter(|_| is_precise))
+    }
+
     fn leave_novel(&mut self, thread: &mut ThreadProfile, links: &mut Links, samples: &mut (u64, u64)) {
         let root = self.asker.root(thread, self.modules);
         let nodes = thread.tree.nodes();
@@ -93,17 +115,17 @@ impl OfProcess<'_, '_> {
             let here = match (index as u32, node.key.kind()) {
                 (FULL_ROOT, _) => Seen::Yes(None),
                 (PARTIAL_ROOT, _) => Seen::Unclear,
+                (_, FrameKind::Height(_)) if node.parent <= PARTIAL_ROOT => Seen::Unclear,
                 // Of a sample that walked no stack.
                 (_, FrameKind::Height(height)) if nodes[node.parent as usize].parent == PARTIAL_ROOT => {
-                    let at = self.code.procedure(self.modules, nodes[node.parent as usize].key);
-                    match self.asker.ask(self.which, root, (at, height)).0 {
-                        // The code alone has it: no run has taken it.
-                        Known::Told(told) if told.is_new() || told.certainty == Certainty::Missing => Seen::No,
-                        Known::Unheard => Seen::No,
-                        Known::Told(_) | Known::Undetermined => Seen::Unclear,
-                    }
+                    self.by_height(root, nodes[node.parent as usize].key, height).0
                 }
                 (_, FrameKind::Height(_)) => above,
+                // The outermost frame of a stack that was walked until the map told the rest.
+                _ if let Some(height) = height_above(nodes, node) => match self.by_height(root, node.key, height) {
+                    (Seen::Unclear, Some(context)) => Seen::Yes(Some(context)),
+                    (seen, _) => seen,
+                },
                 _ => self.seen((above, root), (nodes[node.parent as usize].key, node.key), links),
             };
             seen.push(here);

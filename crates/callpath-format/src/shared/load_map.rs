@@ -4,13 +4,13 @@
 //!
 //! ```text
 //! head     16 bytes   { generation: u32, count: u32, zero: u64 }
-//! entries  40 each    { start: u64, end: u64, bias: u64, table: u64, module: u16, flags: u16, zero: u32 }, by start
+//! entries  40 each    { start: u64, end: u64, bias: u64, table: u64, module: u16, flags: u16, told: u32 }, by start
 //! ```
 //!
 //! `start .. end` is an executable mapping of the process, `table` the offset of its module's recipe table in the
-//! published memory. A process's slot names its current block and that block's generation ([`CurrentMap`]). A
+//! published memory, `told` an eighth of that of what a map tells of its call paths, or 0. A process's slot names its current block and that block's generation ([`CurrentMap`]). A
 //! block that is no longer current may be overwritten, so a reader checks after a look-up that the slot still
-//! names the same generation. A table never changes, nor does a block about moved code. A stretch of generated code is overwritten only after all
+//! names the same generation. A table never changes, nor does a block about moved code or told paths. A stretch of generated code is overwritten only after all
 //! samples have ended that began with a map that names it.
 
 use core::marker::PhantomData;
@@ -23,6 +23,7 @@ use crate::shared::columns::{Columns, Metrics};
 use crate::shared::gauge::Part;
 use crate::shared::generated::{self, GeneratedStretch};
 use crate::shared::moved::{self, MovedCode};
+use crate::shared::told::{self, ToldPaths};
 use crate::table::{Header, Table};
 
 /// The published memory, as far as this process has mapped it.
@@ -75,6 +76,8 @@ pub struct Mapping {
     pub table: u64,
     /// Its module.
     pub module: ModuleIndex,
+    /// Offset of what a map tells of its call paths ([`super::told`]), bytes; 0: nothing.
+    pub told: u64,
     /// [`Mapping::PENDING`], [`Mapping::GENERATED`], [`Mapping::HOPELESS`], [`Mapping::PINNED`],
     /// [`Mapping::CATCHES`], [`Mapping::UNFINISHED`], [`Mapping::MOVED`]
     pub flags: u16,
@@ -104,7 +107,8 @@ impl Mapping {
 
     /// The words in a block.
     fn to_words(self) -> [u64; Mapping::LEN_BYTES / 8] {
-        let rest = u64::from(self.module.0) | u64::from(self.flags) << 16;
+        let told = u32::try_from(self.told / 8).unwrap_or(0);
+        let rest = u64::from(self.module.0) | u64::from(self.flags) << 16 | u64::from(told) << 32;
         [self.start.0, self.end.0, self.bias, self.table, rest]
     }
 
@@ -116,6 +120,7 @@ impl Mapping {
             bias: bias.load(Relaxed),
             table: table.load(Relaxed),
             module: ModuleIndex(rest as u16),
+            told: (rest >> 32) * 8,
             flags: (rest >> 16) as u16,
         }
     }
@@ -218,6 +223,16 @@ impl<'m> Published<'m> {
         // SAFETY: such a block is never overwritten.
         let code = MovedCode::new(unsafe { self.bytes(offset, table) }?)?;
         Some((code, offset.checked_add(table)?))
+    }
+
+    /// What is told of a module's call paths at `offset`, which a load map named.
+    pub fn told(&self, offset: u64) -> Option<ToldPaths<'m>> {
+        if offset == 0 {
+            return None;
+        }
+        let len = self.word(offset.checked_add(told::LEN_AT)?)? as u32;
+        // SAFETY: such a block is never overwritten.
+        ToldPaths::new(unsafe { self.bytes(offset, len.into()) }?)
     }
 
     /// The recipe table at `offset`, which a load map named.

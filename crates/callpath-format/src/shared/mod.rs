@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The **published** memory is writable by the recorder only: settings of each metric, recipe tables and load maps,
-//! named by their offset (`crate::shared::load_map`, `crate::shared::generated`, `crate::shared::moved`).
+//! named by their offset (`crate::shared::load_map`, `crate::shared::generated`, `crate::shared::moved`, `crate::shared::told`).
 //!
 //! The recorder checks whatever it reads from the arena, since a wild store of the program may
 //! have hit it. All reads there are atomic, or volatile and made once. The generation in the
@@ -35,6 +35,7 @@ pub mod refused;
 pub mod session;
 pub mod thread;
 pub mod times;
+pub mod told;
 pub mod tree;
 pub mod unmeasured;
 pub mod wanted;

@@ -49,7 +49,7 @@ impl Source {
 pub struct Settings {
     /// Number of metrics, at most [`Columns::MOST`]. The settings of each are published ([`super::Metrics`]).
     pub metric_count: u32,
-    /// [`Settings::SPACE_ADDED`], [`Settings::AHEAD`], [`Settings::HEIGHTS`], [`Settings::INFERS`].
+    /// [`Settings::SPACE_ADDED`], [`Settings::AHEAD`], [`Settings::HEIGHTS`], [`Settings::INFERS`], [`Settings::TOLD`].
     pub flags: u32,
     /// What the metrics read: a bit for each of the constants below.
     pub meters: u32,
@@ -136,6 +136,8 @@ impl Settings {
     pub const HEIGHTS: u32 = 4;
     /// Bit of `flags`: of a path only the innermost frame is kept, with the height. Nothing is walked.
     pub const INFERS: u32 = 8;
+    /// Bit of `flags`: a walk ends at a frame whose path a map tells ([`super::told`]). How high the stack is there is kept above it.
+    pub const TOLD: u32 = 16;
     /// Bit of `flags`: processes map [`Session::AHEAD_LEN_BYTES`] of private memory, and
     /// limits of data (RLIMIT_DATA) are raised by it.
     pub const AHEAD: u32 = 2;
@@ -167,6 +169,12 @@ impl Settings {
     #[inline]
     pub fn infers(&self) -> bool {
         self.flags & Settings::INFERS != 0
+    }
+
+    /// Whether a walk ends where a map tells the rest of the path.
+    #[inline]
+    pub fn asks_a_map(&self) -> bool {
+        self.flags & Settings::TOLD != 0
     }
 
     /// Whether there is an event besides the clocks.
@@ -319,7 +327,7 @@ impl Session {
     }
 
     /// Includes the version: change it with any layout in `crate::shared`.
-    pub const MAGIC: [u8; 8] = *b"CPSESS22";
+    pub const MAGIC: [u8; 8] = *b"CPSESS23";
     /// `si_code` of a SIGTRAP by which the recorder asks a thread that waits for a sample; with it comes the nonce.
     pub const ASKED: i32 = -0x4350;
     /// The recorder answers the doorbell.

@@ -42,7 +42,7 @@ impl Prepared {
         let nonce = std::hash::BuildHasher::hash_one(&nonce, std::process::id());
         let (arena_len, published_len, unlimited) = windows()?;
         let (metrics, programs) = options.metric_settings();
-        let publisher = Publisher::create(published_len, metrics, &programs)?;
+        let mut publisher = Publisher::create(published_len, metrics, &programs)?;
         let mut settings = options.shared(ticks_per_ms());
         if unlimited.space {
             settings.flags |= Settings::SPACE_ADDED;
@@ -53,8 +53,13 @@ impl Prepared {
         settings.refused_calls = refused::own().0;
         settings.raw_limit = (arena_len / CHUNK_LEN_BYTES / RAW_SHARE).clamp(LEAST_RAW, MOST_RAW) as u64;
         let allocator = ArenaAllocator::create(arena_len, published_len, nonce, settings)?;
-        let modules = Modules::new(options.cache.clone(), Doorbell::new(&allocator.session().doorbell));
-        let notes = modules.cache_trouble().map(plain).into_iter().collect();
+        let mut modules = Modules::new(options.cache.clone(), Doorbell::new(&allocator.session().doorbell));
+        let mut notes: Vec<String> = modules.cache_trouble().map(plain).into_iter().collect();
+        if !modules.publish_told(&options.told, &mut publisher) {
+            notes.push(
+                "the map is too large to be asked while the program runs: all stacks are walked whole".to_owned(),
+            );
+        }
         Ok(Prepared { modules, allocator, publisher, nonce, began: Beginning::now(), notes })
     }
 

@@ -2,7 +2,7 @@
 
 use callpath_db::{
     InferredCounts, InferredQuality, LIKELY_SAMPLES, MetricSource, Profile, STATIC_SAMPLES, ScopeKind, UNDETERMINED,
-    View,
+    View, WALKED_SAMPLES,
 };
 use serde_json::{Value, json};
 
@@ -24,6 +24,7 @@ pub(super) fn value(inferred: &InferredQuality) -> Value {
     let mut value = counts(&inferred.pairs);
     value["pairs"] = json!(inferred.pairs.all());
     value["samples"] = counts(&inferred.samples);
+    value["samples"]["walked"] = json!(inferred.walked);
     value
 }
 
@@ -34,6 +35,7 @@ pub(super) fn value(inferred: &InferredQuality) -> Value {
 /// undetermined   it has several: what is called from where they part
 /// likely         one, for all samples through the node no more than likely
 /// static         one, which no run has taken, and the code has no other: for all samples through the node that is so
+/// walked         no map was asked: the stacks of all samples through the node were walked whole
 /// precise        one
 /// ```
 pub(super) fn certainties(view: &View, profile: &Profile) -> Vec<Option<&'static str>> {
@@ -41,18 +43,23 @@ pub(super) fn certainties(view: &View, profile: &Profile) -> Vec<Option<&'static
         return Vec::new();
     }
     let column = |is_it: &dyn Fn(&callpath_db::Metric) -> bool| profile.metrics.iter().position(is_it);
-    let is_marked = |name: &str| name == LIKELY_SAMPLES || name == STATIC_SAMPLES;
+    const MARKS: [&str; 3] = [LIKELY_SAMPLES, STATIC_SAMPLES, WALKED_SAMPLES];
+    let is_marked = |name: &str| MARKS.contains(&name);
     let samples = column(&|metric| metric.source == MetricSource::Samples && !is_marked(&metric.name));
-    let [likely, by_code] = [LIKELY_SAMPLES, STATIC_SAMPLES].map(|name| column(&|metric| metric.name == name));
+    let marks = MARKS.map(|name| column(&|metric| metric.name == name));
     let mut certainties: Vec<Option<&'static str>> = Vec::with_capacity(view.nodes.len());
     for (index, node) in view.nodes.iter().enumerate() {
         let above = node.parent.and_then(|parent| certainties.get(parent).copied().flatten());
         let of_samples = || {
             let costs = view.inclusive(index);
-            let [all, likely, by_code] = [samples, likely, by_code].map(|column| column.map_or(0, |at| costs.get(at)));
+            let count = |column: Option<usize>| column.map_or(0, |at| costs.get(at));
+            let (all, [likely, by_code, walked]) = (count(samples), marks.map(count));
+            // A node that samples of both kinds lead through is as sure as those that were inferred.
+            let inferred = all.saturating_sub(walked);
             match (likely, by_code) {
-                (0, by_code) if all > 0 && by_code >= all => "static",
-                (likely, by_code) if all > 0 && likely.saturating_add(by_code) >= all => "likely",
+                _ if walked > 0 && inferred == 0 => "walked",
+                (0, by_code) if inferred > 0 && by_code >= inferred => "static",
+                (likely, by_code) if inferred > 0 && likely.saturating_add(by_code) >= inferred => "likely",
                 _ => "precise",
             }
         };

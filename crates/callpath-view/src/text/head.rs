@@ -118,7 +118,8 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
 /// How many samples the map has so many paths of.
 fn of_inferred(inferred: &InferredQuality) -> String {
     let counts = &inferred.samples;
-    let mut said = vec![format!("the map has one path for {}", percent(counts.precise, counts.all()))];
+    let all = counts.all().saturating_add(inferred.walked);
+    let mut said = vec![format!("the map has one path for {}", percent(counts.precise, all))];
     let others = [
         (counts.likely, "one that is likely for"),
         (counts.by_code, "one that the code alone has for"),
@@ -127,7 +128,10 @@ fn of_inferred(inferred: &InferredQuality) -> String {
         (counts.undetermined, "cannot be asked for"),
     ];
     for (count, words) in others.into_iter().filter(|(count, _)| *count > 0) {
-        said.push(format!("{words} {}", percent(count, counts.all())));
+        said.push(format!("{words} {}", percent(count, all)));
+    }
+    if inferred.walked > 0 {
+        said.push(format!("the stack was walked whole for {}", percent(inferred.walked, all)));
     }
     said.join(", ")
 }

@@ -98,6 +98,16 @@ impl<'a> ModuleFlow<'a> {
         self.owners.get(index as usize).copied().filter(|&owner| owner != u32::MAX).map(|owner| owner as usize)
     }
 
+    /// The code of all procedures, by address, each range with its procedure; ranges do not overlap.
+    pub fn code_ranges(&self) -> impl Iterator<Item = (usize, Range<LinkAddr>)> + '_ {
+        let address = |at: u32| self.code.code_map.address(at);
+        let owned = self.code_fragments.iter().zip(&self.owners).filter(|(_, owner)| **owner != u32::MAX);
+        // A fragment's end may be where the next stretch of code begins, which lies elsewhere.
+        owned.filter(|(fragment, _)| fragment.start < fragment.end).map(move |(fragment, owner)| {
+            (*owner as usize, address(fragment.start)..LinkAddr(address(fragment.end - 1).0 + 1))
+        })
+    }
+
     /// The indices of a procedure's fragments, the one with its entry first; empty if there is no such procedure.
     pub(super) fn members_of(&self, procedure: usize) -> &[u32] {
         let range = self.procedures.get(procedure).cloned().unwrap_or_default();

@@ -47,6 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         sentinel: callpath_record::Sentinel::default(),
         recursion: callpath_record::Recursion::default(),
         unwind: callpath_record::Unwind::default(),
+        told: Vec::new(),
         outside: FromOutside::Never,
         wait_all: false,
         output: None,

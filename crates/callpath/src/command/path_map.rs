@@ -1,10 +1,10 @@
 //! Reads maps of call paths for the commands that use them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use callpath_analyze::infer::Maps;
-use callpath_infer::{PLAN_FILE, PaddingPlan, PathMap};
-use callpath_measurement::{Measurement, rank_directory_name};
+use callpath_infer::{MAP_FILE, PLAN_FILE, PaddingPlan, PathMap};
+use callpath_measurement::{Measurement, NOT_WALKED, WALKED_UNTIL_TOLD, rank_directory_name};
 
 /// A map, and the same where frames were larger.
 pub(crate) struct Known {
@@ -21,18 +21,27 @@ impl Known {
 /// The map in a file, for a measurement of a program whose frames may have been larger.
 pub(crate) fn read_for(path: &Path, measurement: &Measurement) -> anyhow::Result<Known> {
     let map = read(path)?;
-    let of_ranks = measurement.ranks.iter().flat_map(|ranks| &ranks.there);
-    let of_ranks = of_ranks.map(|rank| measurement.directory.join(rank_directory_name(rank.rank)));
-    let places = std::iter::once(measurement.directory.clone()).chain(of_ranks);
-    let Some(plan) = places.map(|place| place.join(PLAN_FILE)).find(|plan| plan.exists()) else {
-        return Ok(Known { map, larger: None });
-    };
+    let Some(plan) = find(measurement, PLAN_FILE) else { return Ok(Known { map, larger: None }) };
     let plan = PaddingPlan::read(&plan).map_err(|error| anyhow::anyhow!("failed to {error}"))?;
     let paddings = map.paddings_of(&plan).map_err(|other| {
         anyhow::anyhow!("failed to use {}: {other} than the program ran with larger frames", path.display())
     })?;
     let larger = Some(map.resized(&paddings));
     Ok(Known { map, larger })
+}
+
+/// The map that a measurement keeps, if its call paths are not known without one.
+pub(crate) fn kept(measurement: &Measurement) -> Option<PathBuf> {
+    let is_needed = |note: &String| note == NOT_WALKED || note == WALKED_UNTIL_TOLD;
+    measurement.session.notes.iter().any(is_needed).then(|| find(measurement, MAP_FILE)).flatten()
+}
+
+/// A file of a measurement, or of the first of its ranks that has one.
+fn find(measurement: &Measurement, name: &str) -> Option<PathBuf> {
+    let of_ranks = measurement.ranks.iter().flat_map(|ranks| &ranks.there);
+    let of_ranks = of_ranks.map(|rank| measurement.directory.join(rank_directory_name(rank.rank)));
+    let places = std::iter::once(measurement.directory.clone()).chain(of_ranks);
+    places.map(|place| place.join(name)).find(|file| file.exists())
 }
 
 /// The map in a file.

@@ -113,6 +113,7 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
         sentinel: Sentinel::Never,
         recursion: Recursion::Full,
         unwind: Unwind::Walk,
+        told: Vec::new(),
         outside: FromOutside::Never,
         wait_all: false,
         output: arguments.output.clone(),

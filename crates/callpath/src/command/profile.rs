@@ -8,6 +8,7 @@ use callpath_db::database::{Database, DatabaseError, is_database};
 use callpath_db::{CodeCosts, Profile};
 use callpath_measurement::{Measurement, MeasurementError, PackFile, has_paths, newest};
 use callpath_view::ViewError;
+use callpath_view::text::shell_word;
 
 use super::path_map;
 use crate::output;
@@ -23,8 +24,21 @@ pub(crate) fn load(directory: Option<&Path>) -> anyhow::Result<Profile> {
         return Ok(profile);
     }
     let measurement = read(directory)?;
-    let profile = of_measurement(&measurement)?;
-    checked(&measurement, profile)
+    let kept = path_map::kept(&measurement);
+    let has_pack = kept.is_some() && PackFile::read(&measurement.directory).map_err(|e| of_pack(&e))?.is_some();
+    match kept {
+        Some(map) if !has_pack => inferred(measurement, &map),
+        kept => {
+            if let Some(map) = kept {
+                output::say(format_args!(
+                    "call paths are not looked up: a pack has no code to ask; where the program's files are, add --map {}",
+                    shell_word(&map.to_string_lossy())
+                ));
+            }
+            let profile = of_measurement(&measurement)?;
+            checked(&measurement, profile)
+        }
+    }
 }
 
 /// The profile of a measurement that was read.
@@ -40,7 +54,10 @@ pub(crate) fn of_measurement(measurement: &Measurement) -> anyhow::Result<Profil
 
 /// The profile of a measurement whose call paths a map tells.
 pub(crate) fn load_inferred(directory: Option<&Path>, map: &Path) -> anyhow::Result<Profile> {
-    let measurement = read(directory)?;
+    inferred(read(directory)?, map)
+}
+
+fn inferred(measurement: Measurement, map: &Path) -> anyhow::Result<Profile> {
     anyhow::ensure!(
         infer::has_heights(&measurement),
         "failed to look up call paths of {}: its samples keep no heights of the stack; record with --unwind=infer",

@@ -1,6 +1,7 @@
 //! `callpath record`: options in, a recording out, the program's own exit status back.
 
 mod attached;
+mod mapped;
 mod padded;
 mod perf_options;
 mod rank;
@@ -24,6 +25,7 @@ use callpath_record::{
 use callpath_tables::guide::Guide;
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
+use mapped::Mapped;
 use padded::Padded;
 use perf_options::Record;
 pub(crate) use rank::{NO_RANK, own as own_rank};
@@ -73,6 +75,19 @@ pub(crate) struct Arguments {
     /// `callpath report --map MAP` tells the path; `both` walks, and keeps the height, too (docs/inference.md)
     #[arg(long, value_name = "HOW", default_value = "walk", conflicts_with_all = ["probe", "exact"])]
     unwind: UnwindArgument,
+    /// Keep this map (callpath map train) with the measurement: reports find the call paths of its samples there
+    #[arg(long, value_name = "MAP", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["probe", "exact"])]
+    map: Option<PathBuf>,
+    /// With --unwind=infer and --map, what to do with a sample that the map has no one path for: `keep` its procedure and height alone, or
+    /// `walk` its stack, inside the program, up to the first frame that the map has one path for (docs/inference.md)
+    #[arg(
+        long,
+        value_name = "WHAT",
+        default_value = "keep",
+        requires = "map",
+        conflicts_with_all = ["probe", "exact", "plan", "sentinel"]
+    )]
+    on_ambiguous: OnAmbiguous,
     /// Make frames larger as this plan says (callpath map resize), so that more call paths have heights of their own. Those procedures run
     /// as copies
     #[arg(long, value_name = "PLAN", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["probe", "exact"])]
@@ -136,6 +151,28 @@ pub(crate) struct Arguments {
 /// perf's `max` is the highest rate.
 fn rate(typed: &str) -> Result<u64, &'static str> {
     if typed == "max" { Ok(HIGHEST_RATE) } else { number::whole(typed) }
+}
+
+/// The map that the measurement keeps.
+fn mapped_of(arguments: &Arguments) -> anyhow::Result<Option<Mapped>> {
+    let Some(map) = &arguments.map else { return Ok(None) };
+    if arguments.unwind == UnwindArgument::Walk {
+        anyhow::bail!("--map is for samples that keep heights: add --unwind=infer, or both");
+    }
+    if arguments.on_ambiguous == OnAmbiguous::Walk {
+        if arguments.unwind != UnwindArgument::Infer {
+            anyhow::bail!("--on-ambiguous=walk is for --unwind=infer: with both, all stacks are walked whole");
+        }
+        if FromOutside::from(arguments.outside) == FromOutside::Always || arguments.attaching.is_asked_for() {
+            anyhow::bail!(
+                "--on-ambiguous=walk works inside the program: it cannot be used from outside (--outside, -p, -a)"
+            );
+        }
+        if arguments.recursion != RecordedRecursion::Shared(RecursionArgument::Full) {
+            anyhow::bail!("--on-ambiguous=walk needs every frame that is walked: it cannot be used with --recursion");
+        }
+    }
+    Mapped::read(map).map(Some)
 }
 
 /// What to do where nothing is left to measure, since there are no samples.
@@ -275,6 +312,12 @@ enum UnwindArgument {
     Both,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum OnAmbiguous {
+    Keep,
+    Walk,
+}
+
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum OutsideArgument {
     Auto,
@@ -366,6 +409,15 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         let error = anyhow::anyhow!("--plan is for samples that keep heights: add --unwind=infer, or both");
         return Err(failed(error, FAILED));
     }
+    let mapped = mapped_of(arguments).map_err(|error| failed(error, FAILED))?;
+    let told = match &mapped {
+        Some(mapped) if arguments.on_ambiguous == OnAmbiguous::Walk => {
+            let told = mapped.told().map_err(|error| failed(error, FAILED))?;
+            told.notes.iter().for_each(|note| say(note));
+            told.blocks
+        }
+        _ => Vec::new(),
+    };
     let mut padded = match &arguments.plan {
         None => None,
         Some(plan) => Some(Padded::read(plan).map_err(|error| failed(error, FAILED))?),
@@ -399,9 +451,11 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         recursion: arguments.recursion.into(),
         unwind: match arguments.unwind {
             UnwindArgument::Walk => Unwind::Walk,
+            UnwindArgument::Infer if arguments.on_ambiguous == OnAmbiguous::Walk => Unwind::UntilTold,
             UnwindArgument::Infer => Unwind::Infer,
             UnwindArgument::Both => Unwind::Both,
         },
+        told,
         outside: arguments.outside.into(),
         wait_all: arguments.wait_all,
         output: arguments.output.clone(),
@@ -445,6 +499,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         recorded.notes.iter().for_each(|note| say(note));
     }
     padded.iter().flat_map(Padded::notes).for_each(|note| say(&note));
+    if let Some(Err(error)) = mapped.map(|mapped| mapped.keep(&recorded.directory)) {
+        output::say(format_args!("{error}: name the map to reports (--map)"));
+    }
     if let Some(choice) = &choice {
         say_probed(choice, &probed, say);
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use callpath_analyze::infer::{self, Checked, Missing, Verdicts};
+use callpath_analyze::infer::{self, Checked, Missing, Verdicts, Walks};
 use callpath_view::text::printable;
 use serde_json::{Value, json};
 
@@ -87,9 +87,32 @@ fn value(checked: &Checked) -> Value {
         "paths": verdicts(&checked.paths),
         "samples": verdicts(&checked.samples),
         "unknown": checked.unknown,
+        "walks": {
+            "told": checked.walks.told,
+            "wrong": checked.walks.wrong,
+            "whole": checked.walks.whole,
+            "walked_frames": checked.walks.walked_frames,
+            "frames": checked.walks.frames,
+        },
         "wrong": wrong,
         "missing": missing,
     })
+}
+
+/// What walks would be like that end where the map tells the rest.
+fn of_walks(walks: &Walks) -> String {
+    let Walks { told, wrong, whole, walked_frames, frames } = *walks;
+    let ended = told.saturating_add(wrong);
+    let each = |frames: u64| frames as f64 / ended.max(1) as f64;
+    let share = |of: u64| 100.0 * of as f64 / ended.saturating_add(whole).max(1) as f64;
+    format!(
+        "record --on-ambiguous=walk would walk {:.1} of {:.1} frames where the map tells the rest, {:.2}% of samples ({wrong} wrong), and {:.2}% \
+         whole",
+        each(walked_frames),
+        each(frames),
+        share(ended),
+        share(whole)
+    )
 }
 
 fn write(checked: &Checked, out: &mut impl Write) -> std::io::Result<()> {
@@ -118,6 +141,7 @@ fn write(checked: &Checked, out: &mut impl Write) -> std::io::Result<()> {
     if checked.unknown > 0 {
         writeln!(out, "{} samples were walked in part: what is true of them is not known", checked.unknown)?;
     }
+    writeln!(out, "{}", of_walks(&checked.walks))?;
     for Missing { path, height, known_at } in &checked.missing {
         writeln!(out)?;
         writeln!(out, "missing: {}", printable(&path.join(" > ")))?;

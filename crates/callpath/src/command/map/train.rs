@@ -126,6 +126,7 @@ fn run_program(program: &OsString, arguments: &[OsString], (directory, say): (&P
         sentinel: Sentinel::Never,
         recursion: Recursion::Full,
         unwind: Unwind::Walk,
+        told: Vec::new(),
         outside: FromOutside::Never,
         wait_all: false,
         output: Some(directory.to_owned()),

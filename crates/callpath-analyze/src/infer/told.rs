@@ -1,0 +1,86 @@
+//! What a map tells of call paths, for walks that end there (`callpath_format::shared::told`): a block for each module.
+
+use std::fs;
+
+use callpath_format::address::LinkAddr;
+use callpath_format::shared::told::{CodeRange, ToldPath, len_bytes, write};
+use callpath_image::identity::ModuleIdentity;
+use callpath_infer::{OtherBuild, PathMap, Root};
+use callpath_tables::graphs::with_flow;
+use rustc_hash::FxHashMap;
+
+use super::code::identity_of_bytes;
+use crate::attribute::{AttributeOptions, Progress};
+use crate::exact::open;
+
+/// What a map tells.
+#[derive(Debug, Default)]
+pub struct ToldBlocks {
+    /// By module.
+    pub blocks: Vec<(ModuleIdentity, Vec<u8>)>,
+    /// How many call paths are told.
+    pub paths: usize,
+    /// What cannot be told, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// Reads the files of a map: which code belongs to which of its procedures.
+///
+/// # Errors
+/// If one is of another build now.
+pub fn told_blocks(
+    map: &PathMap,
+    options: &AttributeOptions,
+    progress: Progress<'_>,
+) -> Result<ToldBlocks, OtherBuild> {
+    let mut numbers: Vec<FxHashMap<LinkAddr, u32>> = vec![FxHashMap::default(); map.modules().len()];
+    for (number, procedure) in (0u32..).zip(map.procedures()) {
+        if let Some(of_module) = numbers.get_mut(procedure.module as usize) {
+            of_module.insert(LinkAddr(procedure.start), number);
+        }
+    }
+    let mut told: Vec<Vec<ToldPath>> = vec![Vec::new(); map.modules().len()];
+    for (identifier, caller) in map.told() {
+        let root = match map.roots().get(identifier.root as usize) {
+            Some(Root::Main) => ToldPath::MAIN,
+            Some(Root::Thread(procedure)) => *procedure,
+            None => continue,
+        };
+        let procedure = map.procedures().get(identifier.procedure as usize);
+        if let Some(of_module) = procedure.and_then(|procedure| told.get_mut(procedure.module as usize)) {
+            let height = identifier.height;
+            of_module.push(ToldPath { procedure: identifier.procedure, caller, root, height });
+        }
+    }
+    let mut made = ToldBlocks::default();
+    let count = map.modules().len();
+    for (done, ((module, numbers), told)) in map.modules().iter().zip(numbers).zip(told).enumerate() {
+        progress(done, count);
+        let Some(identity) = identity_of_bytes(&module.identity) else { continue };
+        let names = open(std::slice::from_ref(&module.path), Some(&identity), options);
+        let Some(source) = names.structure_source().filter(|_| names.is_usable()) else {
+            if names.replacement().is_some() && fs::exists(&module.path).unwrap_or(false) {
+                return Err(OtherBuild { path: module.path.clone() });
+            }
+            made.notes.push(format!("{} cannot be read: walks do not end in its code", module.path.display()));
+            continue;
+        };
+        let ranges: Vec<CodeRange> = with_flow(&source.module, |flow, _| {
+            let range = |(procedure, code): (usize, std::ops::Range<LinkAddr>)| {
+                let procedure = *numbers.get(&flow.entry(procedure)?)?;
+                Some(CodeRange { start: code.start, end: code.end, procedure })
+            };
+            flow.code_ranges().filter_map(range).collect()
+        });
+        names.end_analysis();
+        let mut block = vec![0; len_bytes(ranges.len(), told.len()).unwrap_or(0)];
+        if write(&mut block, &ranges, &told) {
+            made.paths += told.len();
+            made.blocks.push((identity, block));
+        } else {
+            made.notes.push(format!("{} is too large: walks do not end in its code", module.path.display()));
+        }
+    }
+    progress(count, count);
+    Ok(made)
+}

@@ -1,0 +1,42 @@
+//! `record --map`: the map that a measurement keeps, so that reports find call paths in it, and that is asked while the program runs
+//! (`--on-ambiguous=walk`).
+
+use std::path::{Path, PathBuf};
+
+use callpath_analyze::infer::{ToldBlocks, told_blocks};
+use callpath_infer::{MAP_FILE, PathMap};
+use callpath_measurement::write_file;
+
+use crate::command::path_map;
+use crate::command::profile::analysis_options;
+use crate::surroundings::Progress;
+
+/// A map that a measurement keeps.
+pub(super) struct Mapped {
+    map: PathMap,
+    /// Where it was.
+    file: PathBuf,
+}
+
+impl Mapped {
+    pub(super) fn read(file: &Path) -> anyhow::Result<Mapped> {
+        Ok(Mapped { map: path_map::read(file)?, file: file.to_owned() })
+    }
+
+    /// What it tells while the program runs.
+    pub(super) fn told(&self) -> anyhow::Result<ToldBlocks> {
+        let mut progress = Progress::new("reading modules");
+        let told = told_blocks(&self.map, &analysis_options(), &mut |done, of| progress.step(done, of));
+        told.map_err(|other| {
+            anyhow::anyhow!(
+                "failed to ask {} while the program runs: {other} than is there now; train a map of this build",
+                self.file.display()
+            )
+        })
+    }
+
+    /// Puts it into a measurement's directory.
+    pub(super) fn keep(&self, directory: &Path) -> anyhow::Result<()> {
+        write_file(directory, MAP_FILE, &self.map.encode()).map_err(|error| anyhow::anyhow!("failed to {error}"))
+    }
+}
