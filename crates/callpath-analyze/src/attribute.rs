@@ -22,8 +22,10 @@ use thread::{Adder, Merged};
 
 use crate::links::{LinkRater, Modules};
 use crate::names::ModuleNames;
+use callpath_format::frame::FrameKey;
 use callpath_measurement::{Measurement, MeasurementError, NOT_WALKED, PackFile, ProcessFile, SampleTally, is_number};
 use callpath_schema::{Metric, MetricId, ProbeAccount};
+use rustc_hash::FxHashSet;
 
 /// The profile of a measurement.
 pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress: Progress<'_>) -> Profile {
@@ -34,13 +36,15 @@ pub fn attribute(measurement: &Measurement, options: &AttributeOptions, progress
     profile
 }
 
-/// The same of a measurement whose paths were inferred: of callers it has procedures, and no places in them.
+/// The same of a measurement whose paths were inferred: of those callers it has procedures, and no places in them. `inferred`: by process, their
+/// frames.
 pub(crate) fn attribute_inferred(
     measurement: &Measurement,
+    inferred: &[FxHashSet<FrameKey>],
     options: &AttributeOptions,
     progress: Progress<'_>,
 ) -> Profile {
-    let mut found = Attribution { is_inferred: true, ..Attribution::new(measurement) };
+    let mut found = Attribution { inferred: Some(inferred), ..Attribution::new(measurement) };
     found.code.read(options, progress);
     let (mut profile, notes) = found.profile(measurement);
     profile.info.notes.extend(notes);
@@ -91,20 +95,21 @@ pub(crate) fn run_of(measurement: &Measurement) -> RunInfo {
 }
 
 /// What is found out about the code that a measurement met.
-struct Attribution {
+struct Attribution<'i> {
     code: Code,
     merged: Merged,
-    is_inferred: bool,
+    /// If paths were inferred: by process, the frames of callers that were.
+    inferred: Option<&'i [FxHashSet<FrameKey>]>,
 }
 
-impl Attribution {
-    fn new(measurement: &Measurement) -> Attribution {
+impl<'i> Attribution<'i> {
+    fn new(measurement: &Measurement) -> Attribution<'i> {
         let mut code = Code::default();
         for process in &measurement.processes {
             let names = measurement.names.iter().find(|names| names.sequence == process.sequence);
             code.enter(process, names);
         }
-        Attribution { code, merged: Merged::default(), is_inferred: false }
+        Attribution { code, merged: Merged::default(), inferred: None }
     }
 
     /// The profile, and apart from it the notes on the code.
@@ -123,10 +128,9 @@ impl Attribution {
         let mut profile = Profile::new(metrics);
         for (index, (process, columns)) in measurement.processes.iter().zip(&columns).enumerate() {
             let modules = std::mem::take(&mut self.code.of_processes[index]);
-            let is_inferred = self.is_inferred;
-            let found =
-                Attributed { profile: &mut profile, code: &mut self.code, merged: &mut self.merged, is_inferred };
-            found.add_process(measurement, process, Recorded { modules: &modules, columns });
+            let inferred = self.inferred.and_then(|inferred| inferred.get(index));
+            let found = Attributed { profile: &mut profile, code: &mut self.code, merged: &mut self.merged };
+            found.add_process(measurement, process, Recorded { modules: &modules, columns, inferred });
         }
         describe(&mut profile, measurement);
         // Each entry of a probed function that was counted; where nothing else is measured it is a sample.
@@ -165,6 +169,8 @@ struct Recorded<'a> {
     modules: &'a [usize],
     /// The profile's column of each of its session's metrics.
     columns: &'a [usize],
+    /// If its paths were inferred, the frames of callers that were.
+    inferred: Option<&'a FxHashSet<FrameKey>>,
 }
 
 /// What processes are added to.
@@ -172,13 +178,12 @@ struct Attributed<'p> {
     profile: &'p mut Profile,
     code: &'p mut Code,
     merged: &'p mut Merged,
-    is_inferred: bool,
 }
 
 impl Attributed<'_> {
     /// Adds a process.
     fn add_process(self, measurement: &Measurement, process: &ProcessFile, recorded: Recorded<'_>) {
-        let Attributed { profile, code, merged, is_inferred } = self;
+        let Attributed { profile, code, merged } = self;
         let session = measurement.session_of(process);
         let above = match process.rank {
             Some(rank) => {
@@ -209,8 +214,8 @@ impl Attributed<'_> {
             let of_procedure = of_procedure.filter_map(|(metric, _)| column_of(metric)).collect();
             let samples = session.metrics.iter().position(|metric| metric.source == MetricSource::Samples);
             let samples = samples.and_then(column_of);
-            let is_walked = !is_inferred && !session.notes.iter().any(|note| note == NOT_WALKED);
-            let adder = Adder { profile, code, merged, recorded, samples, of_procedure, is_walked, is_inferred };
+            let is_walked = recorded.inferred.is_none() && !session.notes.iter().any(|note| note == NOT_WALKED);
+            let adder = Adder { profile, code, merged, recorded, samples, of_procedure, is_walked };
             let found = adder.add(thread_node, thread.start, &thread.tree);
             quality.add(&Quality { links: found.links, ..Quality::default() });
             let broken = found.broken_samples.min(quality.full);

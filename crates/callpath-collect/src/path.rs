@@ -124,7 +124,7 @@ fn until_told(sample: &Sample<'_, '_>, stack: &mut Stack, as_it_is: bool) -> Pat
     let Some(mut walker) = Walker::new(sample) else { return Path::NoMemory };
     let mut told = Told::new(sample, stack);
     let cursor = Cursor::interrupted(RunAddr(interrupted.pc), interrupted.registers);
-    let (walked, end) = walker.walk_first(cursor, stack, |frame, _| told.see(frame));
+    let (walked, end) = walker.walk_first(cursor, stack, |frame, stack| told.see(frame, stack));
     thread.record.frames.fetch_add(walked as u64, Relaxed);
     // The caller of a frame that is told was looked at, and is told, too.
     let frames = walked - usize::from(told.height.is_some());

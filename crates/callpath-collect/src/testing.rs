@@ -7,6 +7,7 @@ use callpath_format::address::RunAddr;
 use callpath_format::frame::ModuleIndex;
 use callpath_format::recipe::Packed;
 use callpath_format::shared::load_map::{CurrentMap, Mapping, Published, words_of, write_map};
+use callpath_format::shared::told::Contents;
 use callpath_format::shared::{
     Arena, ArenaRef, CHUNK_LEN_BYTES, ChunkIndex, MetricSettings, Metrics, Node, Session, SessionHead, Settings,
     ThreadRecord,
@@ -22,9 +23,10 @@ use crate::process::Process;
 use crate::thread::Thread;
 
 const PAGE_BYTES: usize = 4096;
-/// Words of what is published: where the load map begins, and where the table does.
+/// Words of what is published: where the load map begins, where the table does, and what is told of paths.
 const MAP_AT: usize = 512;
 const TABLE_AT: usize = 1024;
+const TOLD_AT: usize = 6144;
 /// Where the module's code begins in the process.
 pub(crate) const CODE: u64 = 0x40_0000;
 
@@ -52,6 +54,17 @@ pub(crate) fn measured(
     chunks: usize,
     recipes: &[Packed],
 ) -> (Process<'static>, Thread<'static>) {
+    let nothing = Contents { ranges: &[], calls: &[], paths: &[] };
+    measured_and_told(settings, metrics, (chunks, recipes), nothing)
+}
+
+/// The same, with what a map tells of the code, by its addresses from 0 on.
+pub(crate) fn measured_and_told(
+    settings: Settings,
+    metrics: &[MetricSettings],
+    (chunks, recipes): (usize, &[Packed]),
+    told: Contents<'_>,
+) -> (Process<'static>, Thread<'static>) {
     let settings = settings.with_metrics(metrics);
     let first_free = settings.columns().expect("not too many metrics").first_free_chunk();
     let chunks = first_free as usize + chunks;
@@ -76,6 +89,11 @@ pub(crate) fn measured(
     for (word, bytes) in published.iter().skip(TABLE_AT).zip(table.chunks(8)) {
         word.store(u64::from_le_bytes(bytes.try_into().expect("tables are whole words")), Relaxed);
     }
+    let mut block = std::vec![0; told.len_bytes().expect("a small block")];
+    assert!(told.write(&mut block));
+    for (word, bytes) in published.iter().skip(TOLD_AT).zip(block.chunks(8)) {
+        word.store(u64::from_le_bytes(bytes.try_into().expect("blocks are whole words")), Relaxed);
+    }
     let end = RunAddr(CODE + 16 * recipes.len() as u64);
     let mapping = Mapping {
         start: RunAddr(CODE),
@@ -83,7 +101,7 @@ pub(crate) fn measured(
         bias: CODE,
         table: 8 * TABLE_AT as u64,
         module: ModuleIndex(0),
-        told: 0,
+        told: 8 * TOLD_AT as u64,
         flags: 0,
     };
     assert!(write_map(&published[MAP_AT..MAP_AT + words_of(1)], 1, &[mapping]));

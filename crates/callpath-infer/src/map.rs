@@ -291,13 +291,11 @@ impl PathMap {
         self.index.iter().map(move |(identifier, range)| (*identifier, paths(range)))
     }
 
-    /// The identifiers that have one path and no doubt ([`Answer::Precise`]), with the procedure that calls theirs, in no order. Those of
-    /// procedures that nobody calls are left out.
+    /// The identifiers that have one path and no doubt ([`Answer::Precise`]), with the index of its innermost node, in no order.
     pub fn told(&self) -> impl Iterator<Item = (Identifier, u32)> {
-        self.index.keys().filter_map(|identifier| {
-            let Answer::Precise(node) = self.answer(*identifier) else { return None };
-            let caller = self.nodes.get(self.nodes.get(node as usize)?.parent? as usize)?;
-            Some((*identifier, caller.procedure))
+        self.index.keys().filter_map(|identifier| match self.answer(*identifier) {
+            Answer::Precise(node) => Some((*identifier, node)),
+            _ => None,
         })
     }
 

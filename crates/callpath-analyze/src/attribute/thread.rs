@@ -38,8 +38,6 @@ pub(super) struct Adder<'a> {
     pub(super) of_procedure: Vec<usize>,
     /// Paths end where a walk ended.
     pub(super) is_walked: bool,
-    /// The tree was inferred: callers are procedures, and no places in them.
-    pub(super) is_inferred: bool,
 }
 
 /// Whether a node says how high the stack is at the frame that it hangs on. One that hangs on no frame stands for the frames above it, which were
@@ -112,9 +110,7 @@ impl Adder<'_> {
                 PARTIAL_ROOT => thread,
                 _ if is_height => parent,
                 // Of what was inferred, it is not known where in a procedure its calls are.
-                _ if self.is_inferred && !is_leaf(nodes, tree, index) && self.is_start(node.key) => {
-                    self.procedure(parent, node.key)
-                }
+                _ if self.is_inferred(node.key) && !is_leaf(nodes, tree, index) => self.procedure(parent, node.key),
                 _ if invalid || node.parent == PARTIAL_ROOT => {
                     // Where a walk stopped is among the frames that were left out, if any were.
                     if !invalid && self.is_walked && !stands_for_others(node.key) {
@@ -173,7 +169,7 @@ impl Adder<'_> {
             return None;
         }
         let parent = nodes[node.parent as usize].key;
-        if stands_for_others(parent) || self.is_inferred && self.is_start(parent) {
+        if stands_for_others(parent) || self.is_inferred(parent) {
             return None;
         }
         let frame = |key: FrameKey| {
@@ -189,11 +185,9 @@ impl Adder<'_> {
         Some(self.merged.rater.rate(&*self.code, caller.1, callee.1))
     }
 
-    /// Whether a frame is where its procedure begins, as callers are that were inferred: no call is there.
-    fn is_start(&self, key: FrameKey) -> bool {
-        let module = self.module_of(key).map(|module| &self.code.modules[module]);
-        let location = module.and_then(|module| module.locations.get(&LinkAddr(key.address())));
-        location.is_none_or(|location| location.start == LinkAddr(key.address()))
+    /// Whether a caller was inferred: its frame is where its procedure begins, and no call is there.
+    fn is_inferred(&self, key: FrameKey) -> bool {
+        self.recorded.inferred.is_some_and(|inferred| inferred.contains(&key))
     }
 
     fn partial_root(&mut self, thread: NodeId) -> NodeId {

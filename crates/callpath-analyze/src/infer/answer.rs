@@ -36,6 +36,8 @@ pub struct Inferred {
     pub measurement: Measurement,
     /// What the map says.
     pub quality: InferredQuality,
+    /// By process, the frames of callers that the map told.
+    callers: Vec<FxHashSet<FrameKey>>,
     /// What it cannot say, in sentences.
     pub notes: Vec<String>,
 }
@@ -104,19 +106,22 @@ pub fn infer(
     let of_processes = maps.of_processes(&measurement);
     let mut quality = InferredQuality::default();
     let mut asked: FxHashSet<(Option<usize>, u64, Identifier)> = FxHashSet::default();
+    let mut callers = Vec::with_capacity(measurement.processes.len());
     let sessions = measurement.processes.iter().map(|process| measurement.session_of(process));
     let columns: Vec<(usize, bool)> =
         sessions.map(|session| (session.metrics.len(), is_walked_until_told(session))).collect();
     let processes = measurement.processes.iter_mut().zip(&modules).zip(columns).zip(of_processes);
     for (((process, modules), (columns, is_walked)), which) in processes {
         let own = own_modules(process, maps.map);
+        let mut entered = FxHashSet::default();
         for thread in &mut process.threads {
-            let (asked, pairs) = (&mut asked, &mut quality.pairs);
-            let mut of = OfThread { asker: &mut asker, asked, pairs, which, modules, own: &own, columns, is_walked };
+            let (asker, asked, pairs, entered) = (&mut asker, &mut asked, &mut quality.pairs, &mut entered);
+            let mut of = OfThread { asker, asked, pairs, entered, which, modules, own: &own, columns, is_walked };
             let (samples, walked) = of.infer(thread);
             add_counts(&mut quality.samples, &samples);
             quality.walked = quality.walked.saturating_add(walked);
         }
+        callers.push(entered);
     }
     for session in measurement.sessions_mut() {
         let metric = |name| Metric { source: MetricSource::Samples, ..Metric::sum(name, "count") };
@@ -125,12 +130,12 @@ pub fn infer(
     }
     let mut notes: Vec<String> = code.modules.iter().filter_map(|module| module.trouble.clone()).collect();
     notes.extend(asker.notes());
-    Ok(Inferred { measurement, quality, notes })
+    Ok(Inferred { measurement, quality, callers, notes })
 }
 
 /// The profile of inferred paths.
 pub fn profile(inferred: &Inferred, options: &AttributeOptions, progress: Progress<'_>) -> Profile {
-    let mut profile = attribute_inferred(&inferred.measurement, options, progress);
+    let mut profile = attribute_inferred(&inferred.measurement, &inferred.callers, options, progress);
     profile.quality.inferred = Some(inferred.quality.clone());
     profile.info.notes.extend(inferred.notes.iter().cloned());
     profile
@@ -242,6 +247,8 @@ struct OfThread<'a, 'm> {
     asked: &'a mut FxHashSet<(Option<usize>, u64, Identifier)>,
     /// What the map says of them.
     pairs: &'a mut InferredCounts,
+    /// Frames of callers that it told.
+    entered: &'a mut FxHashSet<FrameKey>,
     which: Which,
     modules: &'a [Option<usize>],
     /// The process's indices of the map's modules.
@@ -379,15 +386,18 @@ impl OfThread<'_, '_> {
     }
 
     /// The frames of callers, the outermost first, from the root of full paths.
-    fn enter(&self, callers: &[u32], tree: &mut PathTree) -> u32 {
-        let map = self.asker.map;
-        callers.iter().fold(FULL_ROOT, |caller, procedure| {
-            let key = map.procedures().get(*procedure as usize).and_then(|procedure| {
+    fn enter(&mut self, callers: &[u32], tree: &mut PathTree) -> u32 {
+        let mut at = FULL_ROOT;
+        for procedure in callers {
+            let procedure = self.asker.map.procedures().get(*procedure as usize);
+            let key = procedure.and_then(|procedure| {
                 let module = *self.own.get(procedure.module as usize)?;
                 Some(FrameKey::in_module(module, LinkAddr(procedure.start)))
             });
-            tree.child(caller, key.unwrap_or(FrameKey::UNDETERMINED))
-        })
+            self.entered.extend(key);
+            at = tree.child(at, key.unwrap_or(FrameKey::UNDETERMINED));
+        }
+        at
     }
 }
 

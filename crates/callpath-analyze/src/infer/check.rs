@@ -1,7 +1,7 @@
 //! How often a map is right: of samples that were walked and keep how high the stack was, what the map says, and what is true.
 
 use callpath_format::frame::{FrameKey, FrameKind};
-use callpath_infer::{Answer, Certainty, Identifier, OtherBuild, PathMap, Root};
+use callpath_infer::{Certainty, Identifier, OtherBuild, PathMap, Root};
 use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -66,10 +66,8 @@ pub struct Checked {
 /// Walks that end at a frame of which a map tells the rest of the path (`record --on-ambiguous=walk`), as they would have been. Numbers of samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Walks {
-    /// The map tells the rest, and it is so.
+    /// The map tells the rest.
     pub told: u64,
-    /// It is not so: a wrong answer.
-    pub wrong: u64,
     /// The map tells it of no frame: the stack is walked whole.
     pub whole: u64,
     /// Frames that are walked where the map tells the rest, of all these samples.
@@ -137,7 +135,7 @@ struct Checker<'a, 'm> {
     which: Which,
     code: &'a Code,
     map: &'a PathMap,
-    /// What the map tells without doubt: by identifier, its caller.
+    /// What the map tells without doubt: by identifier, its path.
     told: &'a FxHashMap<Identifier, u32>,
     found: &'a mut Found,
 }
@@ -209,30 +207,20 @@ impl Checker<'_, '_> {
         let mut height = height;
         let told_at = (1..keys.len()).rev().find_map(|at| {
             let identifier = Identifier { root: root?, procedure: number(&keys[at])?, height: height? };
-            let is_told = self.told.get(&identifier).is_some_and(|caller| number(&keys[at - 1]) == Some(*caller));
+            let is_told = self.told.get(&identifier).is_some_and(|path| self.is(*path, &truth[..=at]));
             let of_call = self.code.call_height(modules, keys[at - 1]).flatten();
             height = height.zip(of_call).and_then(|(height, of_call)| height.checked_sub(of_call));
-            is_told.then_some((at, identifier))
+            is_told.then_some(at)
         });
         let walks = &mut self.found.checked.walks;
-        let Some((at, identifier)) = told_at else {
+        let Some(at) = told_at else {
             walks.whole = walks.whole.saturating_add(samples);
             return;
         };
         let times = |frames: usize| samples.saturating_mul(frames as u64);
         walks.walked_frames = walks.walked_frames.saturating_add(times(keys.len() - at));
         walks.frames = walks.frames.saturating_add(times(keys.len()));
-        let Answer::Precise(path) = self.map.answer(identifier) else { return };
-        let is_so = self.is(path, &truth[..=at]);
-        let walks = &mut self.found.checked.walks;
-        let count = if is_so { &mut walks.told } else { &mut walks.wrong };
-        *count = count.saturating_add(samples);
-        if !is_so {
-            let callers: Vec<u32> =
-                self.map.path(path).filter_map(|node| Some(self.map.nodes().get(node as usize)?.procedure)).collect();
-            let callers: Vec<u32> = callers.into_iter().skip(1).rev().collect();
-            self.note_wrong(&[callers], (&keys[..=at], modules));
-        }
+        walks.told = walks.told.saturating_add(samples);
     }
 
     /// Whether procedures of the map are these.

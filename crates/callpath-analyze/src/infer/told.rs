@@ -3,10 +3,11 @@
 use std::fs;
 
 use callpath_format::address::LinkAddr;
-use callpath_format::shared::told::{CodeRange, ToldPath, len_bytes, write};
+use callpath_format::shared::told::{Callers, CodeRange, Contents, ToldCall, ToldPath};
 use callpath_image::identity::ModuleIdentity;
 use callpath_infer::{OtherBuild, PathMap, Root};
 use callpath_tables::graphs::with_flow;
+use callpath_tables::heights::call_heights;
 use rustc_hash::FxHashMap;
 
 use super::code::identity_of_bytes;
@@ -40,7 +41,7 @@ pub fn told_blocks(
         }
     }
     let mut told: Vec<Vec<ToldPath>> = vec![Vec::new(); map.modules().len()];
-    for (identifier, caller) in map.told() {
+    for (identifier, node) in map.told() {
         let root = match map.roots().get(identifier.root as usize) {
             Some(Root::Main) => ToldPath::MAIN,
             Some(Root::Thread(procedure)) => *procedure,
@@ -49,7 +50,12 @@ pub fn told_blocks(
         let procedure = map.procedures().get(identifier.procedure as usize);
         if let Some(of_module) = procedure.and_then(|procedure| told.get_mut(procedure.module as usize)) {
             let height = identifier.height;
-            of_module.push(ToldPath { procedure: identifier.procedure, caller, root, height });
+            of_module.push(ToldPath {
+                procedure: identifier.procedure,
+                root,
+                height,
+                callers: callers(map, node, root),
+            });
         }
     }
     let mut made = ToldBlocks::default();
@@ -65,16 +71,26 @@ pub fn told_blocks(
             made.notes.push(format!("{} cannot be read: walks do not end in its code", module.path.display()));
             continue;
         };
-        let ranges: Vec<CodeRange> = with_flow(&source.module, |flow, _| {
+        let (ranges, calls) = with_flow(&source.module, |flow, _| {
+            let number = |procedure: usize| numbers.get(&flow.entry(procedure)?).copied();
             let range = |(procedure, code): (usize, std::ops::Range<LinkAddr>)| {
-                let procedure = *numbers.get(&flow.entry(procedure)?)?;
-                Some(CodeRange { start: code.start, end: code.end, procedure })
+                Some(CodeRange { start: code.start, end: code.end, procedure: number(procedure)? })
             };
-            flow.code_ranges().filter_map(range).collect()
+            let ranges: Vec<CodeRange> = flow.code_ranges().filter_map(range).collect();
+            let known: Vec<usize> = (0..flow.len()).filter(|procedure| number(*procedure).is_some()).collect();
+            let mut calls = Vec::new();
+            for (entry, of_procedure) in call_heights(&source.module, flow, &known) {
+                let Some(procedure) = numbers.get(&entry).copied() else { continue };
+                let height = |height: Option<i64>| u32::try_from(height?).ok();
+                let of_procedure = of_procedure.iter().filter_map(|call| Some((call.site, height(call.height)?)));
+                calls.extend(of_procedure.map(|(at, height)| ToldCall { at, procedure, height }));
+            }
+            (ranges, calls)
         });
         names.end_analysis();
-        let mut block = vec![0; len_bytes(ranges.len(), told.len()).unwrap_or(0)];
-        if write(&mut block, &ranges, &told) {
+        let contents = Contents { ranges: &ranges, calls: &calls, paths: &told };
+        let mut block = vec![0; contents.len_bytes().unwrap_or(0)];
+        if contents.write(&mut block) {
             made.paths += told.len();
             made.blocks.push((identity, block));
         } else {
@@ -83,4 +99,19 @@ pub fn told_blocks(
     }
     progress(count, count);
     Ok(made)
+}
+
+/// The callers on a path, up to the procedure that its thread began in.
+fn callers(map: &PathMap, node: u32, root: u32) -> Callers {
+    let procedures = map.path(node).skip(1).filter_map(|node| Some(map.nodes().get(node as usize)?.procedure));
+    let mut callers = Callers::default();
+    // A thread begins where its procedure was called first.
+    let mut up_to_root = (map.nodes().get(node as usize).map(|node| node.procedure) == Some(root)).then_some(callers);
+    for procedure in procedures {
+        callers = callers.and(procedure);
+        if procedure == root {
+            up_to_root = Some(callers);
+        }
+    }
+    up_to_root.unwrap_or(callers)
 }

@@ -6,6 +6,7 @@ use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::recipe::Packed;
 use callpath_format::register::Reg;
+use callpath_format::shared::told::{Callers, CodeRange, Contents, ToldCall, ToldPath};
 use callpath_format::shared::{ArenaRef, Settings};
 use core::sync::atomic::Ordering::Relaxed;
 use std::vec::Vec;
@@ -15,7 +16,7 @@ use crate::clock;
 use crate::process::Process;
 use crate::sample::{InSample, Interrupted, Sample, Trigger};
 use crate::stack::Stack;
-use crate::testing::{CODE, Chance, measured, metrics, path_of};
+use crate::testing::{CODE, Chance, measured, measured_and_told, metrics, path_of};
 use crate::thread::Thread;
 
 const ROWS: u64 = 64;
@@ -186,4 +187,69 @@ fn a_deep_path_is_whole_again_after_any_change() {
             assert!(whole.is_none_or(|found| found == keys), "another path");
         }
     }
+}
+
+/// Each row is a procedure of its number, whose calls are 16 bytes high.
+#[test]
+fn a_walk_ends_where_a_map_tells_the_rest() {
+    let ranges: Vec<CodeRange> = (0..ROWS)
+        .map(|row| CodeRange { start: LinkAddr(16 * row), end: LinkAddr(16 * row + 16), procedure: row as u32 })
+        .collect();
+    let call = |row: u64| ToldCall { at: LinkAddr(16 * row + 7), procedure: row as u32, height: 16 };
+    let calls: Vec<ToldCall> = (0..ROWS).filter(|row| *row != 40).map(call).collect();
+    let path = |callers: &[u32], procedure: u32, root: u32| ToldPath {
+        procedure,
+        root,
+        height: 16 * callers.len() as i64,
+        callers: callers.iter().fold(Callers::default(), |callers, caller| callers.and(*caller)),
+    };
+    let paths = [
+        path(&[7, 8, 0], 6, ToldPath::MAIN),
+        path(&[40, 8, 0], 9, ToldPath::MAIN),
+        path(&[7, 0], 10, 7),
+        path(&[7], 12, 7),
+        // What five frames of one stack would have if they were called otherwise, and one that is right.
+        path(&[8, 8, 8, 8, 8, 8, 0], 20, ToldPath::MAIN),
+        path(&[8, 8, 8, 8, 8, 0], 21, ToldPath::MAIN),
+        path(&[8, 8, 8, 8, 0], 22, ToldPath::MAIN),
+        path(&[8, 8, 8, 0], 23, ToldPath::MAIN),
+        path(&[25, 26, 0], 24, ToldPath::MAIN),
+    ];
+    let settings = Settings { flags: Settings::TOLD, ..settings(Settings::WHOLE) };
+    let told = Contents { ranges: &ranges, calls: &calls, paths: &paths };
+    let (process, thread) = measured_and_told(settings, &metrics(&[Settings::CPU_TIME]), (60, &recipes()), told);
+    let sample = |rows: &[u64], start: u64| {
+        let (interrupted, keys, _) = laid_out(thread, rows);
+        let rsp = interrupted.registers[Reg::RSP.index()];
+        thread.record.stack_base.store(rsp + 16 * rows.len() as u64, Relaxed);
+        thread.record.start_routine.store(start, Relaxed);
+        (sampled(&process, thread, &interrupted), keys)
+    };
+    let up_to = |height: i64, keys: &[u64]| (false, [&[FrameKey::height(Some(height)).0], keys].concat());
+    // At the frame that was interrupted, and farther outwards.
+    let (found, keys) = sample(&[6, 7, 8, OUTERMOST], 0);
+    assert_eq!(found, up_to(48, &keys[3..]));
+    let (found, keys) = sample(&[3, 4, 6, 7, 8, OUTERMOST], 0);
+    assert_eq!(found, up_to(48, &keys[3..]));
+    // Another caller, however far outwards; a call of which nothing is known; another stack's path.
+    for rows in [[6, 8, 8, OUTERMOST], [6, 7, 7, OUTERMOST], [9, 40, 8, OUTERMOST]] {
+        let (found, keys) = sample(&rows, 0);
+        assert_eq!(found, (true, keys), "{rows:?}");
+    }
+    let (found, keys) = sample(&[6, 7, 8, OUTERMOST], CODE + 16 * 7);
+    assert_eq!(found, (true, keys));
+    // On a thread's, with what lies above where it began; not if it is not known where that was.
+    let (found, keys) = sample(&[5, 10, 7, OUTERMOST], CODE + 16 * 7);
+    assert_eq!(found, up_to(32, &keys[2..]));
+    thread.record.stack_base.store(0, Relaxed);
+    let (interrupted, keys, _) = laid_out(thread, &[5, 10, 7, OUTERMOST]);
+    assert_eq!(sampled(&process, thread, &interrupted), (true, keys));
+    // Return addresses are not compared for ever: up to the third time, the walk goes on, and ends where they are right.
+    let (found, keys) = sample(&[21, 22, 23, 24, 25, 26, OUTERMOST], 0);
+    assert_eq!(found, up_to(48, &keys[3..]));
+    let (found, keys) = sample(&[20, 21, 22, 23, 24, 25, 26, OUTERMOST], 0);
+    assert_eq!(found, (true, keys));
+    // A walk that ends before is partial, as any other.
+    let (found, keys) = sample(&[11, UNKNOWN], 0);
+    assert_eq!(found, (false, keys));
 }

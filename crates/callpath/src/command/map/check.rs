@@ -89,7 +89,6 @@ fn value(checked: &Checked) -> Value {
         "unknown": checked.unknown,
         "walks": {
             "told": checked.walks.told,
-            "wrong": checked.walks.wrong,
             "whole": checked.walks.whole,
             "walked_frames": checked.walks.walked_frames,
             "frames": checked.walks.frames,
@@ -101,16 +100,14 @@ fn value(checked: &Checked) -> Value {
 
 /// What walks would be like that end where the map tells the rest.
 fn of_walks(walks: &Walks) -> String {
-    let Walks { told, wrong, whole, walked_frames, frames } = *walks;
-    let ended = told.saturating_add(wrong);
-    let each = |frames: u64| frames as f64 / ended.max(1) as f64;
-    let share = |of: u64| 100.0 * of as f64 / ended.saturating_add(whole).max(1) as f64;
+    let Walks { told, whole, walked_frames, frames } = *walks;
+    let each = |frames: u64| frames as f64 / told.max(1) as f64;
+    let share = |of: u64| 100.0 * of as f64 / told.saturating_add(whole).max(1) as f64;
     format!(
-        "record --on-ambiguous=walk would walk {:.1} of {:.1} frames where the map tells the rest, {:.2}% of samples ({wrong} wrong), and {:.2}% \
-         whole",
+        "record --on-ambiguous=walk would walk {:.1} of {:.1} frames where the map tells the rest, {:.2}% of samples, and {:.2}% whole",
         each(walked_frames),
         each(frames),
-        share(ended),
+        share(told),
         share(whole)
     )
 }
