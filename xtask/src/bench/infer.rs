@@ -215,20 +215,19 @@ pub(super) fn share(counts: &Value, class: &str) -> String {
 pub(super) const WALKS_HEAD: &str = "
 Walks that end where the map tells the rest (--on-ambiguous=walk), by the walks of the same samples
 
-| program | map | samples whose walk ends so | frames walked | of frames | wrong | walked whole |
-|---|---|---|---|---|---|---|";
+| program | map | samples whose walk ends so | frames walked | of frames | walked whole |
+|---|---|---|---|---|---|";
 
 /// What walks would be like that end where a map tells the rest.
 pub(super) fn walks(checked: &Value) -> String {
     let count = |name: &str| checked["walks"][name].as_f64().unwrap_or(0.0);
-    let ended = count("told") + count("wrong");
+    let ended = count("told");
     let percent = |part: f64| 100.0 * part / (ended + count("whole")).max(1.0);
     format!(
-        "{:.1}% | {:.1} | {:.1} | {:.2}% | {:.1}%",
+        "{:.1}% | {:.1} | {:.1} | {:.1}%",
         percent(ended),
         count("walked_frames") / ended.max(1.0),
         count("frames") / ended.max(1.0),
-        percent(count("wrong")),
         percent(count("whole"))
     )
 }

@@ -61,4 +61,5 @@ mod threads;
 mod time;
 mod transparency;
 mod tree_shape;
+mod until_told;
 mod waits;
