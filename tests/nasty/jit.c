@@ -6,12 +6,14 @@
  *   jumps        code that is jumped into, and out of, in the frame of its caller: nobody can know whose
  *   pointer      a frame that only its frame pointer tells: jumps that nobody can follow lead through it
  *   deep         a procedure that calls itself 300,000 times and works at the bottom
- *   trampolines  nested functions, called through code on the stack */
+ *   trampolines  nested functions, called through code on the stack
+ *   dumped DIR   as frames, and a procedure that is moved; a jitdump in DIR names them */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 typedef void routine(void (*callee)(uint64_t), uint64_t argument);
 
@@ -86,6 +88,65 @@ static int run_frames(void)
     for (int i = 0; i < 400; i++)
         outer(between, 200000 + i * 7919 % 401 * 500);
     puts("framed");
+    return 0;
+}
+
+/* The file in which profilers find names: records of the kernel's jitdump specification. */
+static FILE *dump;
+
+static void dump_numbers(const uint64_t *numbers, size_t count)
+{
+    fwrite(numbers, 8, count, dump);
+}
+
+static void dump_record(uint32_t kind, uint32_t body)
+{
+    uint32_t head[] = {kind, 16 + body, 0, 0};
+    fwrite(head, 4, 4, dump);
+}
+
+static void dump_load(routine *code, const char *name)
+{
+    uint64_t address = (uint64_t)code, len = (uint64_t)end - address;
+    dump_record(0, 40 + strlen(name) + 1 + len);
+    dump_numbers((uint64_t[]){0, address, address, len, 1}, 5);
+    fwrite(name, 1, strlen(name) + 1, dump);
+    fwrite((void *)address, 1, len, dump);
+}
+
+static int begin_dump(const char *directory)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/jit-%d.dump", directory, getpid());
+    dump = fopen(path, "w+");
+    if (!dump || mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fileno(dump), 0) == MAP_FAILED)
+        return 1;
+    uint32_t head[] = {0x4a695444, 1, 40, 62, 0, getpid(), 0, 0, 0, 0};
+    fwrite(head, 4, 10, dump);
+    return 0;
+}
+
+static int run_dumped(const char *directory)
+{
+    if (begin_dump(directory))
+        return 1;
+    outer = emit_with_pointer(600000);
+    dump_load(outer, "jit_outer");
+    inner = emit_without_pointer(40, 600000);
+    dump_load(inner, "jit_inner");
+    routine *before = emit_without_pointer(24, 600000), *after = (routine *)(void *)(page + 4096);
+    uint64_t len = (uint64_t)end - (uint64_t)before;
+    dump_load(before, "jit_moved");
+    memcpy((void *)after, (void *)before, len);
+    memset((void *)before, 0xcc, len);
+    dump_record(1, 48);
+    dump_numbers((uint64_t[]){0, (uint64_t)after, (uint64_t)before, (uint64_t)after, len, 1}, 6);
+    fflush(dump);
+    for (int i = 0; i < 400; i++) {
+        outer(between, 200000 + i * 7919 % 401 * 500);
+        after(in_c, 200000);
+    }
+    puts("dumped");
     return 0;
 }
 
@@ -224,6 +285,8 @@ int main(int argc, char **argv)
         return run_deep();
     if (!strcmp(mode, "frames"))
         return run_frames();
+    if (!strcmp(mode, "dumped"))
+        return run_dumped(argv[2]);
     if (!strcmp(mode, "rewritten"))
         return run_rewritten();
     if (!strcmp(mode, "appended"))

@@ -41,7 +41,7 @@ pub use error::MeasurementError;
 pub use fuzzing::fuzz_measurement;
 pub use job_file::{Job, MOST_RANKS, Rank, decode_job, encode_job};
 pub use log::ProcessLog;
-pub use names_file::{NamedCode, NamesFile, encode_names, nameless, nameless_mapping};
+pub use names_file::{KERNEL, NamedCode, NamesFile, encode_names, nameless, nameless_mapping};
 pub use numbered::{NoContext, is_number};
 pub use pack_file::PackFile;
 pub use path_file::{

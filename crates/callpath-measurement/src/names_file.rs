@@ -6,6 +6,9 @@ use std::path::Path;
 use crate::bytes::{KIND_NAMES, Reader, finished, started};
 use crate::error::MeasurementError;
 
+/// The path of the kernel's code, which is a module of processes whose samples have frames in it. Their names are the process's.
+pub const KERNEL: &str = "[kernel]";
+
 /// One process's names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NamesFile {

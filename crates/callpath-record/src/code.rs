@@ -3,12 +3,12 @@
 
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Instant;
 
-use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_format::address::{CodePoint, LinkAddr, RunAddr};
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::load_map::{CurrentMap, Mapping, Published};
 use callpath_image::identity::ModuleIdentity;
@@ -17,6 +17,7 @@ use callpath_target::{MapEntry, Maps, Pid, read_memory};
 use rustc_hash::FxHashMap;
 
 use crate::generated::{GeneratedCode, Witness};
+use crate::kernel::Kernel;
 use crate::module::{Awaited, ModuleId};
 use crate::modules::{MappedCode, Modules};
 use crate::moved::{self, MovedCode, ProgramNumber};
@@ -54,6 +55,10 @@ pub(crate) struct ProcessCode {
     pub(crate) is_from_outside: bool,
     /// Of each sample the innermost frame alone is asked for, and its CFA.
     pub(crate) innermost_only: bool,
+    /// Where the process's jitdump can be opened, if it has mapped one.
+    pub(crate) jit_dump: Option<PathBuf>,
+    /// The kernel's index among the modules, if samples have frames there.
+    kernel: Option<ModuleIndex>,
 }
 
 impl ProcessCode {
@@ -76,6 +81,8 @@ impl ProcessCode {
             modules: Vec::new(),
             is_from_outside: false,
             innermost_only: false,
+            jit_dump: None,
+            kernel: None,
         }
     }
 
@@ -102,7 +109,7 @@ impl ProcessCode {
         self.tables_seen = shared.modules.tables_received();
         let mut others = Vec::new();
         let mut walks_itself = false;
-        for (entry, id) in mapped.entries.into_iter().zip(modules) {
+        for (entry, id) in mapped.entries.iter().copied().zip(modules) {
             match id.filter(|id| shared.modules.get(*id).identity.is_some()) {
                 Some(id) => {
                     let mapping = self.mapping_of(&shared.modules, id, entry);
@@ -110,7 +117,12 @@ impl ProcessCode {
                     self.in_modules.push((id, mapping));
                 }
                 // No file, or one that is no ELF file or cannot be read: the code in memory is analysed.
-                None if entry.readable => others.push(entry),
+                None if entry.readable => {
+                    if self.jit_dump.is_none() && is_jit_dump(&entry.path) {
+                        self.jit_dump = mapped.place_of(entry);
+                    }
+                    others.push(entry);
+                }
                 // The kernel's own page, which has no file.
                 None => {
                     let (start, end) = (entry.start, entry.end);
@@ -309,6 +321,27 @@ impl ProcessCode {
         index
     }
 
+    /// The frames of the kernel where a sample hit in it: the innermost first, as their addresses are.
+    pub(crate) fn frames_of(&mut self, kernel: &Kernel, addresses: &[u64]) -> Vec<FrameKey> {
+        if addresses.is_empty() {
+            return Vec::new();
+        }
+        let module = *self.kernel.get_or_insert_with(|| {
+            self.modules.push(kernel.module());
+            ModuleIndex(u16::try_from(self.modules.len() - 1).unwrap_or(u16::MAX))
+        });
+        let points = addresses.iter().enumerate().map(|(number, address)| match number {
+            0 => CodePoint::Exact(RunAddr(*address)),
+            _ => CodePoint::Return(RunAddr(*address)),
+        });
+        points.map(|point| FrameKey::in_module(module, kernel.link(point.lookup()))).collect()
+    }
+
+    /// Whether a frame is one of the kernel's.
+    pub(crate) fn is_of_kernel(&self, key: FrameKey) -> bool {
+        self.kernel == Some(key.module()) && key.module() != ModuleIndex::NONE
+    }
+
     /// The index of a module that was or is mapped with a bias.
     pub(crate) fn index_at(&self, (path, identity): (&Path, &ModuleIdentity), bias: u64) -> Option<ModuleIndex> {
         let of_bias = self.module_indices.iter().filter(|((_, at), _)| *at == bias).map(|(_, index)| *index);
@@ -398,6 +431,13 @@ struct ModuleTables {
     flags: u16,
     /// One that is not there.
     awaited: Option<Awaited>,
+}
+
+/// Whether a file is named as jitdumps are, which runtimes map so that profilers find them: `jit-PID.dump`.
+fn is_jit_dump(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let pid = name.strip_prefix("jit-").and_then(|name| name.strip_suffix(".dump"));
+    pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Whether the mapping is of a file that a user would recognise: a regular file at the map's path, or a deleted ELF

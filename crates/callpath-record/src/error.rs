@@ -52,6 +52,10 @@ pub enum RecordError {
     OtherProc,
     #[error("sample all processes: {reason}")]
     NotEverywhere { reason: String },
+    #[error(
+        "sample the kernel's call paths (--kernel): it shows this user none (kernel.perf_event_paranoid is 2 or more); with `sysctl kernel.perf_event_paranoid=1`, or as root, it does"
+    )]
+    KernelHidden,
     #[error("sample the control group {name}: {source}")]
     ControlGroup { name: String, source: ControlGroupError },
     #[error("find these functions: {reason}")]

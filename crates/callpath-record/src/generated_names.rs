@@ -1,5 +1,5 @@
-//! Names of a process's generated code, from its perf map, read while it
-//! runs and after its end. `perf_map` reads the lines.
+//! Names of a process's generated code, from its perf map or its jitdump, read while it
+//! runs and after its end. `perf_map` reads the lines, `jit_dump` the records.
 //!
 //! Programs write the same addresses again with other code, and some write their map once, when they
 //! end. So a line names a frame only if the code around the frame is still what it was when samples met
@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::SystemTime;
 
+use crate::jit_dump::JitDump;
 use crate::perf_map::PerfMap;
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
@@ -22,6 +23,7 @@ use callpath_target::{PerfMapFile, Pid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::generated::{Bounds, CodeState, GeneratedCode};
+use crate::kernel::Kernel;
 
 /// How much of a map is read, bytes.
 const MOST_BYTES: u64 = 64 << 20;
@@ -37,12 +39,16 @@ pub(crate) struct GeneratedNames {
     file: Option<PerfMapFile>,
     map: PerfMap,
     reading: Reading,
+    /// Its jitdump, if it has mapped one, and how far that has been read.
+    dump: Option<(File, JitDump)>,
     /// Frames whose code can be compared.
     watched: FxHashMap<FrameKey, Watched>,
     /// Frames whose code could not: they keep their name as long as no other code has been there.
     trusted: FxHashMap<FrameKey, NamedCode>,
     /// Names of frames without one, by where their procedure begins.
     bounds: FxHashMap<FrameKey, NamedCode>,
+    /// Names of the kernel's procedures, by frames in them.
+    kernel: FxHashMap<FrameKey, NamedCode>,
     written: Vec<u8>,
 }
 
@@ -73,9 +79,11 @@ impl GeneratedNames {
             file: None,
             map: PerfMap::default(),
             reading: Reading::default(),
+            dump: None,
             watched: FxHashMap::default(),
             trusted: FxHashMap::default(),
             bounds: FxHashMap::default(),
+            kernel: FxHashMap::default(),
             written: Vec::new(),
         }
     }
@@ -87,13 +95,27 @@ impl GeneratedNames {
         }
     }
 
+    /// The process has mapped a jitdump, which can be opened there.
+    pub(crate) fn expect_dump(&mut self, place: &Path) {
+        if self.dump.is_none() {
+            self.dump = File::open(place).ok().map(|file| (file, JitDump::default()));
+        }
+    }
+
     /// Names what can be named of some frames in generated code. `ended`: the process is gone, and its memory too.
     pub(crate) fn name(&mut self, keys: &FxHashSet<FrameKey>, code: &GeneratedCode, ended: bool) {
         self.bound(keys, code);
-        let Some(file) = &self.file else { return };
-        if let Some(file) = file.open() {
-            // What cannot be read now is read another time.
+        // What cannot be read now is read another time.
+        if let Some(file) = self.file.as_ref().and_then(PerfMapFile::open) {
             drop(self.reading.read(&file, &mut self.map));
+        }
+        if let Some((file, dump)) = &mut self.dump {
+            drop(dump.read(&*file, &mut self.map));
+            // Its records come with the code.
+            self.reading.is_live = true;
+        }
+        if self.file.is_none() && self.dump.is_none() {
+            return;
         }
         let mut look = code.look();
         for key in keys {
@@ -127,6 +149,17 @@ impl GeneratedNames {
                 *watched = Watched { hash: None, procedure: None };
             } else if procedure.is_some() {
                 watched.procedure = procedure;
+            }
+        }
+    }
+
+    /// Names frames of the kernel.
+    pub(crate) fn name_kernel(&mut self, keys: impl Iterator<Item = FrameKey>, kernel: &Kernel) {
+        for key in keys {
+            if !self.kernel.contains_key(&key)
+                && let Some(named) = kernel.procedure(key)
+            {
+                self.kernel.insert(key, named);
             }
         }
     }
@@ -170,6 +203,7 @@ impl GeneratedNames {
         let mut procedures: Vec<NamedCode> = trusted.map(|(_, procedure)| procedure.clone()).collect();
         procedures.extend(self.watched.values().filter_map(|watched| watched.procedure.clone()));
         procedures.extend(self.bounds.values().cloned());
+        procedures.extend(self.kernel.values().cloned());
         if procedures.is_empty() && self.map.bad_lines() == 0 {
             return Ok(());
         }

@@ -16,6 +16,8 @@ mod exact;
 mod fuzzing;
 mod generated;
 mod generated_names;
+pub mod jit_dump;
+mod kernel;
 mod module;
 mod modules;
 mod moved;

@@ -214,7 +214,7 @@ mod tests {
     fn what_is_cut_out_of_a_mapping_has_its_own_table() {
         let mapping = |start: u64, end: u64, table: u64, flags: u16| {
             let (start, end) = (RunAddr(start), RunAddr(end));
-            Mapping { start, end, bias: 0x1000, table, module: ModuleIndex(2), flags }
+            Mapping { start, end, bias: 0x1000, table, module: ModuleIndex(2), told: 0, flags }
         };
         let mut mappings = vec![mapping(0x1000, 0x2000, 8, 1), mapping(0x3000, 0x4000, 8, 1)];
         let range = |start: u64, end: u64| RunAddr(start)..RunAddr(end);

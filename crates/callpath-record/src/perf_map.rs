@@ -30,7 +30,7 @@ pub struct PerfMap {
     procedures: BTreeMap<u64, (u64, String)>,
     /// Where different procedures have been at different times, start and end, in no order.
     contested: Vec<(u64, u64)>,
-    /// Lines that could not be used.
+    /// Lines and records that could not be used.
     bad_lines: u64,
 }
 
@@ -38,11 +38,24 @@ impl PerfMap {
     /// Takes whole lines. What follows the last line end is another call's.
     pub fn add(&mut self, bytes: &[u8]) {
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            match parse(line).filter(|_| self.procedures.len() < MOST_PROCEDURES) {
-                Some(procedure) => self.insert(procedure),
-                None => self.bad_lines += 1,
+            if !parse(line).is_some_and(|procedure| self.enter(procedure)) {
+                self.note_bad();
             }
         }
+    }
+
+    /// Takes one procedure. `false`: there are too many.
+    pub(crate) fn enter(&mut self, procedure: JitSymbol) -> bool {
+        let is_taken = self.procedures.len() < MOST_PROCEDURES;
+        if is_taken {
+            self.insert(procedure);
+        }
+        is_taken
+    }
+
+    /// A line or a record could not be used.
+    pub(crate) fn note_bad(&mut self) {
+        self.bad_lines += 1;
     }
 
     fn insert(&mut self, new: JitSymbol) {
@@ -70,7 +83,7 @@ impl PerfMap {
             || self.contested.iter().any(|(start, end)| (*start..*end).contains(&addr))
     }
 
-    /// How many lines could not be used.
+    /// How many lines and records could not be used.
     pub fn bad_lines(&self) -> u64 {
         self.bad_lines
     }
@@ -79,13 +92,20 @@ impl PerfMap {
 fn parse(line: &[u8]) -> Option<JitSymbol> {
     let mut words = line.trim_ascii().splitn(3, |byte| *byte == b' ');
     let (start, len_bytes) = (hex(words.next()?)?, hex(words.next()?)?);
-    let name = words.next()?.trim_ascii();
-    if name.is_empty() || !(1..=MOST_BYTES).contains(&len_bytes) {
-        return None;
+    JitSymbol::new(start, len_bytes, words.next()?)
+}
+
+impl JitSymbol {
+    /// One that the program has said. `None`: it cannot be.
+    pub(crate) fn new(start: u64, len_bytes: u64, name: &[u8]) -> Option<JitSymbol> {
+        let name = name.trim_ascii();
+        if name.is_empty() || !(1..=MOST_BYTES).contains(&len_bytes) {
+            return None;
+        }
+        // The addresses of user space: nothing else can be in a frame.
+        let end = start.checked_add(len_bytes).filter(|end| *end < 1 << 47)?;
+        Some(JitSymbol { start, end, name: text(name) })
     }
-    // The addresses of user space: nothing else can be in a frame.
-    let end = start.checked_add(len_bytes).filter(|end| *end < 1 << 47)?;
-    Some(JitSymbol { start, end, name: text(name) })
 }
 
 /// A number as `%llx` writes it, with or without a prefix.

@@ -412,6 +412,9 @@ impl Process {
         if self.code.generated.is_there() {
             self.generated_names.expect_map();
         }
+        if let Some(dump) = &self.code.jit_dump {
+            self.generated_names.expect_dump(dump);
+        }
     }
 
     /// Whether a sample would end its program; asked once its memory map is known.

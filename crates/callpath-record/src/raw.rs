@@ -92,6 +92,8 @@ pub(crate) struct Raw<'a> {
     /// The stack's copy.
     stack: Vec<StackPart<'a>>,
     code: &'a [AtomicU64],
+    /// If it hit in the kernel and that is known: the frames there, the innermost first.
+    kernel: &'a [FrameKey],
     /// The thread's record.
     pub(crate) owner: ArenaRef,
 }
@@ -122,7 +124,7 @@ impl<'a> Raw<'a> {
         let code_at = (chunk.0 as usize + 1) * CHUNK_LEN_BYTES - RawSample::MAX_CODE_BYTES;
         let code = arena.slice_at(code_at, code_len / 8)?;
         let values = columns.of_raw(&arena, chunk)?;
-        Some(Raw { sample, values, stack, code, owner: ArenaRef(header.owner.load(Relaxed)) })
+        Some(Raw { sample, values, stack, code, kernel: &[], owner: ArenaRef(header.owner.load(Relaxed)) })
     }
 
     /// A copy of it, that shares with `before`, an earlier sample of the same thread, what is the same on the stack;
@@ -153,7 +155,8 @@ impl<'a> Raw<'a> {
         };
         let stack = pages(&self.stack).into_iter().map(page).collect();
         let code = self.code.iter().map(copy).collect();
-        (RetainedRaw { sample, values, stack, code, owner: self.owner }, len_bytes)
+        let kernel = self.kernel.to_vec();
+        (RetainedRaw { sample, values, stack, code, kernel, owner: self.owner }, len_bytes)
     }
 
     /// The words of the stack.
@@ -260,6 +263,7 @@ impl<'a> Raw<'a> {
             true => tree.child_or_active(node, *key),
             false => tree.child(node, *key),
         });
+        let node = self.kernel.iter().rev().fold(node, |node, key| tree.child(node, *key));
         let node = if settings.keeps_heights() { tree.child(node, FrameKey::height(walked.height)) } else { node };
         let values: Vec<u64> = self.values.iter().map(|value| value.load(Relaxed)).collect();
         tree.add(node, samples, &values);
@@ -371,6 +375,7 @@ pub(crate) struct RetainedRaw {
     /// By address.
     stack: Vec<RetainedPage>,
     code: Vec<AtomicU64>,
+    kernel: Vec<FrameKey>,
     /// The thread's record.
     pub(crate) owner: ArenaRef,
 }
@@ -391,7 +396,7 @@ impl Standing {
 
     pub(crate) fn as_raw(&self) -> Raw<'_> {
         let stack = vec![StackPart { start: self.start, words: &self.words }];
-        Raw { sample: &self.sample, values: &[], stack, code: &[], owner: ArenaRef::NONE }
+        Raw { sample: &self.sample, values: &[], stack, code: &[], kernel: &[], owner: ArenaRef::NONE }
     }
 }
 
@@ -410,7 +415,14 @@ impl Walked {
 impl RetainedRaw {
     pub(crate) fn as_raw(&self) -> Raw<'_> {
         let stack = self.stack.iter().map(|page| StackPart { start: page.start, words: &page.words }).collect();
-        Raw { sample: &self.sample, values: &self.values, stack, code: &self.code, owner: self.owner }
+        Raw {
+            sample: &self.sample,
+            values: &self.values,
+            stack,
+            code: &self.code,
+            kernel: &self.kernel,
+            owner: self.owner,
+        }
     }
 
     fn page_at(&self, start: u64) -> Option<&RetainedPage> {
@@ -426,7 +438,8 @@ impl RetainedRaw {
     pub(crate) fn of_stack(owner: ArenaRef, words: impl Iterator<Item = u64>) -> RetainedRaw {
         let words: Arc<[AtomicU64]> = words.map(AtomicU64::new).collect();
         let stack = vec![RetainedPage { start: 0x7000, words }];
-        RetainedRaw { sample: RawSample::default(), values: Vec::new(), stack, code: Vec::new(), owner }
+        let (values, code, kernel) = (Vec::new(), Vec::new(), Vec::new());
+        RetainedRaw { sample: RawSample::default(), values, stack, code, kernel, owner }
     }
 }
 

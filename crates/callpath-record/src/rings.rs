@@ -151,5 +151,13 @@ pub(crate) fn sees_user_mode_only() -> bool {
 
 /// Samples of programs that a recording starts, and of all that these start.
 pub(crate) fn of_started(period_ns: u64, user_only: bool, switches: bool) -> StackSamples {
-    StackSamples { period_ns, user_only, stack_bytes: 0, with_children: true, everything: false, switches }
+    StackSamples {
+        period_ns,
+        user_only,
+        stack_bytes: 0,
+        with_children: true,
+        everything: false,
+        switches,
+        kernel: false,
+    }
 }

@@ -27,6 +27,7 @@ use crate::asks::{self, Allowance};
 use crate::error::RecordError;
 use crate::events::Clock;
 use crate::exact::Programs;
+use crate::kernel::{Kernel, NO_KERNEL_NAMES};
 use crate::moved::{AllMoved, ProgramNumber};
 use crate::plausible::Limits;
 use crate::process::Process;
@@ -109,7 +110,11 @@ impl<'o> Recorder<'o> {
         program: &Path,
         directory: PathBuf,
     ) -> Recorder<'o> {
-        let Prepared { modules, allocator, publisher, began, notes, .. } = prepared;
+        let Prepared { modules, allocator, publisher, began, mut notes, .. } = prepared;
+        let kernel = options.kernel.then(Kernel::read);
+        if kernel.as_ref().is_some_and(|kernel| !kernel.has_names()) {
+            notes.push(NO_KERNEL_NAMES.to_owned());
+        }
         let words = std::iter::once(&options.program).chain(&options.arguments);
         let session = SessionFile {
             program: program.to_owned(),
@@ -127,6 +132,7 @@ impl<'o> Recorder<'o> {
                 modules,
                 allocator,
                 publisher,
+                kernel,
                 moved: AllMoved::default(),
                 injected_table: None,
                 programs: Programs::default(),

@@ -145,6 +145,8 @@ pub struct RecordOptions {
     pub unwind: Unwind,
     /// With [`Unwind::UntilTold`], what the map tells: blocks of modules ([`callpath_format::shared::told`]).
     pub told: Vec<(ModuleIdentity, Vec<u8>)>,
+    /// Samples from outside have the frames of the kernel, too.
+    pub kernel: bool,
     /// From where programs are sampled that load our object.
     pub outside: FromOutside,
     /// Record until all processes have ended, not only the program that was typed.

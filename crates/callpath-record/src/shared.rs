@@ -7,6 +7,7 @@ use callpath_measurement::Together;
 
 use crate::arena::ArenaAllocator;
 use crate::exact::{Flows, Programs};
+use crate::kernel::Kernel;
 use crate::modules::Modules;
 use crate::moved::AllMoved;
 use crate::publish::Publisher;
@@ -18,6 +19,8 @@ pub(crate) struct Shared {
     pub(crate) modules: Modules,
     pub(crate) allocator: ArenaAllocator,
     pub(crate) publisher: Publisher,
+    /// The kernel's code, if samples have frames there.
+    pub(crate) kernel: Option<Kernel>,
     /// Code that we have put into processes.
     pub(crate) moved: AllMoved,
     /// Where the table of the object is published that we inject, once it is.

@@ -366,6 +366,7 @@ mod tests {
             with_children: false,
             everything: false,
             switches: false,
+            kernel: false,
         };
         let Ok(mut sampler) = StackSampler::new(samples) else {
             eprintln!("not run: this machine allows no rings");
@@ -408,8 +409,8 @@ mod tests {
                     let mut records = ring.records();
                     for record in records.by_ref() {
                         // Other tests of this process start children meanwhile; what is wrong is said when all threads have ended.
-                        let Some(Record { pid, tid, event, what }) = record.read() else { continue };
-                        if let (What::Sample { registers, stack }, true) = (what, tid == second) {
+                        let Some(Record { pid, tid, event, what }) = record.read(false) else { continue };
+                        if let (What::Sample { registers, stack, .. }, true) = (what, tid == second) {
                             seen.push((registers, stack.len_bytes(), pid, sampler.process_of(event)));
                         }
                     }

@@ -24,7 +24,7 @@ use crate::names::{ModuleNames, ProcedureName, SourceLine};
 use crate::permits::Permit;
 use crate::structure::{NEST_TOO_DEEP, ProcedureStructure, StaticKind, StaticScope, cached_structure};
 use crate::system_calls;
-use callpath_measurement::{NamedCode, NamesFile, PARTIAL_ROOT, ProcessFile};
+use callpath_measurement::{KERNEL, NamedCode, NamesFile, PARTIAL_ROOT, ProcessFile};
 use callpath_tables::table_cache::TableCache;
 use callpath_x86::system_call::Origin;
 
@@ -388,6 +388,11 @@ impl ModuleCode {
             self.locations.insert(address, location);
         }
         self.names = Some(names);
+    }
+
+    /// Whether it is the kernel.
+    pub(super) fn is_kernel(&self) -> bool {
+        self.key.0.as_os_str() == KERNEL
     }
 
     /// Its file. That of code which a process has named is none that is there later.

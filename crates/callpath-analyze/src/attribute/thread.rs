@@ -119,6 +119,12 @@ impl Adder<'_> {
                     let root = *partial.get_or_insert_with(|| self.partial_root(thread));
                     self.frame(root, node.key, &mut procedure)
                 }
+                _ if self.is_of_kernel(node.key) && !self.is_of_kernel(nodes[node.parent as usize].key) => {
+                    // Below the system call that it was entered by.
+                    let caller = &nodes[node.parent as usize];
+                    let entered = self.interrupted(parent, caller.key, nodes.get(caller.parent as usize));
+                    self.frame(entered, node.key, &mut procedure)
+                }
                 _ => self.frame(parent, node.key, &mut procedure),
             };
             scope_nodes.push(scope_node);
@@ -175,7 +181,9 @@ impl Adder<'_> {
         let frame = |key: FrameKey| {
             let module = self.recorded.modules.get(usize::from(key.module().0)).copied();
             // Our own objects' frames are no part of the path.
-            let ours = key == FrameKey::PROBE || module.is_some_and(|m| self.code.modules[m].ours);
+            // The kernel is entered by no call.
+            let ours =
+                key == FrameKey::PROBE || module.is_some_and(|m| self.code.modules[m].ours) || self.is_of_kernel(key);
             (ours, Frame { module: module.unwrap_or(usize::MAX), address: LinkAddr(key.address()) })
         };
         let (caller, callee) = (frame(parent), frame(node.key));
@@ -183,6 +191,11 @@ impl Adder<'_> {
             return None;
         }
         Some(self.merged.rater.rate(&*self.code, caller.1, callee.1))
+    }
+
+    /// Whether a frame is one of the kernel's.
+    fn is_of_kernel(&self, key: FrameKey) -> bool {
+        self.module_of(key).is_some_and(|module| self.code.modules[module].is_kernel())
     }
 
     /// Whether a caller was inferred: its frame is where its procedure begins, and no call is there.

@@ -73,6 +73,7 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
         with_children: options.with_children,
         everything: options.pids.is_none(),
         switches: record.uses(Clock::WallTime),
+        kernel: record.kernel,
     };
     let outside = Outside::new(samples, record.unwind == Unwind::Infer, prepared.doorbell());
     let mut outside = outside.map_err(|error| refusal(first, &error))?;
@@ -129,6 +130,9 @@ fn plain_program(record: &RecordOptions, recorder: &Recorder<'_>) -> Result<Prog
 /// Whether the events can be had from outside. `user_only`: the kernel lets this user sample user mode alone; `None`: all processes are
 /// sampled.
 pub(super) fn check_events(record: &RecordOptions, of: &str, user_only: Option<bool>) -> Result<(), RecordError> {
+    if record.kernel && user_only == Some(true) {
+        return Err(RecordError::KernelHidden);
+    }
     let refused = |event: &Event, reason: String| Err(RecordError::Event { event: event.name.clone(), reason });
     for event in &record.events {
         match (event.source, user_only) {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use callpath_target::{Launch, Pid, ProcessHandle, TargetError, raise_own_limits, survive_long_files};
+use callpath_target::{Launch, Pid, ProcessHandle, StackSamples, TargetError, raise_own_limits, survive_long_files};
 
 use super::attached::{check_events, refusal};
 use crate::error::RecordError;
@@ -34,6 +34,7 @@ pub(crate) fn record_from_outside(
     let mut prepared = Prepared::new(options)?;
     let destination = Destination::known(options)?;
     let samples = of_started(options.period_ns, user_only, options.uses(Clock::WallTime));
+    let samples = StackSamples { kernel: options.kernel, ..samples };
     let own = ProcessHandle::open(Pid(std::process::id()));
     let mut outside = Outside::new(samples, options.unwind == Unwind::Infer, prepared.doorbell())
         .map_err(|error| refusal(&own, &error))?;

@@ -172,6 +172,8 @@ pub(crate) struct Taken<'r> {
     pub(crate) stack: StackCopy<'r>,
     /// How long a copy was asked for, bytes.
     pub(crate) asked_bytes: usize,
+    /// If it hit in the kernel: where, then the return addresses there ([`callpath_target::What::Sample`]).
+    pub(crate) kernel: &'r [u64],
 }
 
 impl Process {
@@ -409,6 +411,7 @@ impl Process {
         }
         self.name_program();
         let base = taken.registers.map_or(0, |registers| self.base_of(shared, (taken.tid, registers)));
+        let kernel = shared.kernel.as_ref().map_or(Vec::new(), |kernel| self.code.frames_of(kernel, taken.kernel));
         let index = self.thread_of(taken.tid);
         let (Some(outside), Some(ThreadState::Live(thread))) = (&mut self.outside, self.threads.get_mut(index)) else {
             return Some(0);
@@ -420,8 +423,12 @@ impl Process {
         let Some(registers) = taken.registers.filter(|_| !outside.maps.entries.is_empty()) else {
             // It has not begun to run its program, or is the kernel's own.
             let gap = if outside.is_new { Gap::Start } else { Gap::InKernel };
-            let node = thread.profile.tree.child(FULL_ROOT, FrameKey::gap(gap));
-            thread.profile.tree.add(node, 1, &worth);
+            let tree = &mut thread.profile.tree;
+            let node = match gap == Gap::InKernel && !kernel.is_empty() {
+                true => kernel.iter().rev().fold(FULL_ROOT, |node, key| tree.child(node, *key)),
+                false => tree.child(FULL_ROOT, FrameKey::gap(gap)),
+            };
+            tree.add(node, 1, &worth);
             thread.raw_full += 1;
             return Some(0);
         };
@@ -434,7 +441,7 @@ impl Process {
                 taken.asked_bytes - copied_bytes,
             );
         }
-        let copied = Copied::new(registers, taken.stack, (is_whole, base));
+        let copied = Copied::new(registers, taken.stack, (is_whole, base)).with_kernel(kernel);
         let raw = copied.as_raw(&values, record);
         if outside.has_changed {
             self.publish_known_maps(shared);

@@ -70,6 +70,7 @@ impl Process {
         // Places in `self.threads` change here.
         self.put_together_ended(shared.publisher.metrics());
         self.name_generated_code(ended_ns.is_some());
+        self.name_kernel_code(shared);
         self.generated_names.write(&shared.directory, self.sequence)?;
         self.write_file(shared, ended_ns)
     }
@@ -138,6 +139,13 @@ impl Process {
             self.generated_keys.extend(fresh.filter(|key| self.code.generated.is_module(key.module())));
         }
         self.generated_names.name(&self.generated_keys, &self.code.generated, ended);
+    }
+
+    /// Names the frames of the kernel.
+    fn name_kernel_code(&mut self, shared: &Shared) {
+        let Some(kernel) = &shared.kernel else { return };
+        let fresh = self.threads.iter().flat_map(|state| state.profile().tree.fresh_nodes()).map(|node| node.key);
+        self.generated_names.name_kernel(fresh.filter(|key| self.code.is_of_kernel(*key)), kernel);
     }
 
     /// Takes leave of threads that have ended, so that others can have their chunks.

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+use callpath_format::frame::FrameKey;
 use callpath_format::register::Reg;
 use callpath_format::shared::ArenaRef;
 use callpath_format::shared::tree::RawSample;
@@ -14,6 +15,7 @@ pub(crate) struct Copied<'r> {
     sample: RawSample,
     start: u64,
     stack: StackCopy<'r>,
+    kernel: Vec<FrameKey>,
 }
 
 impl<'r> Copied<'r> {
@@ -28,7 +30,12 @@ impl<'r> Copied<'r> {
             flags: AtomicU32::new(u32::from(is_whole)),
             ..RawSample::default()
         };
-        Copied { sample, start, stack }
+        Copied { sample, start, stack, kernel: Vec::new() }
+    }
+
+    /// With the frames of the kernel that it hit in, the innermost first.
+    pub(crate) fn with_kernel(self, kernel: Vec<FrameKey>) -> Copied<'r> {
+        Copied { kernel, ..self }
     }
 
     /// As a raw sample of a thread, with its weight by metric.
@@ -42,6 +49,6 @@ impl<'r> Copied<'r> {
             parts.push(StackPart { start, words });
             start = start.wrapping_add(8 * words.len() as u64);
         }
-        Raw { sample: &self.sample, values, stack: parts, code: &[], owner }
+        Raw { sample: &self.sample, values, stack: parts, code: &[], kernel: &self.kernel, owner }
     }
 }

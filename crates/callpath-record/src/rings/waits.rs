@@ -23,6 +23,8 @@ pub(crate) struct Wait {
     stack: Vec<AtomicU64>,
     /// How long a copy was asked for, bytes.
     pub(crate) asked_bytes: usize,
+    /// Where the kernel has let it wait, if that is known ([`callpath_target::What::Sample`]).
+    pub(crate) kernel: Vec<u64>,
     /// When the stack had been read, if it was read from memory: a thread that goes on earlier may have changed it meanwhile.
     read_by_ns: u64,
 }
@@ -44,11 +46,11 @@ impl Waits {
         &mut self,
         (pid, tid, since_ns): (Pid, u32, u64),
         registers: [u64; 17],
-        (stack, asked_bytes): (StackCopy<'_>, usize),
+        (stack, asked_bytes, kernel): (StackCopy<'_>, usize, Vec<u64>),
     ) {
         let words = stack.pieces.iter().flat_map(|piece| piece.iter());
         let stack = words.map(|word| AtomicU64::new(word.load(Relaxed))).collect();
-        self.0.insert(tid, Wait { pid, tid, since_ns, registers, stack, asked_bytes, read_by_ns: 0 });
+        self.0.insert(tid, Wait { pid, tid, since_ns, registers, stack, asked_bytes, kernel, read_by_ns: 0 });
     }
 
     /// When a thread's sample was taken and it had left its processor: up to then, it has used CPU time.
@@ -73,7 +75,8 @@ impl Waits {
         let stack = stack.map(AtomicU64::new).collect();
         let mut registers = [0; 17];
         (registers[Reg::RSP.index()], registers[RIP]) = (rsp, rip);
-        self.0.insert(tid, Wait { pid, tid, since_ns, registers, stack, asked_bytes, read_by_ns: monotonic_ns() });
+        let (kernel, read_by_ns) = (Vec::new(), monotonic_ns());
+        self.0.insert(tid, Wait { pid, tid, since_ns, registers, stack, asked_bytes, kernel, read_by_ns });
     }
 
     /// A thread goes on. What it has waited for, and how long, nanoseconds.

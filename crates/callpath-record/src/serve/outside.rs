@@ -39,10 +39,11 @@ impl Recorder<'_> {
         }
         due.sort_by_key(|due| due.time_ns);
         let (own, mut places) = (std::process::id(), FxHashMap::default());
-        let leaving = std::mem::take(&mut outside.leaving);
+        let (leaving, with_kernel) = (std::mem::take(&mut outside.leaving), outside.sampler.samples().kernel);
         for Due { record, time_ns } in due {
             // A thread had ended for the kernel when a record without a number was written.
-            let Some(record) = record.read().filter(|record| ![0, u32::MAX, own].contains(&record.pid)) else {
+            let Some(record) = record.read(with_kernel).filter(|record| ![0, u32::MAX, own].contains(&record.pid))
+            else {
                 continue;
             };
             self.enter((&mut outside, &mut places), time_ns, record);
@@ -124,10 +125,10 @@ impl Recorder<'_> {
         let pid = Pid(pid);
         match what {
             // Where a thread's events are being replaced, both sets may tell of the same switch; it is the same wait.
-            What::Sample { registers, stack } if outside.sampler.is_of_switches(event) => {
+            What::Sample { registers, stack, kernel } if outside.sampler.is_of_switches(event) => {
                 let asked_bytes = outside.sampler.copied_bytes(event);
                 if let Some(registers) = registers {
-                    outside.waits.begin((pid, tid, time_ns), registers, (stack, asked_bytes));
+                    outside.waits.begin((pid, tid, time_ns), registers, (stack, asked_bytes, kernel));
                 }
             }
             What::Leaves => outside.waits.has_left(tid, time_ns),
@@ -137,9 +138,10 @@ impl Recorder<'_> {
                 }
             }
             What::Sample { .. } if outside.sampler.is_replaced(event, tid) => {}
-            What::Sample { registers, stack } => {
+            What::Sample { registers, stack, kernel } => {
                 let asked_bytes = outside.sampler.copied_bytes(event);
-                let taken = Taken { tid, worth: Worth::Period, time_ns, registers, stack, asked_bytes };
+                let taken =
+                    Taken { tid, worth: Worth::Period, time_ns, registers, stack, asked_bytes, kernel: &kernel };
                 self.take_from_outside((outside, places), pid, &taken);
             }
             What::Mapped(entry) => match self.met(pid) {
@@ -216,8 +218,9 @@ impl Recorder<'_> {
     /// Enters a wait that has ended, or that goes on at the end.
     fn enter_wait(&mut self, of: (&mut Outside, &mut FxHashMap<u32, usize>), wait: &Wait, lasted_ns: u64) {
         let (tid, asked_bytes, stack) = (wait.tid, wait.asked_bytes, wait.stack());
-        let registers = Some(wait.registers);
-        let taken = Taken { tid, worth: Worth::Wait(lasted_ns), time_ns: wait.since_ns, registers, stack, asked_bytes };
+        let (registers, kernel) = (Some(wait.registers), &wait.kernel[..]);
+        let (worth, time_ns) = (Worth::Wait(lasted_ns), wait.since_ns);
+        let taken = Taken { tid, worth, time_ns, registers, stack, asked_bytes, kernel };
         self.take_from_outside(of, wait.pid, &taken);
     }
 

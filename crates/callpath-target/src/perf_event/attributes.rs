@@ -50,6 +50,8 @@ pub struct StackSamples {
     pub everything: bool,
     /// There is a sample where a thread leaves its processor, too, and a record of when it goes on.
     pub switches: bool,
+    /// Samples that hit in the kernel say where, and what the kernel has called up to there.
+    pub kernel: bool,
 }
 
 impl StackSamples {
@@ -76,6 +78,7 @@ impl Attributes {
     const TASK: u64 = 1 << 13;
     const PRECISE_SHIFT: u32 = 15;
     const SAMPLE_ID_ALL: u64 = 1 << 18;
+    const EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
     const MMAP2: u64 = 1 << 23;
     const COMM_EXEC: u64 = 1 << 24;
     const USE_CLOCKID: u64 = 1 << 25;
@@ -133,13 +136,14 @@ impl Attributes {
             (samples.everything, Attributes::EXCLUDE_IDLE),
             (from_exec, Attributes::ENABLE_ON_EXEC),
             (samples.switches, Attributes::CONTEXT_SWITCH),
+            (samples.kernel, Attributes::EXCLUDE_CALLCHAIN_USER),
         ] {
             flags |= if is_set { flag } else { 0 };
         }
         Attributes {
             config: CPU_CLOCK,
             sample_period: samples.period_ns,
-            sample_type: Fields::SAMPLE_TYPE,
+            sample_type: Fields::sample_type(samples.kernel),
             sample_regs_user: Fields::REGISTERS,
             sample_stack_user: samples.stack_bytes,
             ..Attributes::for_ring(flags)

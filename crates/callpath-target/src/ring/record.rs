@@ -16,15 +16,20 @@ pub(crate) struct Fields;
 impl Fields {
     const TID: u64 = 1 << 1;
     const TIME: u64 = 1 << 2;
+    const CALLCHAIN: u64 = 1 << 5;
     const REGS_USER: u64 = 1 << 12;
     const STACK_USER: u64 = 1 << 13;
     const IDENTIFIER: u64 = 1 << 16;
-    pub(crate) const SAMPLE_TYPE: u64 =
-        Fields::IDENTIFIER | Fields::TID | Fields::TIME | Fields::REGS_USER | Fields::STACK_USER;
+    const ALWAYS: u64 = Fields::IDENTIFIER | Fields::TID | Fields::TIME | Fields::REGS_USER | Fields::STACK_USER;
     /// ax, bx, cx, dx, si, di, bp, sp, ip, r8 to r15 (arch/x86/include/uapi/asm/perf_regs.h).
     pub(crate) const REGISTERS: u64 = 0x1ff | 0xff << 16;
     /// Where each of them goes: in DWARF order, rip last.
     const PLACES: [usize; 17] = [0, 3, 2, 1, 4, 5, 6, 7, 16, 8, 9, 10, 11, 12, 13, 14, 15];
+    /// `kernel`: with what the kernel has called.
+    pub(crate) fn sample_type(kernel: bool) -> u64 {
+        Fields::ALWAYS | if kernel { Fields::CALLCHAIN } else { 0 }
+    }
+
     /// Behind every record that is no sample: pid and tid, time, identifier.
     const TRAILER_WORDS: usize = 3;
 }
@@ -59,6 +64,9 @@ pub enum What<'r> {
         registers: Option<[u64; 17]>,
         /// What lies above its stack pointer.
         stack: StackCopy<'r>,
+        /// If it hit in the kernel, and this is asked for: where, then the return addresses of what the kernel has called, the innermost
+        /// first.
+        kernel: Vec<u64>,
     },
     /// The process has mapped code.
     Mapped(MapEntry),
@@ -145,8 +153,10 @@ impl<'r> RingRecord<'r> {
         self.word(at)
     }
 
-    /// What it says. `None`: it is cut.
-    pub fn read(&self) -> Option<Record<'r>> {
+    /// What it says. `with_kernel`: its events say what the kernel has called ([`StackSamples::kernel`]). `None`: it is cut.
+    ///
+    /// [`StackSamples::kernel`]: crate::StackSamples::kernel
+    pub fn read(&self, with_kernel: bool) -> Option<Record<'r>> {
         const MMAP2: u32 = 10;
         const LOST: u32 = 2;
         const COMM: u32 = 3;
@@ -161,7 +171,7 @@ impl<'r> RingRecord<'r> {
         const SWITCH_OUT: u16 = 1 << 13;
         let (kind, flags) = self.kind();
         if kind == SAMPLE {
-            return self.sample();
+            return self.sample(with_kernel);
         }
         let body_end = self.len.checked_sub(Fields::TRAILER_WORDS).filter(|end| *end >= 1)?;
         let (pid, tid) = self.pair(body_end)?;
@@ -186,11 +196,21 @@ impl<'r> RingRecord<'r> {
         Some(Record { pid, tid, event, what })
     }
 
-    fn sample(&self) -> Option<Record<'r>> {
+    fn sample(&self, with_kernel: bool) -> Option<Record<'r>> {
         const ABI_64: u64 = 2;
         const ABI_NONE: u64 = 0;
-        let (event, (pid, tid), abi) = (self.word(1)?, self.pair(2)?, self.word(4)?);
-        let mut at = 5;
+        /// What is no address, but says whose the next ones are.
+        const FIRST_MARK: u64 = -4095_i64 as u64;
+        let (event, (pid, tid)) = (self.word(1)?, self.pair(2)?);
+        let mut at = 4_usize;
+        let mut kernel = Vec::new();
+        if with_kernel {
+            let end = (at + 1).checked_add(usize::try_from(self.word(at)?).ok()?).filter(|end| *end < self.len)?;
+            kernel.extend((at + 1..end).filter_map(|at| self.word(at)).filter(|addr| *addr < FIRST_MARK));
+            at = end;
+        }
+        let abi = self.word(at)?;
+        at += 1;
         let mut registers = [0; 17];
         if abi != ABI_NONE {
             for place in Fields::PLACES {
@@ -206,7 +226,7 @@ impl<'r> RingRecord<'r> {
             stack = self.copy(at + 1, valid.min(copied))?;
         }
         let registers = (abi == ABI_64).then_some(registers);
-        Some(Record { pid, tid, event, what: What::Sample { registers, stack } })
+        Some(Record { pid, tid, event, what: What::Sample { registers, stack, kernel } })
     }
 
     fn mapping(&self, body_end: usize) -> Option<MapEntry> {
@@ -271,8 +291,12 @@ mod tests {
             let mut records = Records::within(&ring, at, end);
             let found = records.next().expect("a record");
             assert_eq!((found.time_ns(), records.position()), (Some(1000), end));
-            let Some(Record { pid: 5, tid: 6, event: 77, what: What::Sample { registers: Some(registers), stack } }) =
-                found.read()
+            let Some(Record {
+                pid: 5,
+                tid: 6,
+                event: 77,
+                what: What::Sample { registers: Some(registers), stack, .. },
+            }) = found.read(false)
             else {
                 panic!("{found:?}");
             };
@@ -285,6 +309,28 @@ mod tests {
             assert_eq!(copied, [10, 11, 12, 13]);
             assert!(records.next().is_none());
         }
+    }
+
+    #[test]
+    fn what_the_kernel_has_called_stands_before_the_registers() {
+        const KERNEL: u64 = -128_i64 as u64;
+        let chain = [KERNEL, 0xffff_ffff_8100_1234, 0xffff_ffff_8100_00ba];
+        let mut words = sample(&[10, 11], 2);
+        words.splice(4..4, [chain.len() as u64].into_iter().chain(chain));
+        words[0] = words[0] & 0xffff_ffff_ffff | 8 * (words.len() as u64) << 48;
+        let ring = ring_of(&words, 64, 40);
+        let mut records = Records::within(&ring, 8 * 40, 8 * (40 + words.len() as u64));
+        let Some(Record { what: What::Sample { registers: Some(registers), stack, kernel }, .. }) =
+            records.next().expect("a record").read(true)
+        else {
+            panic!("it is a sample");
+        };
+        assert_eq!((registers[0], stack.len_bytes(), &kernel[..]), (100, 16, &chain[1..]));
+        // A chain that is longer than the record.
+        words[4] = 1 << 40;
+        let ring = ring_of(&words, 64, 0);
+        let mut records = Records::within(&ring, 0, 8 * words.len() as u64);
+        assert!(records.next().expect("a record").read(true).is_none());
     }
 
     #[test]
@@ -309,7 +355,7 @@ mod tests {
         let ring = ring_of(&words, 128, 0);
         let records: Vec<RingRecord<'_>> = Records::within(&ring, 0, 8 * words.len() as u64).collect();
         assert!(records.iter().all(|record| record.time_ns() == Some(2000)));
-        let read: Vec<Record<'_>> = records.iter().map(|record| record.read().expect("whole")).collect();
+        let read: Vec<Record<'_>> = records.iter().map(|record| record.read(false).expect("whole")).collect();
         let whose: Vec<(u32, u32)> = read.iter().map(|record| (record.pid, record.tid)).collect();
         assert!(read.iter().all(|record| record.event == 77));
         assert_eq!(whose, [(7, 8), (7, 8), (7, 8), (5, 6), (7, 8), (5, 6), (5, 6), (5, 6), (5, 6), (5, 6)]);
@@ -342,7 +388,7 @@ mod tests {
                 .collect();
             let ring = ring_of(&words, 64, 0);
             for record in Records::within(&ring, 8 * (next() % 64), next() % 1024) {
-                let (_, read) = (record.time_ns(), record.read());
+                let (_, read) = (record.time_ns(), record.read(round % 3 == 0));
                 if let Some(Record { what: What::Sample { stack, .. }, .. }) = read {
                     assert!(stack.len_bytes() <= 8 * 64);
                 }

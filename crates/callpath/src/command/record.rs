@@ -129,6 +129,10 @@ pub(crate) struct Arguments {
         conflicts_with_all = ["probe", "exact", "plan", "sentinel", "wait_all"]
     )]
     outside: OutsideArgument,
+    /// Show what the kernel calls, too, by name, below the system call or the instruction that it was entered from: samples are taken from
+    /// outside, where the kernel shows this user its own code; with -e off-cpu, this is what threads wait for
+    #[arg(long, conflicts_with_all = ["probe", "exact", "plan", "sentinel", "wait_all", "map"])]
+    kernel: bool,
     /// Record until all processes of the program have ended, daemons included; Ctrl-C ends the wait
     #[arg(long)]
     wait_all: bool,
@@ -151,6 +155,17 @@ pub(crate) struct Arguments {
 /// perf's `max` is the highest rate.
 fn rate(typed: &str) -> Result<u64, &'static str> {
     if typed == "max" { Ok(HIGHEST_RATE) } else { number::whole(typed) }
+}
+
+/// Whether the kernel's call paths can be had with the other options.
+fn check_kernel(arguments: &Arguments) -> anyhow::Result<()> {
+    if arguments.kernel && FromOutside::from(arguments.outside) == FromOutside::Never {
+        anyhow::bail!("--kernel takes samples from outside: leave --outside=never out");
+    }
+    if arguments.kernel && arguments.unwind != UnwindArgument::Walk {
+        anyhow::bail!("--kernel is for stacks that are walked: it cannot be used with --unwind");
+    }
+    Ok(())
 }
 
 /// The map that the measurement keeps.
@@ -410,6 +425,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         return Err(failed(error, FAILED));
     }
     let mapped = mapped_of(arguments).map_err(|error| failed(error, FAILED))?;
+    check_kernel(arguments).map_err(|error| failed(error, FAILED))?;
     let told = match &mapped {
         Some(mapped) if arguments.on_ambiguous == OnAmbiguous::Walk => {
             let told = mapped.told().map_err(|error| failed(error, FAILED))?;
@@ -456,7 +472,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             UnwindArgument::Both => Unwind::Both,
         },
         told,
-        outside: arguments.outside.into(),
+        kernel: arguments.kernel,
+        outside: if arguments.kernel { FromOutside::Always } else { arguments.outside.into() },
         wait_all: arguments.wait_all,
         output: arguments.output.clone(),
         rank,

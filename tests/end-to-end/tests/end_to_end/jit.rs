@@ -79,3 +79,17 @@ fn callbacks_through_closures() {
     // The interpreter calls libffi, that qsort, that a closure, and that the interpreter.
     assert!(profile.percent_through(&["Py_RunMain", "ffi_call", "qsort_r", "python3!"]) > 20.0);
 }
+
+/// A jitdump names procedures, also one that was moved.
+#[test]
+fn names_of_a_jitdump() {
+    let program = Program::compiled(C { source: "jit.c", output: "jit", options: &["-z", "execstack"] });
+    let place = tempfile::tempdir().expect("room");
+    let recorded = program.arguments(["dumped".as_ref(), place.path().as_os_str()]).same();
+    let profile = recorded.profile();
+    profile.assert_full(900);
+    let nested = profile.percent_through(&["main", "run_dumped", "jit_outer", "between", "jit_inner", "in_c"]);
+    let moved = profile.percent_through(&["main", "run_dumped", "jit_moved"]);
+    let named = profile.percent_through(&["main", "run_dumped", "jit_outer"]) + moved;
+    assert!(nested > 10.0 && moved > 10.0 && named > 90.0, "{nested} {moved} {named}: {:?}", profile.paths());
+}

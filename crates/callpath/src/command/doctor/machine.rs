@@ -55,6 +55,7 @@ fn attaching(machine: &Machine) -> Finding {
             with_children: false,
             everything: false,
             switches: !user_only,
+            kernel: false,
         };
         StackSampler::new(samples)?.begin(Pid(std::process::id()))
     };

@@ -127,6 +127,7 @@ fn run_program(program: &OsString, arguments: &[OsString], (directory, say): (&P
         recursion: Recursion::Full,
         unwind: Unwind::Walk,
         told: Vec::new(),
+        kernel: false,
         outside: FromOutside::Never,
         wait_all: false,
         output: Some(directory.to_owned()),

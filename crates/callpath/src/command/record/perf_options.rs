@@ -68,11 +68,7 @@ const ROWS: &[Row] = &[
     ),
     ("--all-user", Nothing, MODES),
     ("--all-kernel", Nothing, MODES),
-    (
-        "--kernel-callchains",
-        Nothing,
-        Instead("call paths are those of user mode; callpath report --kernel names the system calls"),
-    ),
+    ("--kernel-callchains", Nothing, Instead("the kernel's call paths are there with: callpath record --kernel")),
     ("-d, --data", Nothing, ADDRESSES),
     ("--phys-data", Nothing, ADDRESSES),
     ("-W, --weight", Nothing, ADDRESSES),
