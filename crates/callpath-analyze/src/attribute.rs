@@ -236,6 +236,7 @@ impl Attributed<'_> {
             parent_pid: process.parent_pid,
             name,
             command: process.command.clone(),
+            control_group: process.control_group.clone(),
             started_ns: process.started_ns.saturating_add(since),
             duration_ns: process.ended_ns.unwrap_or(session.duration_ns).saturating_sub(process.started_ns),
             threads: u32::try_from(threads).unwrap_or(u32::MAX),

@@ -12,6 +12,7 @@
 mod asked_name;
 mod code;
 mod columns;
+mod containers;
 mod contexts;
 pub mod database;
 pub mod diff;

@@ -75,6 +75,8 @@ pub struct ProcessInfo {
     pub name: String,
     /// The program and its arguments.
     pub command: Vec<String>,
+    /// The control group that it was in when it was seen first, by its path below the root of all groups; empty: not known.
+    pub control_group: String,
     /// When it started, in nanoseconds since the run's start.
     pub started_ns: u64,
     /// Wall-clock time from its start to its end, in nanoseconds.

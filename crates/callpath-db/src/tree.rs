@@ -118,6 +118,11 @@ impl Tree {
         self.own.take(from, moves);
     }
 
+    /// Gives `node` another name; [`Tree::child`] finds it by neither any more.
+    pub(crate) fn rename(&mut self, node: NodeId, name: Name) {
+        self.nodes[node.index()].scope.name = name;
+    }
+
     /// Makes `node` stand for `scope` too: what the two say differently becomes unknown.
     pub(crate) fn agree(&mut self, node: NodeId, scope: &Scope) {
         self.nodes[node.index()].scope.agree(scope);

@@ -91,6 +91,7 @@ mod tests {
             forked: true,
             program: PathBuf::from("/usr/bin/true"),
             command: vec!["true".into(), "ä b".into()],
+            control_group: "/a.slice/b".into(),
             ended_ns: Some(0),
             metric_count: 3,
             modules: vec![

@@ -132,6 +132,8 @@ pub struct ProcessFile {
     pub program: PathBuf,
     /// Its command line.
     pub command: Vec<String>,
+    /// The control group that it was in when it was seen first, by its path below the root of all groups; empty: not known.
+    pub control_group: String,
     /// When it came, nanoseconds from the measurement's beginning.
     pub started_ns: u64,
     /// When it ended, if it has.

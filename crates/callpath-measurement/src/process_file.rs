@@ -25,6 +25,10 @@ use crate::{ModuleRecord, ProcessFile, SampleTally, Scaling, ThreadProfile};
 /// Length and checksum before a record's payload.
 const RECORD_HEADER_BYTES: usize = 16;
 
+/// Flags of a process: it was forked; its control group follows.
+const FORKED: u32 = 1;
+const HAS_GROUP: u32 = 2;
+
 /// The parts of a process that have been written.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
@@ -121,7 +125,9 @@ pub fn encode_process(process: &ProcessFile) -> Vec<u8> {
 
 fn process_head(process: &ProcessFile) -> Vec<u8> {
     let mut w = Writer::default();
-    for number in [process.pid, process.parent_pid, process.sequence, u32::from(process.forked)] {
+    let has_group = !process.control_group.is_empty();
+    let flags = if process.forked { FORKED } else { 0 } | if has_group { HAS_GROUP } else { 0 };
+    for number in [process.pid, process.parent_pid, process.sequence, flags] {
         w.number(u64::from(number));
     }
     w.path(&process.program);
@@ -152,6 +158,9 @@ fn process_head(process: &ProcessFile) -> Vec<u8> {
         w.number(scaling.metric as u64);
         w.number(scaling.by);
         w.number(scaling.of);
+    }
+    if has_group {
+        w.string(&process.control_group);
     }
     w.bytes
 }
@@ -307,11 +316,14 @@ impl Records<'_> {
 }
 
 fn decode_head(r: &mut Reader<'_>, process: &mut ProcessFile) -> Result<(), MeasurementError> {
+    let (pid, parent_pid, sequence) = (r.number()? as u32, r.number()? as u32, r.number()? as u32);
+    let flags = u32::try_from(r.number()?).ok().filter(|flags| flags & !(FORKED | HAS_GROUP) == 0);
+    let flags = flags.ok_or_else(|| r.error("flags of a process"))?;
     let head = ProcessFile {
-        pid: r.number()? as u32,
-        parent_pid: r.number()? as u32,
-        sequence: r.number()? as u32,
-        forked: r.number()? != 0,
+        pid,
+        parent_pid,
+        sequence,
+        forked: flags & FORKED != 0,
         program: r.path()?,
         command: r.strings()?,
         started_ns: r.number()?,
@@ -342,6 +354,9 @@ fn decode_head(r: &mut Reader<'_>, process: &mut ProcessFile) -> Result<(), Meas
     for _ in 0..r.count(3)? {
         let metric = usize::try_from(r.number()?).unwrap_or(usize::MAX);
         process.scalings.push(Scaling { metric, by: r.number()?, of: r.number()? });
+    }
+    if flags & HAS_GROUP != 0 {
+        process.control_group = r.string()?;
     }
     if process.scalings.len() > process.metric_count as usize {
         return Err(r.error("number of scalings"));

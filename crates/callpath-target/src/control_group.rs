@@ -99,6 +99,20 @@ impl ControlGroup {
     }
 }
 
+/// The control group that a process is in, by its path below the root of all groups. `None`: it has ended, or there are no groups.
+pub fn control_group_of(pid: Pid) -> Option<String> {
+    group_in(&fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+}
+
+/// From lines as in /proc/PID/cgroup: `NUMBER:CONTROLLERS:PATH`. Of hierarchies of version 1, the one that has the process deepest.
+fn group_in(text: &str) -> Option<String> {
+    let paths = || text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    let unified = text.lines().find_map(|line| line.strip_prefix("0::")).filter(|path| *path != "/");
+    let deepest =
+        || paths().max_by_key(|path| path.bytes().filter(|byte| *byte == b'/').count() + usize::from(*path != "/"));
+    unified.or_else(deepest).map(str::to_owned)
+}
+
 impl AsFd for ControlGroup {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
@@ -148,6 +162,20 @@ fn search(root: &Path, name: &str) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_group_of_a_process() {
+        for (text, expected) in [
+            ("0::/system.slice/ssh.service\n", Some("/system.slice/ssh.service")),
+            ("2:cpu:/docker/3f2a\n1:name=systemd:/\n0::/\n", Some("/docker/3f2a")),
+            ("2:cpu:/\n1:name=systemd:/user.slice/a:b\n", Some("/user.slice/a:b")),
+            ("0::/\n", Some("/")),
+            ("", None),
+        ] {
+            assert_eq!(group_in(text).as_deref(), expected, "{text}");
+        }
+        assert_eq!(control_group_of(Pid(std::process::id())).is_some(), Path::new("/proc/self/cgroup").exists());
+    }
 
     #[test]
     fn where_groups_are() {

@@ -31,7 +31,7 @@ mod tasks;
 mod traced;
 
 pub use clock_event::{ClockEvent, EventKind};
-pub use control_group::{ControlGroup, ControlGroupError};
+pub use control_group::{ControlGroup, ControlGroupError, control_group_of};
 pub use edits::{Edits, NewMemory, Write};
 pub use error::TargetError;
 pub use halt::{Halted, LoadedObject};

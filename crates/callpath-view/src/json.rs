@@ -201,6 +201,10 @@ pub(crate) fn run(json: &mut Vec<u8>, profile: &Profile) -> io::Result<()> {
         string(json, &process.name)?;
         json.extend_from_slice(b",\"command\":");
         strings(json, &process.command)?;
+        if !process.control_group.is_empty() {
+            json.extend_from_slice(b",\"control_group\":");
+            string(json, &process.control_group)?;
+        }
         let (started, lasted) = (process.started_ns, process.duration_ns);
         write!(json, ",\"started_ns\":{started},\"duration_ns\":{lasted},\"threads\":{}", process.threads)?;
         write!(json, ",\"continues\":{},\"quality\":", process.continues)?;

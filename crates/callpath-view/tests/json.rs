@@ -61,6 +61,7 @@ fn schema_2() {
         parent_pid: 13,
         name: "app".into(),
         command: vec!["app".into()],
+        control_group: "/a.slice/b".into(),
         started_ns: 14,
         duration_ns: 15,
         threads: 16,
@@ -74,7 +75,7 @@ fn schema_2() {
 "quality":{"taken":3,"full":2,"partial":0,"raw_kept":0,"dropped":{"no room":1},"links":{"valid":4,"likely":5,"invalid":6},"overhead_ns":7,"handlers":{"longest_ns":8,"histogram":[0,2,1]}},
 "run":{"command":["./app","\"a b\""],"working_directory":"/home/me","host":"host","exit":"exit status 0","started_unix_ns":8,"duration_ns":9,"cpu_time_by_kernel_ns":10,"user_time_by_kernel_ns":7,"system_time_by_kernel_ns":3,"recorder_cpu_ns":11,"notes":["One.","Two."],
 "processes":[
-{"id":12,"parent_id":13,"name":"app","command":["app"],"started_ns":14,"duration_ns":15,"threads":16,"continues":true,"quality":{"taken":3,"full":3,"partial":0,"raw_kept":0,"dropped":{},"links":{"valid":0,"likely":0,"invalid":0},"overhead_ns":0,"handlers":{"longest_ns":0,"histogram":[]}}}]},
+{"id":12,"parent_id":13,"name":"app","command":["app"],"control_group":"/a.slice/b","started_ns":14,"duration_ns":15,"threads":16,"continues":true,"quality":{"taken":3,"full":3,"partial":0,"raw_kept":0,"dropped":{},"links":{"valid":0,"likely":0,"invalid":0},"overhead_ns":0,"handlers":{"longest_ns":0,"histogram":[]}}}]},
 "nodes":[
 {"kind":"root","name":"app","inclusive":[18446744073709551615,3],"exclusive":[0,0],"self":[0,0]},
 {"parent":0,"kind":"procedure","name":"main","module":"app","file":"src/app.c","line":12,"address":"0x1234","inclusive":[18446744073709551615,3],"exclusive":[5,2],"self":[5,2]},

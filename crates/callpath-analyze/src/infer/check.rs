@@ -158,7 +158,7 @@ impl Checker<'_, '_> {
                 self.code.procedure(modules, *key).map_or((usize::MAX, key.0), |at| (at.module, at.start.0))
             };
             let truth: Vec<Place> = keys.iter().map(place).collect();
-            self.walk((&keys, &truth), (root, height), modules, node.samples);
+            self.walk((&keys, &truth, modules), (root, height), node.samples);
             let sampled = keys.last().and_then(|key| self.code.procedure(modules, *key));
             let (known, _) = self.asker.ask(self.which, root, (sampled, height));
             let callers = known.callers();
@@ -198,9 +198,8 @@ impl Checker<'_, '_> {
     /// Walks as `record --on-ambiguous=walk` does, by the heights that the code of each call tells.
     fn walk(
         &mut self,
-        (keys, truth): (&[FrameKey], &[Place]),
+        (keys, truth, modules): (&[FrameKey], &[Place], &[Option<usize>]),
         (root, height): (Option<u32>, Option<i64>),
-        modules: &[Option<usize>],
         samples: u64,
     ) {
         let number = |key: &FrameKey| self.code.procedure(modules, *key).and_then(|at| self.asker.procedure(at));

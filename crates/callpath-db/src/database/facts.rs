@@ -160,6 +160,10 @@ impl Facts {
     }
 }
 
+/// Flags of a process: it continues another; its control group follows.
+const CONTINUES: u64 = 1;
+const HAS_GROUP: u64 = 2;
+
 fn write_info(w: &mut Writer, info: &RunInfo) {
     w.strings(&info.command);
     w.string(&info.program);
@@ -204,7 +208,11 @@ fn write_info(w: &mut Writer, info: &RunInfo) {
             w.number(u64::from(*tid));
             w.number(*count);
         }
-        w.number(u64::from(process.continues));
+        let has_group = !process.control_group.is_empty();
+        w.number(if process.continues { CONTINUES } else { 0 } | if has_group { HAS_GROUP } else { 0 });
+        if has_group {
+            w.string(&process.control_group);
+        }
         write_quality(w, &process.quality);
     }
 }
@@ -245,7 +253,14 @@ fn read_info(r: &mut Reader<'_>) -> Result<RunInfo, Malformed> {
         for _ in 0..r.count(2)? {
             process.merged_threads.push((r.small("thread id")?, r.number()?));
         }
-        process.continues = r.number()? != 0;
+        let flags = r.number()?;
+        if flags & !(CONTINUES | HAS_GROUP) != 0 {
+            return Err(r.malformed("flags of a process"));
+        }
+        process.continues = flags & CONTINUES != 0;
+        if flags & HAS_GROUP != 0 {
+            process.control_group = r.string()?;
+        }
         process.quality = read_quality(r)?;
         info.processes.push(process);
     }

@@ -10,7 +10,7 @@ use callpath_format::frame::{FrameKey, Gap};
 use callpath_format::register::Reg;
 use callpath_format::shared::{ArenaRef, Dropped, ProcessSlot, Settings, SlotState, Source};
 use callpath_measurement::FULL_ROOT;
-use callpath_target::{MapEntry, Maps, Pid, ProcessHandle, StackCopy, StackSamples, read_memory};
+use callpath_target::{MapEntry, Maps, Pid, ProcessHandle, StackCopy, StackSamples, control_group_of, read_memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::heights::{Bases, FirstStack, Looked};
@@ -62,6 +62,8 @@ pub(crate) struct Outside {
     is_doubted: bool,
     /// Since when its memory map is known, by the monotonic clock.
     known_from_ns: u64,
+    /// The control group that it was in when it was seen first, if that is known.
+    control_group: Arc<str>,
     /// From where heights on its stacks count.
     bases: Bases,
     /// Where copies of its stacks have ended early.
@@ -76,6 +78,8 @@ pub(crate) struct Origin {
     program: PathBuf,
     command: Vec<String>,
     is_forked: bool,
+    /// The control group that it is in, if that is known.
+    control_group: Arc<str>,
     /// It has executed a program since it is known.
     is_new: bool,
     /// What its samples of earlier programs come to, nanoseconds of CPU time.
@@ -125,12 +129,14 @@ impl Origin {
             command.extend(handle.thread_name(pid.0).map(|name| format!("[{}]", name.replace('/', ":"))));
             program.extend(&command);
         }
-        Origin { maps: Arc::new(Maps::read(pid).unwrap_or_default()), program, command, ..Origin::default() }
+        let maps = Arc::new(Maps::read(pid).unwrap_or_default());
+        Origin { maps, program, command, control_group: group_of(pid), ..Origin::default() }
     }
 
     /// Of a process that has just executed a program. `before_ns`: what its samples of earlier ones come to.
-    pub(crate) fn executed(name: String, before_ns: u64) -> Origin {
-        Origin { command: vec![name], is_new: true, before_ns, ..Origin::default() }
+    pub(crate) fn executed(pid: Pid, name: String, before_ns: u64) -> Origin {
+        let control_group = group_of(pid);
+        Origin { command: vec![name], control_group, is_new: true, before_ns, ..Origin::default() }
     }
 
     /// With the stack of its first thread, which may not be there any more at its first sample.
@@ -194,7 +200,8 @@ impl Process {
         let wall = shared.publisher.metrics().iter().position(|metric| metric.meter == Settings::WALL_TIME);
         let mut process = Process::new(shared, slot, sequence, started_ns);
         process.code.is_from_outside = true;
-        let Origin { maps, program, command, is_forked, is_new, before_ns, known_from_ns, first_stack } = origin;
+        let Origin { maps, program, command, is_forked, control_group, is_new, before_ns, known_from_ns, first_stack } =
+            origin;
         // What /proc says may be of another program by now.
         (process.program, process.command) = (program, command);
         process.outside = Some(Box::new(Outside {
@@ -203,6 +210,7 @@ impl Process {
             wall,
             is_user_only,
             is_forked,
+            control_group,
             is_new,
             before_ns,
             known_from_ns,
@@ -214,6 +222,11 @@ impl Process {
         Some(process)
     }
 
+    /// The control group that it was in, if it is sampled from outside and that is known.
+    pub(super) fn outside_group(&self) -> String {
+        self.outside.as_ref().map_or(String::new(), |outside| outside.control_group.to_string())
+    }
+
     /// Whether it is sampled from outside.
     pub(crate) fn is_from_outside(&self) -> bool {
         self.outside.is_some()
@@ -223,8 +236,8 @@ impl Process {
     pub(crate) fn origin_of_fork(&self) -> Option<Origin> {
         let outside = self.outside.as_ref()?;
         let (maps, program, command) = (outside.maps.clone(), self.program.clone(), self.command.clone());
-        let first_stack = outside.bases.first().cloned();
-        Some(Origin { maps, program, command, first_stack, is_forked: true, ..Origin::default() })
+        let (first_stack, control_group) = (outside.bases.first().cloned(), outside.control_group.clone());
+        Some(Origin { maps, program, command, first_stack, control_group, is_forked: true, ..Origin::default() })
     }
 
     /// What its samples come to, those of earlier programs included, nanoseconds of CPU time.
@@ -544,6 +557,10 @@ impl Process {
         outside.places.insert(tid, index);
         index
     }
+}
+
+fn group_of(pid: Pid) -> Arc<str> {
+    control_group_of(pid).unwrap_or_default().into()
 }
 
 /// Whether it is a thread of this number that goes on.

@@ -223,6 +223,7 @@ impl Process {
             *sum = totals.fold(0, u64::wrapping_add);
         }
         self.look_for_impossible(shared, ended_ns.is_some());
+        let control_group = self.outside_group();
         let mut threads: Vec<&mut ThreadProfile> = self.threads.iter_mut().map(ThreadState::profile_mut).collect();
         let outcomes = self.sources.iter().flat_map(|sources| sources.counters.outcomes());
         let scalings = outcomes.filter_map(|outcome| {
@@ -238,6 +239,7 @@ impl Process {
             forked: self.forked,
             program: self.program.clone(),
             command: self.command.clone(),
+            control_group,
             started_ns: self.started_ns,
             ended_ns,
             metric_count: self.metric_count,

@@ -273,6 +273,6 @@ impl Recorder<'_> {
             true => stack.or_else(|| FirstStack::read(&ProcessHandle::open(pid))),
             false => None,
         };
-        outside.origins.insert(pid.0, Origin::executed(name, before_ns).with_stack(stack));
+        outside.origins.insert(pid.0, Origin::executed(pid, name, before_ns).with_stack(stack));
     }
 }

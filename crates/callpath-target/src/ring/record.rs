@@ -317,7 +317,7 @@ mod tests {
         let chain = [KERNEL, 0xffff_ffff_8100_1234, 0xffff_ffff_8100_00ba];
         let mut words = sample(&[10, 11], 2);
         words.splice(4..4, [chain.len() as u64].into_iter().chain(chain));
-        words[0] = words[0] & 0xffff_ffff_ffff | 8 * (words.len() as u64) << 48;
+        words[0] = words[0] & 0xffff_ffff_ffff | (8 * words.len() as u64) << 48;
         let ring = ring_of(&words, 64, 40);
         let mut records = Records::within(&ring, 8 * 40, 8 * (40 + words.len() as u64));
         let Some(Record { what: What::Sample { registers: Some(registers), stack, kernel }, .. }) =

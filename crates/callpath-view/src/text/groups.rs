@@ -89,8 +89,9 @@ fn is_free(process: &ProcessCost) -> bool {
 }
 
 /// How many processes these are: one that executes several programs is there once for each.
-fn distinct(processes: &[ProcessCost]) -> u64 {
-    processes.iter().map(|process| (process.run, process.rank, process.id)).collect::<HashSet<_>>().len() as u64
+fn distinct<'a>(processes: impl IntoIterator<Item = &'a ProcessCost>) -> u64 {
+    let which = processes.into_iter().map(|process| (process.run, process.rank, process.id));
+    which.collect::<HashSet<_>>().len() as u64
 }
 
 /// How much is shown, unless it is everything, and the same table where the processes or threads asked for are several.
@@ -162,6 +163,7 @@ fn table(processes: &[ProcessCost], page: Page<'_>, out: &mut dyn Write) -> io::
     let query = &options.query;
     let (word, words, mut groups) = match processes {
         [] => return Ok(()),
+        _ if options.by_group => ("container", "containers", of_containers(processes, page)),
         [process] => ("thread", "threads", of_threads(process, page)),
         _ => ("process", "processes", of_processes(processes, page)),
     };
@@ -253,6 +255,23 @@ fn of_threads(process: &ProcessCost, page: Page<'_>) -> Vec<Group> {
         Group { label, members, cost: sum(threads.iter().map(|thread| thread.cost.as_slice())) }
     };
     kinds.into_iter().map(group).collect()
+}
+
+/// Those of each control group, which is their name.
+fn of_containers(processes: &[ProcessCost], page: Page<'_>) -> Vec<Group> {
+    let profile = page.profile;
+    let group = |members: Vec<&ProcessCost>| {
+        let name = printable(members.first().map_or("", |first| profile.strings.get(first.name)));
+        let several = distinct(members.iter().copied());
+        // The first costs most.
+        let most = members.first().map_or(String::new(), |first| format!("{} ({})", command(first, profile), first.id));
+        let label = match several {
+            1 => format!("{name}: {most}"),
+            _ => format!("{name}: {}; most: {most}", count(several, "process", "processes")),
+        };
+        Group { label, members: 1, cost: sum(members.iter().map(|process| process.cost.as_slice())) }
+    };
+    by_key(processes, |process| process.name).into_iter().map(group).collect()
 }
 
 /// Each process; or those of one program together, where there are many.

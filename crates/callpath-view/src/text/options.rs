@@ -23,6 +23,10 @@ pub struct TextOptions {
     pub whole: bool,
     /// Whether recursion that the query leaves whole may be collapsed all the same, where that makes a long tree much shorter.
     pub may_collapse: bool,
+    /// Processes have the names of their control groups ([`Profile::name_processes_by_group`]).
+    ///
+    /// [`Profile::name_processes_by_group`]: callpath_db::Profile::name_processes_by_group
+    pub by_group: bool,
     /// How callpath was called, for the commands that are named, as a shell's word: `callpath`, or a path.
     pub command: String,
 }
@@ -40,6 +44,7 @@ impl Default for TextOptions {
             max_lines: 60,
             whole: false,
             may_collapse: true,
+            by_group: false,
             command: "callpath".into(),
         }
     }

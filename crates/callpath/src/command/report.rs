@@ -72,6 +72,9 @@ pub(crate) struct Arguments {
     /// Add up processes with the same name (the default in text)
     #[arg(long, conflicts_with = "per_process")]
     merge_processes: bool,
+    /// Show processes by control group: those of one container or service are one. Groups are known of what was sampled from outside (-p, -a)
+    #[arg(long, conflicts_with = "per_process")]
+    per_container: bool,
     /// Add a metric that is computed of others, with + - * /, brackets, min(a, b), max(a, b) and total(a), which is a of
     /// everything shown: --metric 'ipc=instructions/cycles'
     #[arg(long, value_name = "NAME=FORMULA")]
@@ -248,6 +251,13 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     } else {
         load(directory)?
     };
+    if arguments.per_container && !profile.name_processes_by_group() {
+        return Err(anyhow::anyhow!(
+            "failed to show processes by container: no control groups are known of {}; they are of what is sampled from outside (record -a, -p PID)",
+            profile.info.directory
+        )
+        .into());
+    }
     if arguments.ranks || arguments.procedure.is_some() {
         need_samples(&profile)?;
     }
@@ -300,6 +310,7 @@ fn of_other_views(arguments: &Arguments) -> Option<&'static str> {
         ("--per-thread", arguments.per_thread),
         ("--merge-threads", arguments.merge_threads),
         ("--per-process", arguments.per_process),
+        ("--per-container", arguments.per_container),
         ("--merge-processes", arguments.merge_processes),
         ("--metric", !arguments.metric.is_empty()),
         ("--columns", !arguments.columns.is_empty()),
@@ -319,7 +330,8 @@ fn of_other_views(arguments: &Arguments) -> Option<&'static str> {
 
 /// Whether what is asked for may not need the whole tree of a database: what does need it, in the end, loads it.
 fn may_be_lazy(arguments: &Arguments) -> bool {
-    let asks_for_more = arguments.json || arguments.ranks || arguments.pack || arguments.procedure.is_some();
+    let asks_for_more =
+        arguments.json || arguments.ranks || arguments.pack || arguments.procedure.is_some() || arguments.per_container;
     let has_columns = !arguments.metric.is_empty() || !arguments.columns.is_empty() || arguments.order_by.is_some();
     !asks_for_more && !has_columns && arguments.flatten.is_none()
 }
@@ -350,7 +362,9 @@ fn query(arguments: &Arguments) -> Query {
     Query {
         view: arguments.view.and_then(ReportView::kind).unwrap_or_default(),
         per_thread: arguments.per_thread,
-        merge_processes: arguments.merge_processes || !(arguments.json || arguments.per_process),
+        merge_processes: arguments.merge_processes
+            || arguments.per_container
+            || !(arguments.json || arguments.per_process),
         procedure: arguments.procedure.clone(),
         regions_meet: !arguments.json || arguments.merge_threads,
         fold: folded(arguments, selected.fold.clone()),
@@ -412,6 +426,7 @@ fn show_text(answers: &dyn Answers, arguments: &Arguments, query: Query, columns
 fn text_options(arguments: &Arguments, query: Query, columns: Option<usize>) -> TextOptions {
     let defaults = TextOptions::default();
     TextOptions {
+        by_group: arguments.per_container,
         query,
         width: arguments.width.unwrap_or_else(surroundings::width),
         color: arguments.screen.color(),

@@ -549,6 +549,15 @@ fn a_control_group_alone() {
     assert!(slept >= 570_000_000, "{slept}: {profile:?}");
     assert!(!profile.names().contains("down"), "of a process that is not in it: {:?}", profile.names());
     assert!(profile.through(&["works"], "cpu-time") > 0);
+    // What its processes are shown as, and what one that was measured from inside is not.
+    let by_group = self::profile(&place.path().join("m"), &["--per-container"]);
+    let called: Vec<String> = by_group.processes().into_iter().map(|(called, _)| called).collect();
+    assert_eq!(called, [name.as_str()], "{by_group:?}");
+    let text = run_report(&place.path().join("m"), &["--per-container"]).stdout;
+    assert!(text.contains(&name), "{text}");
+    assert_eq!(run_callpath(place.path(), ["record", "-q", "-o", "inside", "/bin/true"]).status, 0);
+    let refused = run_report(&place.path().join("inside"), &["--per-container"]);
+    assert!(refused.status != 0 && refused.stderr.contains("no control groups are known"), "{refused:?}");
     // By its directory; and one that is not there.
     let ended = of_group(&["-o", "n", "--cgroup", &group.display().to_string(), "--", "/bin/true"]);
     assert!(ended.stderr.contains("nothing was measured: no process of the control group ran"), "{ended:?}");
