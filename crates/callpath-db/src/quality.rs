@@ -50,6 +50,8 @@ pub struct InferredQuality {
     pub pairs: InferredCounts,
     /// Samples of them.
     pub samples: InferredCounts,
+    /// Stacks were walked until the map told the rest.
+    pub is_walked: bool,
     /// Samples whose stack was walked whole: the map was not needed.
     pub walked: u64,
 }

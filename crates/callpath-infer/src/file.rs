@@ -24,6 +24,9 @@ const HEADER_BYTES: usize = 24;
 /// The name of the file in a measurement that keeps the map of its call paths.
 pub const MAP_FILE: &str = "map";
 
+/// Where a file has the checksum of what follows.
+const CHECKSUM_AT: usize = 16;
+
 const ENVELOPE: Envelope = Envelope {
     magic: *b"CPMAP002",
     version_at: 5,
@@ -244,6 +247,12 @@ impl PathMap {
     pub fn read(path: &Path) -> Result<PathMap, MapError> {
         let bytes = std::fs::read(path).map_err(|source| MapError::File { path: path.to_owned(), source })?;
         PathMap::decode(&bytes, path)
+    }
+
+    /// What its file says of its bytes: two maps with one checksum tell the same.
+    pub fn checksum(&self) -> u64 {
+        let bytes = self.encode();
+        bytes.get(CHECKSUM_AT..).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
     /// Writes the file, in place of one that is there.

@@ -51,7 +51,7 @@ pub use path_file::{
 pub use plain::plain;
 pub use process_file::{decode_process, encode_process};
 pub use ranks::{JOB_FILE, RankSession, Ranks, rank_directories, rank_directory_name, read_job};
-pub use session_file::{NOT_WALKED, WALKED_UNTIL_TOLD, encode_session};
+pub use session_file::{NOT_WALKED, encode_session, told_by, walked_until_told};
 pub use together::Together;
 pub use tree::{FULL_ROOT, PARTIAL_ROOT, PathTree, TreeNode};
 

@@ -12,9 +12,19 @@ use crate::{EndKind, SessionEnd, SessionFile};
 pub const NOT_WALKED: &str =
     "stacks were not walked (--unwind=infer): callpath report --map MAP finds the call paths of most samples";
 
-/// The note of a measurement whose stacks were walked up to a frame of which a map tells the rest of the call path.
-pub const WALKED_UNTIL_TOLD: &str =
-    "stacks were walked until the map tells the rest of the call path (--on-ambiguous=walk)";
+/// The note of a measurement whose stacks were walked up to a frame of which a map tells the rest of the call path, without the map.
+const WALKED_UNTIL_TOLD: &str =
+    "stacks were walked until the map tells the rest of the call path (--on-ambiguous=walk); its checksum: ";
+
+/// The note of such a measurement; `map`: the checksum of its map, since no other tells the same.
+pub fn walked_until_told(map: u64) -> String {
+    format!("{WALKED_UNTIL_TOLD}{map:016x}")
+}
+
+/// Of a note that [`walked_until_told`] has made, the checksum of the map.
+pub fn told_by(note: &str) -> Option<u64> {
+    u64::from_str_radix(note.strip_prefix(WALKED_UNTIL_TOLD)?, 16).ok()
+}
 
 /// No measurement has more metrics.
 pub(crate) const MOST_METRICS: usize = 4096;

@@ -21,6 +21,8 @@ const VERSION: u32 = 1;
 const MACHINE: u32 = 62;
 /// Magic, version, length of the head, machine, a gap, PID, time, flags.
 const HEAD_BYTES: usize = 40;
+/// No head is longer, whatever later versions add.
+const MOST_HEAD_BYTES: u64 = 4096;
 /// Kind, length, time.
 const RECORD_HEAD_BYTES: u64 = 16;
 const CODE_LOAD: u32 = 0;
@@ -52,7 +54,7 @@ impl JitDump {
             file.read_exact(&mut head)?;
             let begin = u64::from(word(&head, 8));
             let is_one = (word(&head, 0), word(&head, 4), word(&head, 12)) == (MAGIC, VERSION, MACHINE);
-            if !is_one || begin < HEAD_BYTES as u64 {
+            if !is_one || !(HEAD_BYTES as u64..=MOST_HEAD_BYTES).contains(&begin) {
                 self.is_foreign = true;
                 map.note_bad();
                 return Ok(());

@@ -48,8 +48,8 @@ impl Kernel {
             if !matches!(kind, 't' | 'T' | 'w' | 'W') || name.starts_with("__pfx_") {
                 continue;
             }
-            // Of several at one address, a global one with few underscores, if it is no mark of a section.
-            let is_mark = matches!(name, "_text" | "_stext");
+            // Of several at one address, a global one with few underscores, if it is no mark of a section, nor of 32-bit programs.
+            let is_mark = matches!(name, "_text" | "_stext") || name.starts_with("__ia32_");
             let underscores = name.bytes().take_while(|byte| *byte == b'_').count();
             let rank = (u32::from(is_mark) * 2 + u32::from(kind != 'T'), underscores);
             let named = || match module {
@@ -141,6 +141,8 @@ mod tests {
                         ffffffffa0000050 t do_one_alias\n\
                         ffffffffa0000050 T do_one\n\
                         ffffffffa0000090 D some_data\n\
+                        ffffffffa0010000 T __ia32_sys_getppid\n\
+                        ffffffffa0010000 T __x64_sys_getppid\n\
                         ffffffffc0401000 t ext4_read [ext4]\n\
                         bad line\nffffffffc0402000\n";
 
@@ -163,6 +165,7 @@ mod tests {
             (0xffff_ffff_a000_004f, Some("_text")),
             (0xffff_ffff_a000_0050, Some("do_one")),
             (0xffff_ffff_a000_0fff, Some("do_one")),
+            (0xffff_ffff_a001_0000, Some("__x64_sys_getppid")),
             (0xffff_ffff_b000_0000, None),
             (0xffff_ffff_c040_1234, Some("ext4_read [ext4]")),
             (0xffff_ffff_ffff_0000, None),

@@ -27,7 +27,6 @@ use crate::asks::{self, Allowance};
 use crate::error::RecordError;
 use crate::events::Clock;
 use crate::exact::Programs;
-use crate::kernel::{Kernel, NO_KERNEL_NAMES};
 use crate::moved::{AllMoved, ProgramNumber};
 use crate::plausible::Limits;
 use crate::process::Process;
@@ -110,11 +109,7 @@ impl<'o> Recorder<'o> {
         program: &Path,
         directory: PathBuf,
     ) -> Recorder<'o> {
-        let Prepared { modules, allocator, publisher, began, mut notes, .. } = prepared;
-        let kernel = options.kernel.then(Kernel::read);
-        if kernel.as_ref().is_some_and(|kernel| !kernel.has_names()) {
-            notes.push(NO_KERNEL_NAMES.to_owned());
-        }
+        let Prepared { modules, allocator, publisher, kernel, began, notes, .. } = prepared;
         let words = std::iter::once(&options.program).chain(&options.arguments);
         let session = SessionFile {
             program: program.to_owned(),
@@ -511,7 +506,7 @@ impl<'o> Recorder<'o> {
                  shown where they began or were last seen"
             ));
         }
-        session.notes.extend(frames_left_out(self.shared.allocator.settings()));
+        session.notes.extend(frames_left_out(self.shared.allocator.settings(), self.options));
         session.notes.extend(self.totals.notes());
         session.notes.extend(unmeasured::note(shared, &limits));
         session.notes.extend(self.totals.note_of_memory(self.shared.allocator.exhausted()));

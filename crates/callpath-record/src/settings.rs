@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use callpath_format::shared::gauge::{Gauge, Part, gauges};
 use callpath_format::shared::{MetricSettings, Metrics, Settings};
 use callpath_image::identity::ModuleIdentity;
-use callpath_measurement::{NOT_WALKED, Rank, WALKED_UNTIL_TOLD};
+use callpath_measurement::{NOT_WALKED, Rank, walked_until_told};
 use callpath_schema::{Metric, MetricId, derived_metrics};
 use callpath_target::Every;
 
@@ -99,12 +99,12 @@ impl Recursion {
 }
 
 /// A note on the frames that were not kept, for reports.
-pub(crate) fn frames_left_out(settings: &Settings) -> Option<String> {
+pub(crate) fn frames_left_out(settings: &Settings, options: &RecordOptions) -> Option<String> {
     if settings.infers() {
         return Some(NOT_WALKED.to_owned());
     }
     if settings.asks_a_map() {
-        return Some(WALKED_UNTIL_TOLD.to_owned());
+        return Some(walked_until_told(options.told_by));
     }
     match (settings.recursion, settings.suffix_frames()) {
         (Settings::COLLAPSED, _) => Some(
@@ -145,6 +145,8 @@ pub struct RecordOptions {
     pub unwind: Unwind,
     /// With [`Unwind::UntilTold`], what the map tells: blocks of modules ([`callpath_format::shared::told`]).
     pub told: Vec<(ModuleIdentity, Vec<u8>)>,
+    /// The checksum of that map.
+    pub told_by: u64,
     /// Samples from outside have the frames of the kernel, too.
     pub kernel: bool,
     /// From where programs are sampled that load our object.

@@ -66,9 +66,10 @@ fn typed_command() -> clap::Command {
 /// clap's error as a line: what is wrong and what similar names exist, then the command that prints help.
 fn in_a_line(said: &str) -> String {
     let said = said.strip_prefix("error: ").unwrap_or(said);
-    let is_left_out =
-        |line: &str| ["Usage:", "For more information", "tip: to pass"].iter().any(|w| line.starts_with(w));
-    let lines = said.lines().map(str::trim).filter(|line| !line.is_empty() && !is_left_out(line));
+    let is_left_out = |line: &str| ["For more information", "tip: to pass"].iter().any(|w| line.starts_with(w));
+    // Usage may have several lines, and stands last but for where to find help.
+    let lines = said.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let lines = lines.filter(|line| !line.is_empty() && !is_left_out(line));
     let parts: Vec<String> = lines.map(|line| line.replace("tip: ", "; ")).collect();
     let subcommand = std::env::args_os().nth(1).filter(|word| Arguments::command().find_subcommand(word).is_some());
     let help = subcommand.map_or(String::new(), |word| format!("{} ", word.display()));

@@ -168,7 +168,7 @@ fn generated_names_notes(measurement: &Measurement, code: &Code, least: u64) -> 
     let generated = (is_silent && unnamed > least).then(|| {
         let hints = hints(Nameless::Generated);
         let hints = if hints.is_empty() { "many runtimes have an option for that".to_owned() } else { hints };
-        format!("generated code has the names that its program writes to /tmp/perf-PID.map: {hints}")
+        format!("generated code has the names that its program writes to /tmp/perf-PID.map or to a jitdump: {hints}")
     });
     let interpreted = (is_silent && interpreter > least).then(|| {
         format!(
@@ -178,7 +178,12 @@ fn generated_names_notes(measurement: &Measurement, code: &Code, least: u64) -> 
     });
     let bad_lines = measurement.names.iter().fold(0u64, |sum, names| sum.saturating_add(names.bad_lines));
     let bad =
-        (bad_lines > 0).then(|| format!("{bad_lines} lines of /tmp/perf-PID.map could not be read and were skipped"));
+        (bad_lines > 0).then(|| {
+            let (word, were) = if bad_lines == 1 { ("entry", "was") } else { ("entries", "were") };
+            format!(
+                "{bad_lines} {word} of the program's list of generated code (/tmp/perf-PID.map, or a jitdump) could not be used and {were} skipped; no more than 524,288 are kept"
+            )
+        });
     generated.into_iter().chain(interpreted).chain(bad).collect()
 }
 

@@ -22,13 +22,14 @@ use callpath_image::identity::ModuleIdentity;
 use callpath_infer::{Certainty, Identifier, OtherBuild, PathMap, Root, Search, Told};
 use callpath_measurement::{
     FULL_ROOT, Measurement, ModuleRecord, NOT_WALKED, PARTIAL_ROOT, PathTree, ProcessFile, SessionFile, ThreadProfile,
-    WALKED_UNTIL_TOLD,
+    told_by,
 };
 use callpath_schema::Metric;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::code::{Code, ProcedureAt};
-use crate::attribute::{AttributeOptions, Progress, attribute_inferred};
+use super::novel::Novel;
+use crate::attribute::{AttributeOptions, Progress, attribute, attribute_inferred};
 
 /// A measurement whose samples have the paths that a map gives them.
 pub struct Inferred {
@@ -37,7 +38,7 @@ pub struct Inferred {
     /// What the map says.
     pub quality: InferredQuality,
     /// By process, the frames of callers that the map told.
-    callers: Vec<FxHashSet<FrameKey>>,
+    pub(super) callers: Vec<FxHashSet<FrameKey>>,
     /// What it cannot say, in sentences.
     pub notes: Vec<String>,
 }
@@ -86,7 +87,7 @@ pub fn has_heights(measurement: &Measurement) -> bool {
 }
 
 fn is_walked_until_told(session: &SessionFile) -> bool {
-    session.notes.iter().any(|note| note == WALKED_UNTIL_TOLD)
+    session.notes.iter().any(|note| told_by(note).is_some())
 }
 
 /// Looks the paths of all samples up.
@@ -104,7 +105,8 @@ pub fn infer(
     code.read(options, progress);
     let mut asker = Asker::new(maps, &code)?;
     let of_processes = maps.of_processes(&measurement);
-    let mut quality = InferredQuality::default();
+    let mut quality =
+        InferredQuality { is_walked: is_walked_until_told(&measurement.session), ..InferredQuality::default() };
     let mut asked: FxHashSet<(Option<usize>, u64, Identifier)> = FxHashSet::default();
     let mut callers = Vec::with_capacity(measurement.processes.len());
     let sessions = measurement.processes.iter().map(|process| measurement.session_of(process));
@@ -126,10 +128,11 @@ pub fn infer(
     for session in measurement.sessions_mut() {
         let metric = |name| Metric { source: MetricSource::Samples, ..Metric::sum(name, "count") };
         session.metrics.extend([LIKELY_SAMPLES, STATIC_SAMPLES, WALKED_SAMPLES].map(metric));
-        session.notes.retain(|note| note != NOT_WALKED && note != WALKED_UNTIL_TOLD);
+        session.notes.retain(|note| note != NOT_WALKED && told_by(note).is_none());
     }
     let mut notes: Vec<String> = code.modules.iter().filter_map(|module| module.trouble.clone()).collect();
-    notes.extend(asker.notes());
+    let asked: FxHashSet<usize> = asked.iter().filter_map(|(module, ..)| *module).collect();
+    notes.extend(asker.notes(&asked));
     Ok(Inferred { measurement, quality, callers, notes })
 }
 
@@ -139,6 +142,14 @@ pub fn profile(inferred: &Inferred, options: &AttributeOptions, progress: Progre
     profile.quality.inferred = Some(inferred.quality.clone());
     profile.info.notes.extend(inferred.notes.iter().cloned());
     profile
+}
+
+/// The same of what is novel of them.
+pub fn novel_profile(novel: &Novel, options: &AttributeOptions, progress: Progress<'_>) -> Profile {
+    match novel.callers.as_slice() {
+        [] => attribute(&novel.measurement, options, progress),
+        callers => attribute_inferred(&novel.measurement, callers, options, progress),
+    }
 }
 
 /// The index in a process of each module of the map.
@@ -227,15 +238,13 @@ impl<'a> Asker<'a> {
         Some((module, procedure.start))
     }
 
-    /// Modules that were sampled, and that the map knows nothing of.
-    fn notes(&self) -> impl Iterator<Item = String> {
-        let unknown = self
-            .code
-            .modules
-            .iter()
-            .zip(&self.modules)
-            .filter(|(module, known)| known.is_none() && module.has_frames() && module.trouble.is_none());
-        unknown.map(|(module, _)| {
+    /// Modules that it was asked of, and knows nothing of.
+    fn notes(&self, asked: &FxHashSet<usize>) -> impl Iterator<Item = String> {
+        let modules = self.code.modules.iter().zip(&self.modules).enumerate();
+        let unknown = modules.filter(|(index, (module, known))| {
+            known.is_none() && asked.contains(index) && module.has_frames() && module.trouble.is_none()
+        });
+        unknown.map(|(_, (module, _))| {
             format!("the map knows nothing of {}: paths of samples there are missing", module.record.path.display())
         })
     }

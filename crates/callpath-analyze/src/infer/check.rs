@@ -205,10 +205,11 @@ impl Checker<'_, '_> {
         let number = |key: &FrameKey| self.code.procedure(modules, *key).and_then(|at| self.asker.procedure(at));
         let mut height = height;
         let told_at = (1..keys.len()).rev().find_map(|at| {
-            let identifier = Identifier { root: root?, procedure: number(&keys[at])?, height: height? };
-            let is_told = self.told.get(&identifier).is_some_and(|path| self.is(*path, &truth[..=at]));
+            let here = height;
             let of_call = self.code.call_height(modules, keys[at - 1]).flatten();
             height = height.zip(of_call).and_then(|(height, of_call)| height.checked_sub(of_call));
+            let identifier = Identifier { root: root?, procedure: number(&keys[at])?, height: here? };
+            let is_told = self.told.get(&identifier).is_some_and(|path| self.is(*path, &truth[..=at]));
             is_told.then_some(at)
         });
         let walks = &mut self.found.checked.walks;

@@ -14,10 +14,10 @@ mod novel;
 mod told;
 mod train;
 
-pub use answer::{Inferred, Maps, has_heights, infer, profile};
+pub use answer::{Inferred, Maps, has_heights, infer, novel_profile, profile};
 pub use check::{Checked, Missing, Verdicts, Walks, check};
 pub use code::identity_bytes;
 pub use from_code::{FromCode, ProgramFiles, from_code};
-pub use novel::{Novel, novel};
-pub use told::{ToldBlocks, told_blocks};
+pub use novel::{Novel, novel, novel_of_inferred};
+pub use told::{ToldBlocks, check_builds, told_blocks};
 pub use train::{Trained, train};

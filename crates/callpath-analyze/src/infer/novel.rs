@@ -1,14 +1,15 @@
 //! Leaves of a measurement what its map never saw: what a program does in production that it does not do in tests.
 //!
 //! A path that was walked is novel from the first call on that no training run made there. Where a walk was not made, what is novel is that the map has
-//! no path. Code that could not be counted, and that known code calls, may have been called: it is not novel.
+//! no path. Code that could not be counted, and that known code calls, may have been called: it is not novel. Callers that another map has told
+//! ([`Inferred`]) are as those that were walked.
 
 use callpath_format::frame::{FrameKey, FrameKind};
 use callpath_infer::{Certainty, OtherBuild, PathMap};
-use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile, TreeNode};
+use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::answer::{Asker, Known, Maps, Which, keep};
+use super::answer::{Asker, Inferred, Known, Maps, Which, keep};
 use super::code::{Code, Links};
 use crate::attribute::{AttributeOptions, Progress};
 
@@ -18,6 +19,8 @@ pub struct Novel {
     pub measurement: Measurement,
     /// Samples that are, and all.
     pub samples: (u64, u64),
+    /// By process, the frames of callers that were not walked; empty: all were.
+    pub(super) callers: Vec<FxHashSet<FrameKey>>,
 }
 
 /// What a map says of a frame in its context.
@@ -49,12 +52,36 @@ impl Calls {
     }
 }
 
+/// Leaves what is novel of call paths that another map has told in part.
+///
+/// # Errors
+/// If the map is of another build of code that was measured.
+pub fn novel_of_inferred(
+    inferred: Inferred,
+    maps: Maps<'_>,
+    options: &AttributeOptions,
+    progress: Progress<'_>,
+) -> Result<Novel, OtherBuild> {
+    let Inferred { measurement, callers, .. } = inferred;
+    let found = leave_novel((measurement, &callers), maps, options, progress)?;
+    Ok(Novel { callers, ..found })
+}
+
 /// Leaves what is novel.
 ///
 /// # Errors
 /// If the map is of another build of code that was measured.
 pub fn novel(
-    mut measurement: Measurement,
+    measurement: Measurement,
+    maps: Maps<'_>,
+    options: &AttributeOptions,
+    progress: Progress<'_>,
+) -> Result<Novel, OtherBuild> {
+    leave_novel((measurement, &[]), maps, options, progress)
+}
+
+fn leave_novel(
+    (mut measurement, callers): (Measurement, &[FxHashSet<FrameKey>]),
     maps: Maps<'_>,
     options: &AttributeOptions,
     progress: Progress<'_>,
@@ -65,13 +92,15 @@ pub fn novel(
     let mut asker = Asker::new(maps, &code)?;
     let of_processes = maps.of_processes(&measurement);
     let (calls, mut links, mut samples) = (Calls::of(maps.map), Links::default(), (0_u64, 0_u64));
-    for ((process, modules), which) in measurement.processes.iter_mut().zip(&modules).zip(of_processes) {
-        let mut of = OfProcess { asker: &mut asker, which, code: &code, modules, calls: &calls };
+    let processes = measurement.processes.iter_mut().zip(&modules).zip(of_processes).enumerate();
+    for (index, ((process, modules), which)) in processes {
+        let told = callers.get(index);
+        let mut of = OfProcess { asker: &mut asker, which, code: &code, modules, calls: &calls, told };
         for thread in &mut process.threads {
             of.leave_novel(thread, &mut links, &mut samples);
         }
     }
-    Ok(Novel { measurement, samples })
+    Ok(Novel { measurement, samples, callers: Vec::new() })
 }
 
 struct OfProcess<'a, 'm> {
@@ -80,31 +109,11 @@ struct OfProcess<'a, 'm> {
     code: &'a Code,
     modules: &'a [Option<usize>],
     calls: &'a Calls,
-}
-
-/// How high the stack is at a frame, if that is said above it: there, walks ended.
-fn height_above(nodes: &[TreeNode], node: &TreeNode) -> Option<Option<i64>> {
-    let above =
-        nodes.get(node.parent as usize).filter(|above| node.parent > PARTIAL_ROOT && above.parent <= PARTIAL_ROOT)?;
-    if let FrameKind::Height(height) = above.key.kind() { Some(height) } else { None }
+    /// Frames of callers that were not walked: where their procedures begin, at no call.
+    told: Option<&'a FxHashSet<FrameKey>>,
 }
 
 impl OfProcess<'_, '_> {
-    /// What the map says of a frame by the height of the stack there, and the only context that it has seen there, if it has.
-    fn by_height(&mut self, root: Option<u32>, frame: FrameKey, height: Option<i64>) -> (Seen, Option<u32>) {
-        let at = self.code.procedure(self.modules, frame);
-        let (known, identifier) = self.asker.ask(self.which, root, (at, height));
-        let seen = match &known {
-            // The code alone has it: no run has taken it.
-            Known::Told(told) if told.is_new() || told.certainty == Certainty::Missing => Seen::No,
-            Known::Unheard => Seen::No,
-            Known::Told(_) | Known::Undetermined => Seen::Unclear,
-        };
-        let contexts = identifier.map_or(&[][..], |identifier| self.asker.map.seen_paths(identifier));
-        let is_precise = matches!(&known, Known::Told(told) if told.certainty == Certainty::Precise);
-        (seen, contexts.first().copied().filter(|_| is_precise))
-    }
-
     fn leave_novel(&mut self, thread: &mut ThreadProfile, links: &mut Links, samples: &mut (u64, u64)) {
         let root = self.asker.root(thread, self.modules);
         let nodes = thread.tree.nodes();
@@ -115,17 +124,17 @@ impl OfProcess<'_, '_> {
             let here = match (index as u32, node.key.kind()) {
                 (FULL_ROOT, _) => Seen::Yes(None),
                 (PARTIAL_ROOT, _) => Seen::Unclear,
-                (_, FrameKind::Height(_)) if node.parent <= PARTIAL_ROOT => Seen::Unclear,
                 // Of a sample that walked no stack.
                 (_, FrameKind::Height(height)) if nodes[node.parent as usize].parent == PARTIAL_ROOT => {
-                    self.by_height(root, nodes[node.parent as usize].key, height).0
+                    let at = self.code.procedure(self.modules, nodes[node.parent as usize].key);
+                    match self.asker.ask(self.which, root, (at, height)).0 {
+                        // The code alone has it: no run has taken it.
+                        Known::Told(told) if told.is_new() || told.certainty == Certainty::Missing => Seen::No,
+                        Known::Unheard => Seen::No,
+                        Known::Told(_) | Known::Undetermined => Seen::Unclear,
+                    }
                 }
                 (_, FrameKind::Height(_)) => above,
-                // The outermost frame of a stack that was walked until the map told the rest.
-                _ if let Some(height) = height_above(nodes, node) => match self.by_height(root, node.key, height) {
-                    (Seen::Unclear, Some(context)) => Seen::Yes(Some(context)),
-                    (seen, _) => seen,
-                },
                 _ => self.seen((above, root), (nodes[node.parent as usize].key, node.key), links),
             };
             seen.push(here);
@@ -140,7 +149,8 @@ impl OfProcess<'_, '_> {
 
     fn seen(&self, (above, root): (Seen, Option<u32>), (caller, key): (FrameKey, FrameKey), links: &mut Links) -> Seen {
         let Seen::Yes(parent) = above else { return above };
-        if parent.is_some() && !links.is_possible(self.code, self.modules, (caller, key)) {
+        let is_told = self.told.is_some_and(|told| told.contains(&caller));
+        if parent.is_some() && !is_told && !links.is_possible(self.code, self.modules, (caller, key)) {
             return Seen::Unclear;
         }
         // A thread that begins where none did.

@@ -4,13 +4,14 @@ use std::fs;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::shared::told::{Callers, CodeRange, Contents, ToldCall, ToldPath};
+use callpath_image::elf::Image;
 use callpath_image::identity::ModuleIdentity;
 use callpath_infer::{OtherBuild, PathMap, Root};
 use callpath_tables::graphs::with_flow;
 use callpath_tables::heights::call_heights;
 use rustc_hash::FxHashMap;
 
-use super::code::identity_of_bytes;
+use super::code::{identity_bytes, identity_of_bytes};
 use crate::attribute::{AttributeOptions, Progress};
 use crate::exact::open;
 
@@ -23,6 +24,20 @@ pub struct ToldBlocks {
     pub paths: usize,
     /// What cannot be told, in sentences.
     pub notes: Vec<String>,
+}
+
+/// Checks that the files of a map are as they were, as far as they are there.
+///
+/// # Errors
+/// If one is of another build now.
+pub fn check_builds(map: &PathMap) -> Result<(), OtherBuild> {
+    for module in map.modules().iter().filter(|module| module.path.is_absolute()) {
+        let Ok(image) = Image::read(&module.path) else { continue };
+        if identity_bytes(&image.identity()) != module.identity {
+            return Err(OtherBuild { path: module.path.clone() });
+        }
+    }
+    Ok(())
 }
 
 /// Reads the files of a map: which code belongs to which of its procedures.

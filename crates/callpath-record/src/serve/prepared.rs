@@ -9,6 +9,7 @@ use callpath_measurement::plain;
 
 use crate::arena::ArenaAllocator;
 use crate::error::RecordError;
+use crate::kernel::{Kernel, NO_KERNEL_NAMES};
 use crate::modules::Modules;
 use crate::program::Doorbell;
 use crate::publish::Publisher;
@@ -33,6 +34,8 @@ pub(crate) struct Prepared {
     pub(super) publisher: Publisher,
     nonce: u64,
     pub(super) began: Beginning,
+    /// The kernel's code, if samples have frames there. Read before anything is sampled.
+    pub(super) kernel: Option<Kernel>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -60,7 +63,11 @@ impl Prepared {
                 "the map is too large to be asked while the program runs: all stacks are walked whole".to_owned(),
             );
         }
-        Ok(Prepared { modules, allocator, publisher, nonce, began: Beginning::now(), notes })
+        let kernel = options.kernel.then(Kernel::read);
+        if kernel.as_ref().is_some_and(|kernel| !kernel.has_names()) {
+            notes.push(NO_KERNEL_NAMES.to_owned());
+        }
+        Ok(Prepared { modules, allocator, publisher, nonce, kernel, began: Beginning::now(), notes })
     }
 
     /// By how much the program's limit of address space is raised, so that our windows do not count against it.

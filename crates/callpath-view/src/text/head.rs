@@ -119,7 +119,11 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
 fn of_inferred(inferred: &InferredQuality) -> String {
     let counts = &inferred.samples;
     let all = counts.all().saturating_add(inferred.walked);
-    let mut said = vec![format!("the map has one path for {}", percent(counts.precise, all))];
+    let precise = percent(counts.precise, all);
+    let mut said = vec![match inferred.is_walked {
+        true => format!("stacks were walked until the map told the rest for {precise}"),
+        false => format!("the map has one path for {precise}"),
+    }];
     let others = [
         (counts.likely, "one that is likely for"),
         (counts.by_code, "one that the code alone has for"),

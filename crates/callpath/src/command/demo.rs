@@ -48,6 +48,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         recursion: callpath_record::Recursion::default(),
         unwind: callpath_record::Unwind::default(),
         told: Vec::new(),
+        told_by: 0,
         kernel: false,
         outside: FromOutside::Never,
         wait_all: false,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use callpath_analyze::infer::Maps;
 use callpath_infer::{MAP_FILE, PLAN_FILE, PaddingPlan, PathMap};
-use callpath_measurement::{Measurement, NOT_WALKED, WALKED_UNTIL_TOLD, rank_directory_name};
+use callpath_measurement::{Measurement, NOT_WALKED, rank_directory_name, told_by};
 
 /// A map, and the same where frames were larger.
 pub(crate) struct Known {
@@ -32,8 +32,32 @@ pub(crate) fn read_for(path: &Path, measurement: &Measurement) -> anyhow::Result
 
 /// The map that a measurement keeps, if its call paths are not known without one.
 pub(crate) fn kept(measurement: &Measurement) -> Option<PathBuf> {
-    let is_needed = |note: &String| note == NOT_WALKED || note == WALKED_UNTIL_TOLD;
-    measurement.session.notes.iter().any(is_needed).then(|| find(measurement, MAP_FILE)).flatten()
+    needs_map(measurement).then(|| find(measurement, MAP_FILE)).flatten()
+}
+
+/// Whether the call paths of a measurement are not known without a map.
+pub(crate) fn needs_map(measurement: &Measurement) -> bool {
+    measurement.session.notes.iter().any(|note| note == NOT_WALKED || told_by(note).is_some())
+}
+
+/// Whether stacks of a measurement were walked until a map told the rest.
+pub(crate) fn is_walked_until_told(measurement: &Measurement) -> bool {
+    measurement.session.notes.iter().any(|note| told_by(note).is_some())
+}
+
+/// That a map is the one that told the rest of a measurement's call paths, if one did.
+pub(crate) fn check_told_by(known: &Known, path: &Path, measurement: &Measurement) -> anyhow::Result<()> {
+    let told = measurement.session.notes.iter().filter_map(|note| told_by(note));
+    let checksum = told.clone().next().map(|_| known.map.checksum());
+    anyhow::ensure!(
+        told.clone().all(|told| Some(told) == checksum),
+        "failed to look up call paths of {} in {}: another map told the rest of them while they were recorded (--on-ambiguous=walk); leave \
+         --map out: the measurement keeps it ({})",
+        measurement.directory.display(),
+        path.display(),
+        measurement.directory.join(MAP_FILE).display()
+    );
+    Ok(())
 }
 
 /// A file of a measurement, or of the first of its ranks that has one.

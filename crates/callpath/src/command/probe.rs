@@ -114,6 +114,7 @@ fn run_or_fail(arguments: &Arguments) -> Result<u8, (anyhow::Error, u8)> {
         recursion: Recursion::Full,
         unwind: Unwind::Walk,
         told: Vec::new(),
+        told_by: 0,
         kernel: false,
         outside: FromOutside::Never,
         wait_all: false,

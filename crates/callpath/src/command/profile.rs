@@ -63,37 +63,61 @@ fn inferred(measurement: Measurement, map: &Path) -> anyhow::Result<Profile> {
         "failed to look up call paths of {}: its samples keep no heights of the stack; record with --unwind=infer",
         measurement.directory.display()
     );
+    let inferred = look_up(measurement, map)?;
+    let mut progress = Progress::new("reading modules");
+    let profile = infer::profile(&inferred, &analysis_options(), &mut |done, of| progress.step(done, of));
+    checked(&inferred.measurement, profile)
+}
+
+/// Looks the call paths of a measurement up in a map.
+fn look_up(measurement: Measurement, map: &Path) -> anyhow::Result<infer::Inferred> {
     let known = path_map::read_for(map, &measurement)?;
+    path_map::check_told_by(&known, map, &measurement)?;
     let mut progress = Progress::new("reading modules");
     let options = analysis_options();
     let inferred = infer::infer(measurement, known.maps(), &options, &mut |done, of| progress.step(done, of));
-    let inferred = inferred.map_err(|other| {
+    inferred.map_err(|other| {
         anyhow::anyhow!(
             "failed to look up call paths in {}: {other} than was measured; train a map of this build",
             map.display()
         )
-    })?;
-    let profile = infer::profile(&inferred, &options, &mut |done, of| progress.step(done, of));
-    checked(&inferred.measurement, profile)
+    })
 }
 
-/// The profile of what a map never saw of a measurement.
-pub(crate) fn load_novel(directory: Option<&Path>, map: &Path) -> anyhow::Result<Profile> {
+/// The profile of what a map never saw of a measurement, by its own map if none is named; and a sentence, if that is nothing.
+pub(crate) fn load_novel(directory: Option<&Path>, map: Option<&Path>) -> anyhow::Result<(Profile, Option<String>)> {
     let measurement = read(directory)?;
+    let kept = path_map::kept(&measurement);
+    let Some(map) = map.or(kept.as_deref()) else {
+        anyhow::bail!("--novel needs a map to compare with: add --map MAP (callpath map train)");
+    };
     let known = path_map::read_for(map, &measurement)?;
-    let mut progress = Progress::new("reading modules");
     let options = analysis_options();
-    let novel = infer::novel(measurement, known.maps(), &options, &mut |done, of| progress.step(done, of));
+    let novel = match &kept {
+        // Its own map tells the paths, this one whether they are new.
+        Some(own) if path_map::is_walked_until_told(&measurement) => {
+            let inferred = look_up(measurement, own)?;
+            let mut progress = Progress::new("reading modules");
+            infer::novel_of_inferred(inferred, known.maps(), &options, &mut |done, of| progress.step(done, of))
+        }
+        _ => {
+            let mut progress = Progress::new("reading modules");
+            infer::novel(measurement, known.maps(), &options, &mut |done, of| progress.step(done, of))
+        }
+    };
     let novel = novel.map_err(|other| {
         anyhow::anyhow!("failed to look for novel call paths by {}: {other} than was measured", map.display())
     })?;
-    let mut profile = attribute(&novel.measurement, &options, &mut |done, of| progress.step(done, of));
     let (samples, of) = novel.samples;
+    let nothing = (samples == 0)
+        .then(|| format!("nothing is novel: {} has seen the call paths of all {of} samples", map.display()));
+    let mut progress = Progress::new("reading modules");
+    let mut profile = infer::novel_profile(&novel, &options, &mut |done, of| progress.step(done, of));
     profile
         .info
         .notes
         .push(format!("--novel: {samples} of {of} samples are in call paths that {} never saw", map.display()));
-    checked(&novel.measurement, profile)
+    checked(&novel.measurement, profile).map(|profile| (profile, nothing))
 }
 
 /// That a profile has samples, for what cannot be done without.
@@ -164,6 +188,12 @@ pub(crate) fn load_and_pack(directory: Option<&Path>) -> anyhow::Result<(Profile
     }
     let measurement = read(directory)?;
     let directory = &measurement.directory;
+    if path_map::kept(&measurement).is_some() {
+        anyhow::bail!(
+            "failed to pack {}: a pack has no code to look call paths up by; merge it into a database instead, which has the paths: callpath merge",
+            directory.display()
+        );
+    }
     if let Some(pack) = PackFile::read(directory).map_err(|e| of_pack(&e))? {
         let path = pack.path.display();
         anyhow::bail!(

@@ -76,7 +76,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "HOW", default_value = "walk", conflicts_with_all = ["probe", "exact"])]
     unwind: UnwindArgument,
     /// Keep this map (callpath map train) with the measurement: reports find the call paths of its samples there
-    #[arg(long, value_name = "MAP", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["probe", "exact"])]
+    #[arg(long, value_name = "MAP", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["probe", "exact", "pack"])]
     map: Option<PathBuf>,
     /// With --unwind=infer and --map, what to do with a sample that the map has no one path for: `keep` its procedure and height alone, or
     /// `walk` its stack, inside the program, up to the first frame that the map has one path for (docs/inference.md)
@@ -131,7 +131,7 @@ pub(crate) struct Arguments {
     outside: OutsideArgument,
     /// Show what the kernel calls, too, by name, below the system call or the instruction that it was entered from: samples are taken from
     /// outside, where the kernel shows this user its own code; with -e off-cpu, this is what threads wait for
-    #[arg(long, conflicts_with_all = ["probe", "exact", "plan", "sentinel", "wait_all", "map"])]
+    #[arg(long, conflicts_with_all = ["probe", "exact", "plan", "sentinel", "wait_all"])]
     kernel: bool,
     /// Record until all processes of the program have ended, daemons included; Ctrl-C ends the wait
     #[arg(long)]
@@ -472,6 +472,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             UnwindArgument::Both => Unwind::Both,
         },
         told,
+        told_by: mapped.as_ref().map_or(0, Mapped::checksum),
         kernel: arguments.kernel,
         outside: if arguments.kernel { FromOutside::Always } else { arguments.outside.into() },
         wait_all: arguments.wait_all,

@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "MAP", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["pack", "context"])]
     map: Option<PathBuf>,
     /// Show only call paths that the map never saw: what this run did that no training run has done
-    #[arg(long, requires = "map")]
+    #[arg(long, conflicts_with_all = ["pack", "context"])]
     novel: bool,
     /// Print a view as JSON (context unless --view names another), complete unless limited
     #[arg(long)]
@@ -242,8 +242,17 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         show_text(&database, arguments, query(arguments), None)?;
         return Ok(0);
     }
-    let mut profile = if let Some(map) = &arguments.map {
-        if arguments.novel { load_novel(directory, map)? } else { load_inferred(directory, map)? }
+    let mut profile = if arguments.novel {
+        let (profile, nothing) = load_novel(directory, arguments.map.as_deref())?;
+        if let Some(nothing) = nothing.filter(|_| !arguments.json) {
+            let mut out = output::stdout();
+            writeln!(out, "{nothing}")?;
+            out.flush()?;
+            return Ok(0);
+        }
+        profile
+    } else if let Some(map) = &arguments.map {
+        load_inferred(directory, map)?
     } else if arguments.pack {
         let (profile, said) = load_and_pack(directory)?;
         output::say(said);

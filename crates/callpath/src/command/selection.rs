@@ -25,7 +25,7 @@ pub(crate) struct Selection {
     /// Leave out what this procedure calls; the cost belongs to it
     #[arg(long, value_name = "NAME")]
     prune_from: Vec<String>,
-    /// Show system calls as rows of their own, below the code that made them
+    /// Show system calls as rows of their own, below the code that made them (what the kernel calls: callpath record --kernel)
     #[arg(long)]
     kernel: bool,
     /// Hide loops; their cost belongs to what contains them

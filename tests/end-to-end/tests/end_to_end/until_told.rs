@@ -79,8 +79,25 @@ fn a_measurement_keeps_its_map() {
     let novel = place.json(["report", "--json", "--novel", "--map", "a.map", "m"]);
     assert_eq!(Profile::of_json(&novel.to_string()).through(&["work"], "samples"), 0, "{novel}");
     assert_eq!(place.record((&format!("{WALKING} a.map"), "n"), &[&program, "second", "100"]).status, 0);
-    let novel = Profile::of_json(&place.json(["report", "--json", "--novel", "--map", "a.map", "n"]).to_string());
-    assert!(novel.through(&["second", "work"], "samples") > 50, "{:?}", novel.paths());
+    let novel = Profile::of_json(&place.json(["report", "--json", "--novel", "n"]).to_string());
+    let novel_path = ["run", "second", "middle", "inner", "work"];
+    assert!(on_both(&novel, &novel_path).into_iter().all(|samples| samples > 50), "{:?}", novel.paths());
+    assert_eq!(novel.quality.partial, 0, "{novel:?}");
+    let nothing = place.run(["report", "--novel", "--map", "a.map", "m"]);
+    assert!(nothing.status == 0 && nothing.stdout.starts_with("nothing is novel:"), "{nothing:?}");
+    // A map that other runs have made tells other paths of the same numbers: it is refused, and it may say what is new.
+    place.train("b.map", &[&program, "second", "1"]);
+    let refused = place.run(["report", "--map", "b.map", "m"]);
+    assert!(
+        refused.status != 0 && refused.stderr.contains("another map") && refused.stderr.contains("m/map"),
+        "{refused:?}"
+    );
+    let novel = Profile::of_json(&place.json(["report", "--json", "--novel", "--map", "b.map", "m"]).to_string());
+    assert!(on_both(&novel, &path).into_iter().all(|samples| samples > 50), "{:?}", novel.paths());
+    let refused = place.run(["map", "check", "a.map", "m"]);
+    assert!(refused.status != 0 && refused.stderr.contains("--unwind=both"), "{refused:?}");
+    let refused = place.run(["report", "--pack", "m"]);
+    assert!(refused.status != 0 && refused.stderr.contains("callpath merge"), "{refused:?}");
     // Without the map, what was walked is there, and what was not is said.
     std::fs::remove_file(place.at("m/map")).expect("it was there");
     let bare = Profile::of_json(&place.json(["report", "--json", "m"]).to_string());
@@ -160,6 +177,7 @@ fn what_cannot_be_walked_so_is_refused() {
     refused(&with(&["--recursion=collapse"]), &["--on-ambiguous=walk", "--recursion"]);
     refused(&["record", "--unwind=both", "--on-ambiguous=walk", "--map", "a.map", "/bin/true"], &["--unwind=infer"]);
     refused(&["record", "--map", "a.map", "/bin/true"], &["--map", "--unwind=infer"]);
+    refused(&with(&["--pack"]), &["--pack", "--map"]);
     // Another build in the place of the one that was learned.
     let copy = place.at("program");
     std::fs::copy(either(), &copy).expect("a copy");
@@ -167,4 +185,6 @@ fn what_cannot_be_walked_so_is_refused() {
     place.train("copy.map", &[copy, "first", "1"]);
     std::fs::copy(&program, copy).expect("a copy");
     refused(&[&walking[..], &["--map", "copy.map", copy, "50"]].concat(), &["copy.map", "another build of", copy]);
+    let kept = ["record", "--unwind=infer", "--map", "copy.map", "-o", "never", copy, "50"];
+    refused(&kept, &["copy.map", "another build of", copy]);
 }

@@ -34,9 +34,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let measurement = profile::read(arguments.measurement.as_deref())?;
     let map = path_map::read_for(&arguments.map, &measurement)?;
     let directory = measurement.directory.display();
-    if !infer::has_heights(&measurement) {
+    if !infer::has_heights(&measurement) || path_map::needs_map(&measurement) {
         return Err(anyhow!(
-            "failed to check a map against {directory}: its samples keep no heights of the stack; record with --unwind=both"
+            "failed to check a map against {directory}: its samples have not both their call path and how high the stack was; record with --unwind=both"
         )
         .into());
     }

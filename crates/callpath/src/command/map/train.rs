@@ -127,6 +127,7 @@ fn run_program(program: &OsString, arguments: &[OsString], (directory, say): (&P
         recursion: Recursion::Full,
         unwind: Unwind::Walk,
         told: Vec::new(),
+        told_by: 0,
         kernel: false,
         outside: FromOutside::Never,
         wait_all: false,

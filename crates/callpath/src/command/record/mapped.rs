@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use callpath_analyze::infer::{ToldBlocks, told_blocks};
+use callpath_analyze::infer::{ToldBlocks, check_builds, told_blocks};
 use callpath_infer::{MAP_FILE, PathMap};
 use callpath_measurement::write_file;
 
@@ -20,7 +20,16 @@ pub(super) struct Mapped {
 
 impl Mapped {
     pub(super) fn read(file: &Path) -> anyhow::Result<Mapped> {
-        Ok(Mapped { map: path_map::read(file)?, file: file.to_owned() })
+        let map = path_map::read(file)?;
+        check_builds(&map).map_err(|other| {
+            anyhow::anyhow!("failed to use {}: {other} than is there now; train a map of this build", file.display())
+        })?;
+        Ok(Mapped { map, file: file.to_owned() })
+    }
+
+    /// The map's checksum.
+    pub(super) fn checksum(&self) -> u64 {
+        self.map.checksum()
     }
 
     /// What it tells while the program runs.
