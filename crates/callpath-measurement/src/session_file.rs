@@ -14,7 +14,7 @@ pub const NOT_WALKED: &str =
 
 /// The note of a measurement whose stacks were walked up to a frame of which a map tells the rest of the call path, without the map.
 const WALKED_UNTIL_TOLD: &str =
-    "stacks were walked until the map tells the rest of the call path (--on-ambiguous=walk); its checksum: ";
+    "stacks were walked until the map tells the rest of the call path (--on-ambiguous=walk); checksum of the map: ";
 
 /// The note of such a measurement; `map`: the checksum of its map, since no other tells the same.
 pub fn walked_until_told(map: u64) -> String {

@@ -189,6 +189,10 @@ fn heights_of_debians_programs() {
         }
         // The same work in both runs.
         assert!(right * 10 >= all * 9, "{name}: {checked}");
+        // Walks that ask the map would end before the stack does.
+        let walks = |what: &str| number(&checked, &format!("/walks/{what}"));
+        assert_eq!(walks("told") + walks("whole"), all + samples("undetermined"), "{name}: {checked}");
+        assert!(walks("told") * 10 >= all * 9 && walks("walked_frames") < walks("frames"), "{name}: {checked}");
     }
 }
 
