@@ -2,6 +2,7 @@
 //! It must not look at other processes.
 
 mod heights;
+mod origin;
 mod outside;
 mod waiting;
 mod writing;
@@ -20,7 +21,8 @@ use callpath_target::{Maps, Pid, ProcessHandle};
 use rustc_hash::FxHashSet;
 
 pub(crate) use heights::FirstStack;
-pub(crate) use outside::{Origin, Outside, Taken, Worth};
+pub(crate) use origin::Origin;
+pub(crate) use outside::{Outside, Taken, Worth};
 pub(crate) use waiting::LOOK_AT_MOST;
 
 use crate::arena::{ArenaAllocator, wake};

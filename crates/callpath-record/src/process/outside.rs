@@ -1,7 +1,6 @@
 //! A process that is sampled from outside: its threads by number, and its memory map as the kernel's records tell it. By now
 //! the process may be running another program.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,10 +9,11 @@ use callpath_format::frame::{FrameKey, Gap};
 use callpath_format::register::Reg;
 use callpath_format::shared::{ArenaRef, Dropped, ProcessSlot, Settings, SlotState, Source};
 use callpath_measurement::FULL_ROOT;
-use callpath_target::{MapEntry, Maps, Pid, ProcessHandle, StackCopy, StackSamples, control_group_of, read_memory};
+use callpath_target::{MapEntry, Maps, Pid, StackCopy, StackSamples, read_memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::heights::{Bases, FirstStack, Looked};
+use super::heights::{Bases, Looked};
+use super::origin::Origin;
 use super::{MAP_IS_OLD, Process, ThreadState};
 use crate::arena::ArenaAllocator;
 use crate::raw::Copied;
@@ -70,26 +70,6 @@ pub(crate) struct Outside {
     holes: FxHashSet<u64>,
 }
 
-/// What is known of a process before its first sample.
-#[derive(Clone, Default)]
-pub(crate) struct Origin {
-    maps: Arc<Maps>,
-    /// What it runs, as far as that is known: it may have ended already.
-    program: PathBuf,
-    command: Vec<String>,
-    is_forked: bool,
-    /// The control group that it is in, if that is known.
-    control_group: Arc<str>,
-    /// It has executed a program since it is known.
-    is_new: bool,
-    /// What its samples of earlier programs come to, nanoseconds of CPU time.
-    pub(crate) before_ns: u64,
-    /// Since when its memory map is known, by the monotonic clock.
-    known_from_ns: u64,
-    /// The stack of its first thread, if heights are kept.
-    first_stack: Option<FirstStack>,
-}
-
 impl Outside {
     /// A copy of a stack has ended here. That is the stack's end, or a page that is not in memory: one within a large frame that nobody has used
     /// yet. Looking at such pages brings them in, and later copies go on beyond.
@@ -110,51 +90,6 @@ impl Outside {
                 values
             }
         }
-    }
-}
-
-impl Origin {
-    /// Of a process that runs, and has run before: what it was then is not known.
-    pub(crate) fn read_late(pid: Pid) -> Origin {
-        let origin = Origin::read(pid);
-        Origin { known_from_ns: monotonic_ns(), ..origin }
-    }
-
-    /// Of a process that runs, as it is now.
-    pub(crate) fn read(pid: Pid) -> Origin {
-        let handle = ProcessHandle::open(pid);
-        let (mut program, mut command) = (handle.program().unwrap_or_default(), handle.command_line());
-        if command.is_empty() && program.as_os_str().is_empty() {
-            // The kernel's own have a name alone. It is shown as other tools do, but for what would make it a path.
-            command.extend(handle.thread_name(pid.0).map(|name| format!("[{}]", name.replace('/', ":"))));
-            program.extend(&command);
-        }
-        let maps = Arc::new(Maps::read(pid).unwrap_or_default());
-        Origin { maps, program, command, control_group: group_of(pid), ..Origin::default() }
-    }
-
-    /// Of a process that has just executed a program. `before_ns`: what its samples of earlier ones come to.
-    pub(crate) fn executed(pid: Pid, name: String, before_ns: u64) -> Origin {
-        let control_group = group_of(pid);
-        Origin { command: vec![name], control_group, is_new: true, before_ns, ..Origin::default() }
-    }
-
-    /// With the stack of its first thread, which may not be there any more at its first sample.
-    pub(crate) fn with_stack(self, first_stack: Option<FirstStack>) -> Origin {
-        Origin { first_stack, ..self }
-    }
-
-    /// Of a process that this one has forked.
-    pub(crate) fn of_fork(&self) -> Origin {
-        Origin { is_forked: true, is_new: false, before_ns: 0, ..self.clone() }
-    }
-
-    /// Enters what it has mapped.
-    pub(crate) fn has_mapped(&mut self, entry: MapEntry) {
-        if self.program.as_os_str().is_empty() && entry.executable && entry.path.is_absolute() {
-            self.program.clone_from(&entry.path);
-        }
-        Arc::make_mut(&mut self.maps).map(entry);
     }
 }
 
@@ -557,10 +492,6 @@ impl Process {
         outside.places.insert(tid, index);
         index
     }
-}
-
-fn group_of(pid: Pid) -> Arc<str> {
-    control_group_of(pid).unwrap_or_default().into()
 }
 
 /// Whether it is a thread of this number that goes on.
