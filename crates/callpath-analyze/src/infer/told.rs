@@ -1,7 +1,5 @@
 //! What a map tells of call paths, for walks that end there (`callpath_format::shared::told`): a block for each module.
 
-use std::fs;
-
 use callpath_format::address::LinkAddr;
 use callpath_format::shared::told::{Callers, CodeRange, Contents, ToldCall, ToldPath};
 use callpath_image::elf::Image;
@@ -40,15 +38,8 @@ pub fn check_builds(map: &PathMap) -> Result<(), OtherBuild> {
     Ok(())
 }
 
-/// Reads the files of a map: which code belongs to which of its procedures.
-///
-/// # Errors
-/// If one is of another build now.
-pub fn told_blocks(
-    map: &PathMap,
-    options: &AttributeOptions,
-    progress: Progress<'_>,
-) -> Result<ToldBlocks, OtherBuild> {
+/// Reads the files of a map, which [`check_builds`] has looked at: which code belongs to which of its procedures.
+pub fn told_blocks(map: &PathMap, options: &AttributeOptions, progress: Progress<'_>) -> ToldBlocks {
     let mut numbers: Vec<FxHashMap<LinkAddr, u32>> = vec![FxHashMap::default(); map.modules().len()];
     for (number, procedure) in (0u32..).zip(map.procedures()) {
         if let Some(of_module) = numbers.get_mut(procedure.module as usize) {
@@ -80,9 +71,6 @@ pub fn told_blocks(
         let Some(identity) = identity_of_bytes(&module.identity) else { continue };
         let names = open(std::slice::from_ref(&module.path), Some(&identity), options);
         let Some(source) = names.structure_source().filter(|_| names.is_usable()) else {
-            if names.replacement().is_some() && fs::exists(&module.path).unwrap_or(false) {
-                return Err(OtherBuild { path: module.path.clone() });
-            }
             made.notes.push(format!("{} cannot be read: walks do not end in its code", module.path.display()));
             continue;
         };
@@ -113,7 +101,7 @@ pub fn told_blocks(
         }
     }
     progress(count, count);
-    Ok(made)
+    made
 }
 
 /// The callers on a path, up to the procedure that its thread began in.

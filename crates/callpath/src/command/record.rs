@@ -428,7 +428,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     check_kernel(arguments).map_err(|error| failed(error, FAILED))?;
     let told = match &mapped {
         Some(mapped) if arguments.on_ambiguous == OnAmbiguous::Walk => {
-            let told = mapped.told().map_err(|error| failed(error, FAILED))?;
+            let told = mapped.told();
             told.notes.iter().for_each(|note| say(note));
             told.blocks
         }

@@ -1,7 +1,7 @@
 //! `record --map`: the map that a measurement keeps, so that reports find call paths in it, and that is asked while the program runs
 //! (`--on-ambiguous=walk`).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use callpath_analyze::infer::{ToldBlocks, check_builds, told_blocks};
 use callpath_infer::{MAP_FILE, PathMap};
@@ -14,8 +14,6 @@ use crate::surroundings::Progress;
 /// A map that a measurement keeps.
 pub(super) struct Mapped {
     map: PathMap,
-    /// Where it was.
-    file: PathBuf,
 }
 
 impl Mapped {
@@ -24,7 +22,7 @@ impl Mapped {
         check_builds(&map).map_err(|other| {
             anyhow::anyhow!("failed to use {}: {other} than is there now; train a map of this build", file.display())
         })?;
-        Ok(Mapped { map, file: file.to_owned() })
+        Ok(Mapped { map })
     }
 
     /// The map's checksum.
@@ -33,15 +31,9 @@ impl Mapped {
     }
 
     /// What it tells while the program runs.
-    pub(super) fn told(&self) -> anyhow::Result<ToldBlocks> {
+    pub(super) fn told(&self) -> ToldBlocks {
         let mut progress = Progress::new("reading modules");
-        let told = told_blocks(&self.map, &analysis_options(), &mut |done, of| progress.step(done, of));
-        told.map_err(|other| {
-            anyhow::anyhow!(
-                "failed to ask {} while the program runs: {other} than is there now; train a map of this build",
-                self.file.display()
-            )
-        })
+        told_blocks(&self.map, &analysis_options(), &mut |done, of| progress.step(done, of))
     }
 
     /// Puts it into a measurement's directory.
