@@ -392,6 +392,15 @@ impl Image {
         self.parts.iter().find(|part| part.kind == kind)
     }
 
+    /// What the program cannot write once it is loaded.
+    pub fn constant_ranges(&self) -> Vec<Range<LinkAddr>> {
+        let range = |at: LinkAddr, len_bytes: u64| at..LinkAddr(at.0.saturating_add(len_bytes));
+        let segments = self.segments.iter().filter(|segment| !segment.writable);
+        let relocated = self.parts.iter().filter(|part| part.kind == abi::PT_GNU_RELRO);
+        let segments = segments.map(|segment| range(segment.vaddr, segment.mem_len));
+        segments.chain(relocated.map(|part| range(LinkAddr(part.vaddr), part.mem_len))).collect()
+    }
+
     fn part_data(&self, part: &Part) -> Option<&[u8]> {
         self.bytes.slice(part.offset, part.file_len)
     }

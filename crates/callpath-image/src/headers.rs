@@ -63,6 +63,7 @@ pub(crate) struct Part {
     pub(crate) vaddr: u64,
     pub(crate) offset: u64,
     pub(crate) file_len: u64,
+    pub(crate) mem_len: u64,
 }
 
 /// The ELF header's fields that lead on.
@@ -145,7 +146,8 @@ pub(crate) fn program_headers(
         let fields = (entry.u32_at(0), entry.u32_at(4), entry.u64_at(8), entry.u64_at(16), entry.u64_at(32));
         let (Some(kind), Some(flags), Some(offset), Some(vaddr), Some(file_len)) = fields else { break };
         if kind != abi::PT_LOAD {
-            parts.push(Part { kind, vaddr, offset, file_len });
+            let mem_len = entry.u64_at(40).unwrap_or(file_len);
+            parts.push(Part { kind, vaddr, offset, file_len, mem_len });
             continue;
         }
         segments.push(Segment {

@@ -355,9 +355,14 @@ fn same_chance(stepper: &Stepper) {
     stepper.write(at, b"not chance at all").unwrap();
 }
 
+/// The general-purpose registers, and the flags.
+const REGISTERS: usize = 17;
+
 /// Runs a program bare and as copies, one instruction at a time: before each instruction all registers are the same. So
 /// whatever finds callers from registers and stack, finds in copies what it finds at home, at every instruction. How many
 /// instructions that were, in copies and in all.
+///
+/// What an instruction reads of a copy's own jump table is another distance, and so are the flags of its sum with the table's address.
 fn check_in_step(arguments: &[&str], options: &Options, most: u64) -> [u64; 2] {
     let start = || Stepper::start(command(arguments, Path::new("/dev/null")), StepOptions::default()).unwrap();
     let (mut bare, copies) = (start(), start());
@@ -369,6 +374,8 @@ fn check_in_step(arguments: &[&str], options: &Options, most: u64) -> [u64; 2] {
     // What is mapped later is mapped at the same addresses.
     bare.apply(pid, &Edits { memory: copies.memory().collect(), writes: Vec::new() }).unwrap();
     let mut instructions = [0; 2];
+    let mut before: Option<RunAddr> = None;
+    let (mut of_table, mut last) = ([false; REGISTERS], [0; REGISTERS]);
     for step in 0..most {
         let expected = bare.registers(pid).unwrap();
         let mut registers = copies.registers().unwrap();
@@ -405,7 +412,23 @@ fn check_in_step(arguments: &[&str], options: &Options, most: u64) -> [u64; 2] {
             _ => value,
         };
         let found = values(&registers).map(at_home);
-        assert_eq!(found, values(&expected), "{arguments:?} at {:#x}, step {step}", expected.rip);
+        let has_read = before.is_some_and(|at| reads_table(&copies, at));
+        let wanted = values(&expected);
+        let may_differ: [bool; REGISTERS] = std::array::from_fn(|register| {
+            let is_flags = register == REGISTERS - 1;
+            let is_as_before = of_table[register] && wanted[register] == last[register];
+            is_as_before || if is_flags { of_table.contains(&true) } else { has_read }
+        });
+        of_table = std::array::from_fn(|register| found[register] != wanted[register]);
+        let is_explained = of_table.iter().zip(may_differ).all(|(&differs, may)| !differs || may);
+        let count = of_table.iter().filter(|&&differs| differs).count();
+        assert!(
+            is_explained && count <= 2,
+            "{arguments:?} at {:#x}, step {step}: {found:x?} instead of {wanted:x?}",
+            expected.rip
+        );
+        last = wanted;
+        before = Some(RunAddr(expected.rip));
         bare.step(pid, 0).unwrap();
         let ended = matches!(bare.wait(Some(pid)).unwrap().1, Stepped::Ended(_));
         let also = copies.step().unwrap().is_none();
@@ -415,6 +438,15 @@ fn check_in_step(arguments: &[&str], options: &Options, most: u64) -> [u64; 2] {
         }
     }
     instructions
+}
+
+/// Whether an instruction reads another table in its copy.
+fn reads_table(copies: &Relocation, at: RunAddr) -> bool {
+    let is_in = |module: &Relocated| {
+        let at = at.to_link(module.loaded.bias);
+        module.copies.made.iter().any(|made| made.copy.table_reads.contains(&at))
+    };
+    copies.modules.iter().any(is_in)
 }
 
 /// Whether a call is made at home.

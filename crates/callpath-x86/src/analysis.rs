@@ -261,6 +261,7 @@ pub fn fuzz_code(bytes: &[u8]) {
         code: &slices,
         data: &slices,
         pointers: &[(place(0), place(12))],
+        constant: &[],
         is_absolute: word & 1 != 0,
         entry: Some(place(24)),
         starts: &[place(36)],

@@ -10,7 +10,7 @@ use crate::instruction::Register;
 
 /// `endbr64`
 const ENDBR64: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa];
-const INT3: u8 = 0xcc;
+pub(crate) const INT3: u8 = 0xcc;
 const NOP: u8 = 0x90;
 const HLT: u8 = 0xf4;
 /// `syscall`

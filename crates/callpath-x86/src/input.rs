@@ -13,6 +13,8 @@ pub struct CodeInput<'a> {
     pub data: &'a [(LinkAddr, &'a [u8])],
     /// Where the loader puts an address: `(slot, address)` of each relative relocation.
     pub pointers: &'a [(LinkAddr, LinkAddr)],
+    /// Of `data`, what the program cannot write once it is loaded.
+    pub constant: &'a [Range<LinkAddr>],
     /// Addresses in `data` are final: the module is not relocated, and its pointers are plain words.
     pub is_absolute: bool,
     /// A program's or a loader's first instruction, which has no caller.

@@ -1,5 +1,7 @@
 //! Jump tables: the targets of a jump through a table. Elsewhere values are followed to find the table of a jump.
 
+use std::ops::Range;
+
 use callpath_format::address::LinkAddr;
 
 use crate::code_map::CodeMap;
@@ -15,6 +17,7 @@ pub(crate) struct Data<'a> {
     slices: Vec<(LinkAddr, &'a [u8])>,
     /// `(slot, address)`, sorted by slot.
     pointers: Vec<(u64, u64)>,
+    constant: Vec<Range<LinkAddr>>,
     pub(crate) is_absolute: bool,
 }
 
@@ -24,7 +27,7 @@ impl<'a> Data<'a> {
         slices.sort_by_key(|(start, _)| *start);
         let mut pointers: Vec<_> = input.pointers.iter().map(|(slot, to)| (slot.0, to.0)).collect();
         pointers.sort_unstable();
-        Data { slices, pointers, is_absolute: input.is_absolute }
+        Data { slices, pointers, constant: input.constant.to_vec(), is_absolute: input.is_absolute }
     }
 
     fn word(&self, addr: u64) -> Option<i32> {
@@ -36,6 +39,12 @@ impl<'a> Data<'a> {
     pub(crate) fn slot_target(&self, instruction: &Instruction, next: u64, code_map: &CodeMap<'_>) -> Option<u32> {
         let slot = instruction.beside_code(next).filter(|_| instruction.memory().is_some_and(|m| m.bytes == 8))?;
         self.relocated(slot).and_then(|target| code_map.position(target))
+    }
+
+    /// Whether the program cannot write any of so many bytes at an address once it is loaded.
+    pub(crate) fn is_constant(&self, at: LinkAddr, len_bytes: u64) -> bool {
+        let end = LinkAddr(at.0.saturating_add(len_bytes));
+        self.constant.iter().any(|constant| constant.start <= at && end <= constant.end)
     }
 
     fn relocated(&self, slot: u64) -> Option<u64> {

@@ -286,6 +286,7 @@ pub(crate) fn with_input<T>(file: &ModuleFile, asked: Asked<'_>, then: impl FnOn
         code: &code,
         data: &data,
         pointers: &loading.pointers,
+        constant: &image.constant_ranges(),
         is_absolute: image.kind() == ImageKind::Executable,
         entry: Some(image.entry()).filter(|entry| entry.0 != 0),
         starts: &starts,

@@ -4,7 +4,10 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use crate::graph::TableEnd;
+use callpath_format::address::LinkAddr;
+
+use crate::graph::{TableEnd, TableEntries};
+use crate::tables::Data;
 
 use crate::graph::backward_slice::{BackwardSlices, Source, Table};
 use crate::graph::partial::PartialGraph;
@@ -66,9 +69,16 @@ fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution
     let mut found = TableTargets::default();
     let mut slot = None;
     let mut has_unknown = false;
+    let mut entries = Some(Vec::new());
     for source in sources {
         match *source {
-            Source::Table(table) => found.read(procedure, table),
+            Source::Table(table) => {
+                let read = found.read(procedure, table);
+                entries = entries.zip(read).map(|(mut entries, read)| {
+                    entries.push(read);
+                    entries
+                });
+            }
             Source::Fixed(address) => match flow.code.code_map.position(address) {
                 Some(target) if procedure.is_inside(target) => found.targets.push(target),
                 target => slot = Some(target),
@@ -77,6 +87,9 @@ fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution
                 slot = Some(flow.code.data.pointer(address).and_then(|to| flow.code.code_map.position(to)))
             }
             Source::Unknown => has_unknown = true,
+        }
+        if !matches!(source, Source::Table(_)) {
+            entries = None;
         }
     }
     found.targets.sort_unstable();
@@ -89,6 +102,7 @@ fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution
             targets: found.targets,
             addresses: found.addresses,
             end,
+            entries: entries.and_then(|all| TableEntries::around(&all)),
             fragment_indices: found.fragment_indices,
         };
     }
@@ -100,14 +114,44 @@ fn from_sources(procedure: &Procedure<'_, '_>, sources: &[Source]) -> Resolution
 }
 
 impl Table {
-    /// The target of an entry.
-    fn target(&self, procedure: &Procedure<'_, '_>, slot: u64) -> Option<u64> {
-        let data = &procedure.flow.code.data;
-        if self.width == 8 && self.outer == 0 {
+    /// Entries from `first` on.
+    fn entries(&self, first: u64, count: u32) -> TableEntries {
+        TableEntries {
+            first: LinkAddr(first),
+            count,
+            stride_bytes: u32::try_from(self.index.stride).unwrap_or(1).max(1),
+            width_bytes: self.width,
+            is_signed: self.is_signed,
+            base: self.outer,
+        }
+    }
+}
+
+impl TableEntries {
+    /// All entries that some of one table are, and those between; none if they are of different tables.
+    fn around(all: &[TableEntries]) -> Option<TableEntries> {
+        let lowest = all.iter().min_by_key(|entries| entries.first)?;
+        let mut count = 0;
+        for entries in all {
+            let before = entries.first.0 - lowest.first.0;
+            let stride = u64::from(lowest.stride_bytes);
+            let same = TableEntries { first: lowest.first, count: lowest.count, ..*entries };
+            if same != *lowest || !before.is_multiple_of(stride) {
+                return None;
+            }
+            count = count.max((before / stride).saturating_add(entries.count.into()));
+        }
+        let count = u32::try_from(count).ok().filter(|&count| u64::from(count) <= MAX_ENTRIES)?;
+        Some(TableEntries { count, ..*lowest })
+    }
+
+    /// The target of the entry at an address.
+    pub(crate) fn target_at(&self, data: &Data<'_>, slot: u64) -> Option<u64> {
+        if self.width_bytes == 8 && self.base == 0 {
             return data.pointer(slot);
         }
         let bytes = data.bytes(slot)?;
-        let word = match (self.width, self.is_signed) {
+        let word = match (self.width_bytes, self.is_signed) {
             (1, false) => u64::from(*bytes.first()?),
             (1, true) => i64::from(*bytes.first()? as i8) as u64,
             (2, false) => u64::from(u16::from_le_bytes(*bytes.first_chunk()?)),
@@ -117,7 +161,7 @@ impl Table {
             (8, _) => u64::from_le_bytes(*bytes.first_chunk()?),
             _ => return None,
         };
-        Some(self.outer.wrapping_add(word))
+        Some(self.base.wrapping_add(word))
     }
 }
 
@@ -149,10 +193,10 @@ impl Default for TableTargets {
 }
 
 impl TableTargets {
-    fn read(&mut self, procedure: &Procedure<'_, '_>, table: Table) {
+    /// Notes the targets of a table. Returns what is read of it, if that is known for sure.
+    fn read(&mut self, procedure: &Procedure<'_, '_>, table: Table) -> Option<TableEntries> {
         let flow = procedure.flow;
-        let Ok(stride) = u64::try_from(table.index.stride) else { return };
-        let stride = stride.max(1);
+        let stride = u64::try_from(table.index.stride).ok()?.max(1);
         // If the index is bounded, entries are counted from the entry of index 0.
         let skipped = table.begin.wrapping_sub(table.address);
         let skipped = if skipped.is_multiple_of(stride) { skipped / stride } else { 0 };
@@ -174,9 +218,10 @@ impl TableTargets {
         }
         let before = self.targets.len();
         let mut read = 0;
+        let form = table.entries(begin, 0);
         for index in 0..entries {
             let slot = begin.wrapping_add(stride.wrapping_mul(index));
-            let target = table.target(procedure, slot).and_then(|target| flow.code.code_map.position(target));
+            let target = form.target_at(&flow.code.data, slot).and_then(|target| flow.code.code_map.position(target));
             match target {
                 Some(target) if target != procedure.entry && self.is_credible(procedure, target) => {
                     self.targets.push(target);
@@ -198,6 +243,9 @@ impl TableTargets {
             self.addresses.push(begin);
             self.is_bounded &= is_bounded;
         }
+        let fits = u64::from(form.stride_bytes) == stride && entries == of_all;
+        let count = u32::try_from(entries).ok().filter(|_| is_bounded && fits)?;
+        Some(table.entries(begin, count))
     }
 
     fn note_procedure(&mut self, procedure: &Procedure<'_, '_>, target: Option<u32>) {

@@ -180,6 +180,25 @@ pub struct JumpTable {
     pub targets: Arc<[LinkAddr]>,
     /// How the number of entries is known.
     pub end: TableEnd,
+    /// What the jump may read, if it is entries of one table and the code bounds the index on every path to it.
+    pub entries: Option<TableEntries>,
+}
+
+/// Entries of a jump table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableEntries {
+    /// The address of the first one.
+    pub first: LinkAddr,
+    /// Their number.
+    pub count: u32,
+    /// From one to the next, bytes.
+    pub stride_bytes: u32,
+    /// The size of each, bytes.
+    pub width_bytes: u8,
+    /// Whether an entry is extended with its sign.
+    pub is_signed: bool,
+    /// The constant that is added to an entry to get the target, modulo 2 to the power of 64.
+    pub base: u64,
 }
 
 /// How the number of a table's entries is known.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::graph::TableEnd;
+use crate::graph::{TableEnd, TableEntries};
 
 /// The result of following an indirect jump.
 #[derive(Clone, Debug)]
@@ -13,6 +13,7 @@ pub(super) enum Resolution {
         targets: Vec<u32>,
         addresses: Vec<u64>,
         end: TableEnd,
+        entries: Option<TableEntries>,
         /// Indices of the module's code fragments that belong to the procedure because of it.
         fragment_indices: Vec<u32>,
     },
@@ -26,8 +27,14 @@ impl Resolution {
     pub(super) fn merge(before: &Rc<Resolution>, now: &Rc<Resolution>) -> Rc<Resolution> {
         match (&**before, &**now) {
             (
-                Resolution::Table { targets, addresses, end, fragment_indices },
-                Resolution::Table { targets: new, addresses: more, end: now_end, fragment_indices: more_fragments },
+                Resolution::Table { targets, addresses, end, fragment_indices, .. },
+                Resolution::Table {
+                    targets: new,
+                    addresses: more,
+                    end: now_end,
+                    fragment_indices: more_fragments,
+                    entries,
+                },
             ) => {
                 let both = |a: &[u32], b: &[u32]| {
                     let mut both = [a, b].concat();
@@ -47,10 +54,18 @@ impl Resolution {
                     targets,
                     addresses,
                     end,
+                    // What is found now takes more paths into account.
+                    entries: *entries,
                     fragment_indices: both(fragment_indices, more_fragments),
                 })
             }
-            (Resolution::Table { .. }, _) => Rc::clone(before),
+            (Resolution::Table { targets, addresses, end, fragment_indices, .. }, _) => Rc::new(Resolution::Table {
+                targets: targets.clone(),
+                addresses: addresses.clone(),
+                end: *end,
+                entries: None,
+                fragment_indices: fragment_indices.clone(),
+            }),
             _ => Rc::clone(now),
         }
     }
@@ -60,6 +75,14 @@ impl Resolution {
         match self {
             Resolution::Table { targets, addresses, end, .. } => (targets, addresses, *end),
             _ => (&[], &[], TableEnd::Contents),
+        }
+    }
+
+    /// See [`crate::graph::JumpTable::entries`].
+    pub(super) fn entries(&self) -> Option<TableEntries> {
+        match self {
+            Resolution::Table { entries, .. } => *entries,
+            _ => None,
         }
     }
 }

@@ -67,6 +67,25 @@ pub(crate) fn motion(bytes: &[u8]) -> Option<Motion> {
 /// The instruction that `bytes` are with a displacement of its memory operand that is greater by `by`. `None`: there is none that
 /// counts from a register, or no room for it.
 pub(crate) fn displaced_by(bytes: &[u8], by: i32) -> Option<Vec<u8>> {
+    let LongDisplacement { mut bytes, at, value, has_base } = with_long_displacement(bytes)?;
+    let displacement = value.checked_add(by).filter(|_| has_base)?.to_le_bytes();
+    bytes.get_mut(at..at + displacement.len())?.copy_from_slice(&displacement);
+    Some(bytes)
+}
+
+/// An instruction whose memory operand has a displacement of four bytes.
+pub(crate) struct LongDisplacement {
+    pub(crate) bytes: Vec<u8>,
+    /// Where the displacement is in them.
+    pub(crate) at: usize,
+    pub(crate) value: i32,
+    /// Whether it counts from a register.
+    has_base: bool,
+}
+
+/// The instruction that `bytes` are with a displacement of four bytes. `None`: it has no memory operand, or one beside the code, or
+/// there is no room for it.
+pub(crate) fn with_long_displacement(bytes: &[u8]) -> Option<LongDisplacement> {
     /// ModRM's mode, and that of a displacement of one byte or four.
     const MODE: u8 = 0xc0;
     const ONE: u8 = 0x40;
@@ -74,28 +93,29 @@ pub(crate) fn displaced_by(bytes: &[u8], by: i32) -> Option<Vec<u8>> {
     let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
     let mut iced = Iced::default();
     decoder.decode_out(&mut iced);
-    if iced.is_invalid() || matches!(iced.memory_base(), Iced64::None | Iced64::RIP | Iced64::EIP) {
+    let (base, index) = (iced.memory_base(), iced.memory_index());
+    if iced.is_invalid() || matches!(base, Iced64::RIP | Iced64::EIP) || (base, index) == (Iced64::None, Iced64::None) {
         return None;
     }
     let offsets = decoder.get_constant_offsets(&iced);
-    let (at, len) = (offsets.displacement_offset(), offsets.displacement_size());
-    let displacement = (iced.memory_displacement64() as i64).checked_add(by.into())?;
-    let displacement = i32::try_from(displacement).ok()?.to_le_bytes();
+    let len = offsets.displacement_size();
+    let constants = offsets.immediate_size() + offsets.immediate_size2();
+    let at = if len == 0 { bytes.len().checked_sub(constants)? } else { offsets.displacement_offset() };
+    let value = i32::try_from(iced.memory_displacement64() as i64).ok()?;
     let (before, rest) = bytes.split_at_checked(at)?;
     let mut before = before.to_vec();
-    if len == 1 {
+    if len != 4 {
         // A SIB byte may lie between.
-        let has_sib = iced.memory_index() != Iced64::None || matches!(iced.memory_base(), Iced64::RSP | Iced64::R12);
+        let has_sib = index != Iced64::None || matches!(base, Iced64::RSP | Iced64::R12);
         let modrm = before.len().checked_sub(if has_sib { 2 } else { 1 }).and_then(|at| before.get_mut(at))?;
-        if *modrm & MODE != ONE {
+        if *modrm & MODE != if len == 1 { ONE } else { 0 } {
             return None;
         }
         *modrm = *modrm & !MODE | FOUR;
-    } else if len != 4 {
-        return None;
     }
-    let new = [&before, &displacement[..], rest.get(len..)?].concat();
-    (new.len() <= super::LONGEST_BYTES).then_some(new)
+    let new = [&before, &value.to_le_bytes()[..], rest.get(len..)?].concat();
+    let has_base = base != Iced64::None;
+    (new.len() <= super::LONGEST_BYTES).then_some(LongDisplacement { bytes: new, at, value, has_base })
 }
 
 /// Whether a jump or call goes to an address of 64 bits: some processors cut those with the prefix 0x66.

@@ -129,11 +129,9 @@ impl Assembler {
 
     /// Writes the constants that are pushed. Nothing runs into them.
     pub(super) fn write_words(&mut self) {
-        /// `int3`
-        const FILLER: u8 = 0xcc;
         let words = std::mem::take(&mut self.words);
         if !words.is_empty() {
-            self.code.resize(self.code.len().next_multiple_of(size_of::<u64>()), FILLER);
+            self.code.resize(self.code.len().next_multiple_of(size_of::<u64>()), encoding::INT3);
         }
         for (label, value) in words {
             self.set_label(label);

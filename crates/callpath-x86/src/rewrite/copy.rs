@@ -15,10 +15,11 @@ use super::patch::DirectBranch;
 use super::plan::{Cell, Place, Plan, Rax};
 use super::refusal::{Reason, Refusal};
 use super::spot::Spot;
+use super::tables::{CopiedTables, TableRead};
 use crate::encode;
 use crate::encoding;
 use crate::graph::EdgeKind;
-use crate::instruction::motion::{Motion, displaced_by};
+use crate::instruction::motion::{LongDisplacement, Motion, displaced_by};
 use crate::liveness::LiveSet;
 
 /// A procedure's copy.
@@ -45,7 +46,9 @@ pub(super) struct Copy {
     jumps: Vec<(u64, u32, u64)>,
     /// Offset of the copy of each instruction with what is inserted before it, by its address.
     places: FxHashMap<u64, u32>,
-    /// Offsets of what is inserted where control comes from home, by the address where it does.
+    /// Instructions that read a jump table of the copy.
+    pub(super) table_reads: Vec<TableRead>,
+    /// Offsets of what is inserted where control comes from home, or through a table, by the address where it does.
     arrivals: BTreeMap<u64, u32>,
 }
 
@@ -60,6 +63,7 @@ pub(super) struct Source<'s, 'g, 'a> {
     /// The calls that the copy makes with the return address at home, and those that it makes like the original does.
     pub(super) from_copy: &'s BTreeSet<u64>,
     pub(super) in_copy: &'s BTreeSet<u64>,
+    pub(super) tables: &'s CopiedTables,
 }
 
 impl Source<'_, '_, '_> {
@@ -221,7 +225,14 @@ impl Copy {
                     }
                     None if source.in_copy.contains(&step.at) => calls::write_copied(&mut out, step),
                     None if near.contains(&step.at) => write_near(&mut out, step, to),
-                    None => write(&mut out, step, to),
+                    None => match source.tables.read_by(step) {
+                        Some(LongDisplacement { bytes, at: displacement_at, value, .. }) => {
+                            let displacement_at = out.offset() + displacement_at as u32;
+                            copy.table_reads.push(TableRead { at: step.at, displacement_at, displacement: value });
+                            out.bytes(&bytes);
+                        }
+                        None => write(&mut out, step, to),
+                    },
                 }
                 if let (Motion::Branch(_) | Motion::Jump, Target::Copied(to)) = (step.motion, to) {
                     copy.jumps.push((step.at, out.offset(), to));
@@ -304,6 +315,9 @@ impl Copy {
         copy.enlarged = out.take_enlarged();
         copy.rax = out.take_rax();
         (copy.code, copy.direct_jumps) = out.finish(|address| copy.places.get(&address).copied())?;
+        let mut code = std::mem::take(&mut copy.code);
+        source.tables.write((at, &mut code), &copy.table_reads, |address| copy.of(address))?;
+        copy.code = code;
         Ok(copy)
     }
 

@@ -63,8 +63,6 @@ impl KnownCode {
 /// The routine's code and table, to lie at `at`, and where the table begins in it: entries in any order, the last of which is a zero.
 /// `original`: where it continues with what it does not know. `None`: that is more than 2 GB away.
 pub fn find_object(at: RunAddr, original: RunAddr, known: &[KnownCode]) -> Option<(Vec<u8>, usize)> {
-    /// `int3`
-    const FILLER: u8 = 0xcc;
     const DISTANCE_BYTES: usize = 4;
     let code_len = BEGIN.len() + EACH.len() + 2 * DISTANCE_BYTES + END.len();
     let table = code_len.next_multiple_of(size_of::<u64>());
@@ -76,7 +74,7 @@ pub fn find_object(at: RunAddr, original: RunAddr, known: &[KnownCode]) -> Optio
     let distance = encoding::distance(behind(&code), original.0)?;
     code.extend(distance.to_le_bytes());
     code.extend(END);
-    code.resize(table, FILLER);
+    code.resize(table, encoding::INT3);
     code.extend(known.iter().flat_map(KnownCode::entry).flat_map(u64::to_le_bytes));
     code.extend(0u64.to_le_bytes());
     Some((code, table))

@@ -345,6 +345,9 @@ impl Layout {
         let direct_calls =
             calls.map(|call| DirectBranch { end: LinkAddr(call.end()), target: LinkAddr(call.target()) }).collect();
         let entered_at = copy.of(entry.0).map_or(entry, LinkAddr);
+        let mut table_reads: Vec<LinkAddr> = copy.table_reads.iter().map(|read| LinkAddr(read.at)).collect();
+        table_reads.sort_unstable();
+        table_reads.dedup();
         let Copy { at, code, origins, lowered, enlarged, rax, out_of_order, returns, unmarked, direct_jumps, .. } =
             copy;
         Ok(Rewritten {
@@ -362,6 +365,7 @@ impl Layout {
             out_of_order,
             returns,
             unmarked,
+            table_reads,
             detours,
             entered_at,
             direct_calls,

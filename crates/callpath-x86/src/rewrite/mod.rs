@@ -6,14 +6,15 @@
 //! entry:   jmp ------------------------------> first instruction
 //! call:    call f     <----------------------- jmp         (calls are made at home)
 //!          jmp ------------------------------> the instruction behind the call
-//! target of a table, landing pad:
+//! landing pad, target of a table that the copy does not have:
 //!          jmp ------------------------------> its copy
 //! all else: not executed any more
 //! ```
 //!
 //! Every return address is an original one, so whatever walks the stack, throws or compares return addresses sees what
 //! it would have seen. A plan may let calls be made in the copy instead ([`Plan::call_in_copy`]): that costs nothing, and
-//! whoever plans them sees to it that unwinders know the copy. Jumps through tables go home and from there to the copy. A jump at home is a *springboard*. Where
+//! whoever plans them sees to it that unwinders know the copy. Jumps through tables stay in the copy where its own table can do (`tables`); else they go home and from there to the
+//! copy. A jump at home is a *springboard*. Where
 //! fewer than five bytes are free for it, two bytes lead to five free ones nearby, or the instructions up to the next
 //! call run at home. Where a call leaves no room for a springboard that has to be there, the copy makes that call
 //! itself: it pushes the return address at home and jumps.
@@ -40,6 +41,7 @@ mod pushing;
 mod read_code;
 mod refusal;
 mod spot;
+mod tables;
 mod thunk;
 mod times;
 
@@ -64,6 +66,7 @@ use crate::graph::{ModuleFlow, ProcedureGraph};
 use crate::liveness::{LiveSet, Liveness};
 use body::Body;
 use entrances::Entrances;
+use tables::CopiedTables;
 
 /// Copies the procedures of a module.
 pub struct Rewriter<'m, 'a> {
@@ -133,6 +136,8 @@ pub struct Rewritten {
     pub returns: Vec<(u32, LinkAddr)>,
     /// Calls that no mark stands behind, where contexts are counted ([`Plan::count_contexts`]).
     pub unmarked: Vec<UnmarkedCall>,
+    /// Instructions that read a jump table, ascending: in the copy they read one that leads to the copies of the cases.
+    pub table_reads: Vec<LinkAddr>,
     /// Springboards that do not lie where they are entered, and the instruction to whose copy they lead.
     pub detours: Vec<(LinkAddr, LinkAddr)>,
     /// Where a call of the procedure continues in the copy.
@@ -311,10 +316,18 @@ impl<'m, 'a> Rewriter<'m, 'a> {
             0 => frame::Frame::default(),
             _ => frame::Frame::of(body)?,
         };
+        let has_tables = body.graph.tables.iter().any(|table| table.entries.is_some());
         let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, body.graph, plan) };
         let (from_copy, in_copy) = (layout.calls_from_copy(), layout.calls_in_copy());
-        let source = copy::Source { body, plan, frame: &frame, live: &live, from_copy, in_copy };
-        let copy = copy::Copy::new(&source, at)?;
+        let tables = CopiedTables::new(body, &self.flow.code.data, plan.bias());
+        let source = copy::Source { body, plan, frame: &frame, live: &live, from_copy, in_copy, tables: &tables };
+        let copy = match copy::Copy::new(&source, at) {
+            // Jumps through tables that are too far away go home.
+            Err(Refusal { reason: Reason::TooFar, .. }) if has_tables => {
+                copy::Copy::new(&copy::Source { tables: &CopiedTables::default(), ..source }, at)?
+            }
+            copy => copy?,
+        };
         Ok(Rewritten { is_timed: plan.times().is_some(), ..layout.finish(body, copy)? })
     }
 

@@ -2,6 +2,8 @@
 
 use callpath_format::address::LinkAddr;
 
+use crate::encoding;
+
 /// `push qword ptr [rip + disp32]`
 const PUSH: [u8; 2] = [0xff, 0x35];
 /// `jmp qword ptr [rip + disp32]`
@@ -20,9 +22,7 @@ pub const THUNK_PUSH_BYTES: u64 = LEN_BYTES;
 /// The code of a thunk at `at`, which jumps to the address that is stored at `target`, within 2 GB. `pushed`: a value
 /// that it pushes first. `None`: `target` is too far away.
 pub fn thunk(at: LinkAddr, pushed: Option<u64>, target: LinkAddr) -> Option<[u8; THUNK_LEN_BYTES as usize]> {
-    /// `int3`: behind the jump nothing runs.
-    const FILLER: u8 = 0xcc;
-    let mut code = [FILLER; THUNK_LEN_BYTES as usize];
+    let mut code = [encoding::INT3; THUNK_LEN_BYTES as usize];
     let mut end = 0;
     let mut instruction = |opcode: [u8; 2], operand: LinkAddr| {
         let next = at.0.checked_add(end as u64 + LEN_BYTES)?;

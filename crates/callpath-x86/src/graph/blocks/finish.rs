@@ -69,6 +69,7 @@ impl Procedure<'_, '_> {
                         addresses,
                         targets: shared,
                         end,
+                        entries: resolution.entries(),
                     });
                     Terminator::Switch(table)
                 }
