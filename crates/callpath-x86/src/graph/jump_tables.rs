@@ -244,7 +244,7 @@ impl TableTargets {
             self.is_bounded &= is_bounded;
         }
         let fits = u64::from(form.stride_bytes) == stride && entries == of_all;
-        let count = u32::try_from(entries).ok().filter(|_| is_bounded && fits)?;
+        let count = u32::try_from(entries).ok().filter(|_| is_bounded && fits && !table.index.is_signed)?;
         Some(table.entries(begin, count))
     }
 

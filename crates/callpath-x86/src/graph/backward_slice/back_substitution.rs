@@ -1,7 +1,7 @@
 //! Back-substitution: rewrites a query behind an instruction into one before it.
 
 use super::linear_expression::{LinearExpression, Location, NONE, RAX, RDX, RSP, memory_location};
-use super::query::{Limit, Query, Read, Source};
+use super::query::{Bound, Limit, Query, Read, Source};
 use crate::instruction::{Flags, Instruction, Operation};
 
 /// The highest bound of an index that a comparison may give.
@@ -15,23 +15,25 @@ impl Query {
         if !self.substitute(instruction, next) {
             return Some(Source::Unknown);
         }
-        if let Some((location, highest)) = compared
-            && self.index().is_some()
-        {
-            self.compared = Some((location, highest));
+        if compared.is_some() && self.index().is_some() {
+            self.compared = compared;
         }
-        if let (Some((location, highest)), Some(index)) = (self.compared, self.index())
+        if let (Some((location, bound)), Some(index)) = (self.compared, self.index())
             && location == index.0
-            && !self.close(Some(highest), true)
         {
-            return Some(Source::Unknown);
+            if !self.close(Some(bound.highest), true) {
+                return Some(Source::Unknown);
+            }
+            if let Some(closed) = &mut self.closed {
+                closed.is_signed = bound.is_signed;
+            }
         }
         self.answer()
     }
 
     /// The bound that an instruction gives if it sets the flags of the branch that control came along.
-    fn bound_by(&mut self, instruction: &Instruction, next: u64) -> Option<(Location, u32)> {
-        let says = self.pending?;
+    fn bound_by(&mut self, instruction: &Instruction, next: u64) -> Option<(Location, Bound)> {
+        let (says, is_signed) = self.pending?;
         if instruction.flags_written() == Flags::default() {
             return None;
         }
@@ -51,7 +53,7 @@ impl Query {
             Limit::NotAbove => limit,
             Limit::Below => limit.checked_sub(1)?,
         };
-        (highest < MAX_BOUND).then_some((location, highest as u32))
+        (highest < MAX_BOUND).then_some((location, Bound { highest: highest as u32, is_signed }))
     }
 
     /// Substitutes what an instruction defines. Returns false if the target can no longer be determined.

@@ -53,6 +53,15 @@ pub(in crate::graph) struct Closed {
     pub(in crate::graph) highest: Option<u32>,
     /// Whether the code compares or masks it.
     pub(in crate::graph) is_checked: bool,
+    /// Whether that comparison was a signed one: the index may be negative.
+    pub(in crate::graph) is_signed: bool,
+}
+
+/// The highest value of an index, and whether a signed comparison says so.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Bound {
+    pub(super) highest: u32,
+    pub(super) is_signed: bool,
 }
 
 /// The limit that a branch sets on the first of two compared operands.
@@ -65,15 +74,17 @@ pub(super) enum Limit {
 }
 
 impl Limit {
-    /// The limit of a branch under `condition`, taken or not; `None` for other conditions.
-    pub(super) fn of(condition: Condition, is_taken: bool) -> Option<Limit> {
+    /// The limit of a branch under `condition`, taken or not, and whether it is a signed one; `None` for other conditions.
+    pub(super) fn of(condition: Condition, is_taken: bool) -> Option<(Limit, bool)> {
         use Condition::{Above, AboveOrEqual, Below, BelowOrEqual, Equal};
         use Condition::{Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
-        match (condition, is_taken) {
+        let is_signed = matches!(condition, Greater | GreaterOrEqual | Less | LessOrEqual);
+        let limit = match (condition, is_taken) {
             (BelowOrEqual | LessOrEqual | Equal, true) | (Above | Greater | NotEqual, false) => Some(Limit::NotAbove),
             (Below | Less, true) | (AboveOrEqual | GreaterOrEqual, false) => Some(Limit::Below),
             _ => None,
-        }
+        };
+        limit.map(|limit| (limit, is_signed))
     }
 }
 
@@ -92,10 +103,10 @@ pub(super) struct Query {
     pub(super) additions: u8,
     /// The word to be found is sign-extended.
     pub(super) is_extended: bool,
-    /// Control came along a branch that sets this limit.
-    pub(super) pending: Option<Limit>,
+    /// Control came along a branch that sets this limit, a signed one or not.
+    pub(super) pending: Option<(Limit, bool)>,
     /// This location was compared, and is not higher.
-    pub(super) compared: Option<(Location, u32)>,
+    pub(super) compared: Option<(Location, Bound)>,
 }
 
 /// A table as the code reads it.
@@ -169,14 +180,14 @@ impl Query {
         let constants = (std::mem::take(&mut self.outer.constant), std::mem::take(&mut load.address.constant));
         let known =
             Known { width: load.width, is_signed: load.is_signed, index: *index, shift: self.shift.0, constants };
-        *index = Closed { stride: 0, highest: None, is_checked: false };
+        *index = Closed { stride: 0, highest: None, is_checked: false, is_signed: false };
         (load.width, load.is_signed) = (0, false);
         (self.cap, self.is_extended, self.shift.0) = (None, false, 0);
         Some(known)
     }
 
     /// The query, after control came along a branch with this limit.
-    pub(super) fn through(mut self, limit: Option<Limit>) -> Query {
+    pub(super) fn through(mut self, limit: Option<(Limit, bool)>) -> Query {
         self.pending = limit;
         self
     }
@@ -213,7 +224,7 @@ impl Query {
                 begin: address.wrapping_sub(self.shift.0 as u64),
                 width: load.width,
                 is_signed: load.is_signed,
-                index: Closed { stride: load.width.into(), highest: Some(0), is_checked: true },
+                index: Closed { stride: load.width.into(), highest: Some(0), is_checked: true, is_signed: false },
             }),
         })
     }
@@ -240,7 +251,7 @@ impl Query {
             (Some(highest), Some(cap)) => Some(highest.min(cap)),
             (highest, cap) => highest.or(cap),
         };
-        self.closed = Some(Closed { stride, highest, is_checked });
+        self.closed = Some(Closed { stride, highest, is_checked, is_signed: false });
         self.compared = None;
         true
     }
