@@ -225,9 +225,10 @@ static routine *emit_procedure(uint32_t steps)
 static int run_shared(void)
 {
     routine *first = emit_procedure(400000), *second = emit_procedure(600000);
+    /* Rounds of one length could take as long as a sampling period each, and samples would meet all of them at the same place. */
     for (int i = 0; i < 900; i++) {
-        first(in_c, 200000);
-        second(in_c, 200000);
+        first(in_c, 150000 + i * 3571 % 100000);
+        second(in_c, 150000 + i * 7919 % 100000);
     }
     puts("shared");
     return 0;

@@ -37,6 +37,8 @@ pub(super) struct Copy {
     pub(super) rax: Vec<(u32, Rax)>,
     /// From this offset on, code lies out of the order of what it leads to.
     pub(super) out_of_order: u32,
+    /// From this offset on, there are constants and jump tables.
+    pub(super) words_at: u32,
     /// Calls that are made like the original does: the offset where each comes back, and where it comes back at home.
     pub(super) returns: Vec<(u32, LinkAddr)>,
     /// Calls that no mark stands behind, where contexts are counted.
@@ -310,6 +312,7 @@ impl Copy {
         }
         copy.write_arrivals(source, &mut out)?;
         copy.origins.extend(out.write_apart()?);
+        copy.words_at = out.offset();
         out.write_words();
         copy.lowered = out.take_lowered();
         copy.enlarged = out.take_enlarged();

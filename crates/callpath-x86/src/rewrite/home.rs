@@ -348,8 +348,8 @@ impl Layout {
         let mut table_reads: Vec<LinkAddr> = copy.table_reads.iter().map(|read| LinkAddr(read.at)).collect();
         table_reads.sort_unstable();
         table_reads.dedup();
-        let Copy { at, code, origins, lowered, enlarged, rax, out_of_order, returns, unmarked, direct_jumps, .. } =
-            copy;
+        let Copy { at, code, origins, lowered, enlarged, rax, out_of_order, words_at, .. } = copy;
+        let Copy { returns, unmarked, direct_jumps, .. } = copy;
         Ok(Rewritten {
             is_timed: false,
             entry,
@@ -363,6 +363,7 @@ impl Layout {
             enlarged_at_home: self.enlarged_by,
             rax,
             out_of_order,
+            words_at,
             returns,
             unmarked,
             table_reads,

@@ -131,6 +131,8 @@ pub struct Rewritten {
     /// From this offset on, code lies out of the order of what it leads to: stubs of edges, and what is inserted where
     /// control comes from home.
     pub out_of_order: u32,
+    /// From this offset on, there is no code but constants and jump tables.
+    pub words_at: u32,
     /// Calls that the copy makes with return addresses of its own ([`Plan::call_in_copy`]): the offset where each comes back, ascending, and
     /// where it comes back at home.
     pub returns: Vec<(u32, LinkAddr)>,

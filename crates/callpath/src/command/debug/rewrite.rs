@@ -188,7 +188,7 @@ fn groups(made: &Made) -> Vec<Group> {
     let mut shown = std::collections::BTreeSet::new();
     for (index, &(from, origin)) in copy.origins.iter().enumerate() {
         let next = copy.origins.get(index + 1);
-        let to = next.map_or(copy.code.len(), |next| next.0 as usize);
+        let to = next.map_or(copy.words_at as usize, |next| next.0 as usize);
         let bytes = copy.code.get(from as usize..to).unwrap_or(&[]);
         let copied = listing(bytes, LinkAddr(copy.at.0 + u64::from(from)));
         let is_own = next.is_none_or(|next| next.1 != origin) && shown.insert(origin);
@@ -217,6 +217,10 @@ fn side_by_side(out: &mut impl Write, made: &Made, names: &ModuleNames) -> io::R
             let (old, address) = (std::mem::take(&mut old), std::mem::take(&mut address));
             writeln!(out, "  {address:<10} {old:<46}  {:<10} {text}", format!("{:#x}", at.0))?;
         }
+    }
+    let words = copy.code.len().saturating_sub(copy.words_at as usize);
+    if words > 0 {
+        writeln!(out, "  {words} bytes of constants and jump tables follow")?;
     }
     writeln!(out, "  what changes in the original")?;
     for patch in &copy.patches {
