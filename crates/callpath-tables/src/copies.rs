@@ -122,7 +122,9 @@ struct Procedures<'m, 'a> {
 
 impl<'m, 'a> Procedures<'m, 'a> {
     fn with<T>(module: &Module, then: impl FnOnce(&Procedures<'_, '_>) -> T) -> T {
-        let stubs = plt::sections(module.image()).into_iter().map(|section| section.code).collect();
+        let mut stubs: Vec<Range<LinkAddr>> =
+            plt::sections(module.image()).into_iter().map(|section| section.code).collect();
+        stubs.sort_unstable_by_key(|stub| stub.start);
         let fixed = FixedCode::of(module.file());
         with_flow(module, |flow, _| {
             let graphs = merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect());
@@ -153,7 +155,7 @@ impl<'m, 'a> Procedures<'m, 'a> {
         ranges.extend(named(&self.fixed.preserving, Reason::KeepsRegisters));
         ranges.extend(self.fixed.restartable.iter().map(|code| (code.clone(), Reason::Restartable)));
         ranges.sort_unstable_by_key(|(code, _)| code.start);
-        Fixed { ranges, vforks: self.fixed.vforks.clone() }
+        Fixed { ranges, vforks: self.fixed.vforks.clone(), stubs: self.stubs.clone() }
     }
 
     /// Copies of some, one behind the other.

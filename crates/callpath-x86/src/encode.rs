@@ -407,6 +407,10 @@ pub(crate) fn pop(register: Register) -> [u8; 2] {
 
 /// `call`, up to the distance.
 pub(crate) const CALL: [u8; 1] = [0xe8];
+/// `call`, through a word beside the code
+pub(crate) const CALL_BESIDE_CODE: [u8; 2] = [0xff, 0x15];
+/// `jmp`, through a word beside the code
+pub(crate) const JUMP_BESIDE_CODE: [u8; 2] = [0xff, 0x25];
 /// `push qword ptr [rip + distance]`, up to the distance.
 pub(crate) const PUSH_BESIDE_CODE: [u8; 2] = [0xff, 0x35];
 /// `pushfq`
@@ -503,6 +507,8 @@ mod tests {
             (add_without_flags(4, -128), "lea rsp, [rsp-0x80]"),
             ([&CALL[..], &[1, 0, 0, 0]].concat(), "call 0x1006"),
             ([&PUSH_BESIDE_CODE[..], &[2, 0, 0, 0]].concat(), "push qword ptr [0x1008]"),
+            ([&CALL_BESIDE_CODE[..], &[2, 0, 0, 0]].concat(), "call qword ptr [0x1008]"),
+            ([&JUMP_BESIDE_CODE[..], &[2, 0, 0, 0]].concat(), "jmp qword ptr [0x1008]"),
             ([PUSH_FLAGS, POP_FLAGS].concat(), "pushfq; popfq"),
             ([PUSH_RAX, POP_RAX].concat(), "push rax; pop rax"),
             ([&FLAGS_TO_AX[..], &FLAGS_FROM_AX].concat(), "lahf; seto al; add al, 0x7f; sahf"),

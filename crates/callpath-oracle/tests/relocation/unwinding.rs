@@ -236,6 +236,7 @@ pub(crate) fn check(start: impl Fn() -> Stepper, options: &Options, most: u64) -
         let (frame, path) = (tables.frame_at(at), truth.path());
         // From when it comes to this instruction to when it leaves it.
         let mut has_come = false;
+        let mut skipped = 0;
         loop {
             let registers = copies.registers().unwrap();
             let rip = RunAddr(registers.rip);
@@ -253,6 +254,9 @@ pub(crate) fn check(start: impl Fn() -> Stepper, options: &Options, most: u64) -
                 break;
             }
             has_come |= is_here;
+            if is_here {
+                skipped = crate::skipped_behind(&truth.stepper, (&copies, stands), at);
+            }
             assert!(step < most + 1000, "the copies are lost at {rip:?}, where the program is at {at:?}");
             match stands {
                 _ if found.ours > 0 => looked.ours += 1,
@@ -271,6 +275,9 @@ pub(crate) fn check(start: impl Fn() -> Stepper, options: &Options, most: u64) -
         }
         // An instruction that repeats itself, or a loop of one, has run to its end there.
         while truth.step() && truth.registers.rip == at.0 {}
+        for _ in 0..skipped {
+            truth.step();
+        }
     }
     looked
 }

@@ -4,11 +4,12 @@ use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 
+use super::Fixed;
 use super::plan::Place;
 use super::refusal::{Reason, Refusal};
 use crate::code_map::CodeMap;
 use crate::graph::{Block, EdgeKind, ModuleFlow, ProcedureGraph, Terminator};
-use crate::idioms::signal_return;
+use crate::idioms::{linkage_stub, signal_return};
 use crate::instruction::motion::{Motion, motion};
 use crate::instruction::{Control, Instruction, Operation};
 use crate::state::RAX;
@@ -21,6 +22,8 @@ pub(super) struct Step<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) instruction: Instruction,
     pub(super) motion: Motion,
+    /// Of a direct call, or a direct jump, to a stub of the linkage table: the word that the stub jumps through.
+    pub(super) slot: Option<u64>,
 }
 
 impl Step<'_> {
@@ -64,7 +67,11 @@ pub(super) struct Body<'g, 'a> {
 }
 
 impl<'g, 'a> Body<'g, 'a> {
-    pub(super) fn read(flow: &'g ModuleFlow<'a>, graph: &'g ProcedureGraph) -> Result<Body<'g, 'a>, Refusal> {
+    pub(super) fn read(
+        flow: &'g ModuleFlow<'a>,
+        graph: &'g ProcedureGraph,
+        fixed: &Fixed,
+    ) -> Result<Body<'g, 'a>, Refusal> {
         if let Some(jump) = graph.blocks.iter().find(|block| block.terminator == Terminator::Unresolved) {
             return Err(Refusal { at: jump.code.start, reason: Reason::UnresolvedJump });
         }
@@ -79,7 +86,15 @@ impl<'g, 'a> Body<'g, 'a> {
                 let beside_code = instruction.beside_code(at.0 + bytes.len() as u64);
                 let is_known = |motion: &Motion| !matches!(motion, Motion::BesideCode(_)) || beside_code.is_some();
                 let motion = motion(bytes).filter(is_known).ok_or(Refusal { at, reason: Reason::Immovable })?;
-                steps.push(Step { at: at.0, bytes, instruction, motion });
+                let slot = match instruction.control() {
+                    Control::Call | Control::Jump => {
+                        let target = instruction.target(at.0 + bytes.len() as u64);
+                        let stub = code_map.position(target).filter(|_| fixed.has_stub(LinkAddr(target)));
+                        stub.and_then(|stub| linkage_stub::slot(code_map.bytes(stub), target))
+                    }
+                    _ => None,
+                };
+                steps.push(Step { at: at.0, bytes, instruction, motion, slot });
             }
             blocks.push(first..steps.len());
             let start = code_map.position(block.code.start.0);

@@ -1,6 +1,8 @@
 //! Calls that the copy makes. Either like the original does, with a return address in the copy; or, because at home they
 //! leave no room for a springboard, with the return address at home: it is pushed, and a jump leads to the callee. Neither
 //! changes flags, or registers besides rsp. The processor mispredicts the return of the second.
+//!
+//! What is called through a stub of the linkage table is called through the word that the stub reads: that saves the stub's jump.
 
 use super::assembler::{Assembler, Target};
 use super::body::Step;
@@ -44,6 +46,9 @@ pub(super) fn can_be_copied(step: &Step<'_>) -> bool {
 /// Makes a call like the original does.
 pub(super) fn write_copied(out: &mut Assembler, step: &Step<'_>) {
     match (step.instruction.control(), displaced(step)) {
+        (Control::Call, _) if step.slot.is_some() => {
+            out.opcode_to(&encode::CALL_BESIDE_CODE, Target::Fixed(step.slot.unwrap_or(0)));
+        }
         (Control::Call, _) => out.opcode_to(&encode::CALL, Target::Called(step.target())),
         (_, Some(Displaced { address, .. })) => {
             out.with_displacement(
@@ -94,7 +99,10 @@ fn jump(step: &Step<'_>) -> Option<Jump> {
         return None;
     }
     match step.instruction.control() {
-        Control::Call => Some(Jump::Direct(step.target())),
+        Control::Call => Some(match step.slot {
+            Some(slot) => Jump::BesideCode([&encode::JUMP_BESIDE_CODE[..], &[0; DISPLACEMENT_BYTES]].concat(), slot),
+            None => Jump::Direct(step.target()),
+        }),
         Control::CallIndirect => indirect(step),
         _ => None,
     }
@@ -162,7 +170,7 @@ mod tests {
     fn text(bytes: &[u8]) -> Option<String> {
         let instruction = Instruction::decode(bytes).expect("an instruction");
         let motion = motion(bytes).expect("it can be moved");
-        Some(match jump(&Step { at: AT, bytes, instruction, motion })? {
+        Some(match jump(&Step { at: AT, bytes, instruction, motion, slot: None })? {
             Jump::Direct(target) => format!("{target:#x}"),
             Jump::BesideCode(bytes, address) => {
                 assert_eq!(bytes.len(), usize::from(bytes[0] != GROUP_5) + 6);

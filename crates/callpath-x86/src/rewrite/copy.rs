@@ -50,6 +50,8 @@ pub(super) struct Copy {
     places: FxHashMap<u64, u32>,
     /// Instructions that read a jump table of the copy.
     pub(super) table_reads: Vec<TableRead>,
+    /// Calls and jumps that go through the word that a stub of the linkage table reads, by their addresses at home.
+    pub(super) through_slots: Vec<u64>,
     /// Offsets of what is inserted where control comes from home, or through a table, by the address where it does.
     arrivals: BTreeMap<u64, u32>,
 }
@@ -239,6 +241,13 @@ impl Copy {
                 if let (Motion::Branch(_) | Motion::Jump, Target::Copied(to)) = (step.motion, to) {
                     copy.jumps.push((step.at, out.offset(), to));
                 }
+                let is_own = match step.motion {
+                    Motion::Call => source.in_copy.contains(&step.at) || source.from_copy.contains(&step.at),
+                    _ => matches!(to, Target::Copied(_)),
+                };
+                if step.slot.is_some() && is_own {
+                    copy.through_slots.push(step.at);
+                }
                 if leaves {
                     source.enlarge_again(&mut out);
                 }
@@ -416,7 +425,10 @@ fn write(out: &mut Assembler, step: &Step<'_>, to: Target) {
             let opcode = step.bytes.len().saturating_sub(4);
             out.opcode_to(step.bytes.get(..opcode).unwrap_or(&[]), to);
         }
-        Motion::Jump => out.jump(to),
+        Motion::Jump => match (step.slot, to) {
+            (Some(slot), Target::Copied(_)) => out.opcode_to(&encode::JUMP_BESIDE_CODE, Target::Fixed(slot)),
+            _ => out.jump(to),
+        },
         Motion::Call => out.jump(Target::Fixed(step.at)),
     }
 }

@@ -345,9 +345,8 @@ impl Layout {
         let direct_calls =
             calls.map(|call| DirectBranch { end: LinkAddr(call.end()), target: LinkAddr(call.target()) }).collect();
         let entered_at = copy.of(entry.0).map_or(entry, LinkAddr);
-        let mut table_reads: Vec<LinkAddr> = copy.table_reads.iter().map(|read| LinkAddr(read.at)).collect();
-        table_reads.sort_unstable();
-        table_reads.dedup();
+        let table_reads = ascending(copy.table_reads.iter().map(|read| read.at));
+        let through_slots = ascending(copy.through_slots.iter().copied());
         let Copy { at, code, origins, lowered, enlarged, rax, out_of_order, words_at, .. } = copy;
         let Copy { returns, unmarked, direct_jumps, .. } = copy;
         Ok(Rewritten {
@@ -367,6 +366,7 @@ impl Layout {
             returns,
             unmarked,
             table_reads,
+            through_slots,
             detours,
             entered_at,
             direct_calls,
@@ -435,4 +435,10 @@ fn arrivals(body: &Body<'_, '_>, plan: &Plan) -> Arrivals {
         Place::Before(_) | Place::AfterCall(_) => None,
     });
     Arrivals { all: other.chain(after_calls.iter().copied()).collect(), after_calls }
+}
+
+/// Each address once.
+fn ascending(addresses: impl Iterator<Item = u64>) -> Vec<LinkAddr> {
+    let once: BTreeSet<LinkAddr> = addresses.map(LinkAddr).collect();
+    once.into_iter().collect()
 }

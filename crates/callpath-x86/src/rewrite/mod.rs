@@ -87,6 +87,8 @@ pub struct Fixed {
     pub ranges: Vec<(Range<LinkAddr>, Reason)>,
     /// `vfork`, stubs for it, and words that hold its address.
     pub vforks: Vec<LinkAddr>,
+    /// Stubs of the procedure linkage table, which have no copies.
+    pub stubs: Vec<Range<LinkAddr>>,
 }
 
 /// A frame in a copy, beside that of the instruction at home.
@@ -140,6 +142,9 @@ pub struct Rewritten {
     pub unmarked: Vec<UnmarkedCall>,
     /// Instructions that read a jump table, ascending: in the copy they read one that leads to the copies of the cases.
     pub table_reads: Vec<LinkAddr>,
+    /// Calls and jumps to stubs of the linkage table, ascending: in the copy they go through the word that the stub reads, not through the
+    /// stub.
+    pub through_slots: Vec<LinkAddr>,
     /// Springboards that do not lie where they are entered, and the instruction to whose copy they lead.
     pub detours: Vec<(LinkAddr, LinkAddr)>,
     /// Where a call of the procedure continues in the copy.
@@ -215,6 +220,12 @@ impl Rewritten {
 }
 
 impl Fixed {
+    /// Whether a stub of the linkage table begins at an address, or contains it.
+    fn has_stub(&self, at: LinkAddr) -> bool {
+        let after = self.stubs.partition_point(|stub| stub.start <= at);
+        after.checked_sub(1).and_then(|index| self.stubs.get(index)).is_some_and(|stub| at < stub.end)
+    }
+
     /// What of a procedure is refused.
     fn within(&self, body: &Body<'_, '_>) -> Option<Refusal> {
         let blocks = || body.graph.blocks.iter().map(|block| &block.code);
@@ -268,7 +279,7 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         if let Some(reader) = self.readers.get(procedure).copied().flatten() {
             return Err(Refusal { at: reader, reason: Reason::ReadAsData });
         }
-        let body = Body::read(self.flow, graph)?;
+        let body = Body::read(self.flow, graph, &self.fixed)?;
         let refusal = self.fixed.within(&body).or_else(|| body.vfork(&self.fixed.vforks));
         refusal.map_or(Ok(body), Err)
     }
