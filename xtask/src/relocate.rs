@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use callpath_oracle::relocation::{Calls, Count, Options, Relocation, Stands};
-use callpath_target::find_program;
+use callpath_target::{StepOptions, Stepper, find_program};
 
 use crate::statistics::spread;
 
@@ -116,7 +116,9 @@ fn print_pairs(command: &dyn Fn() -> Command, options: &Options, pairs: usize) -
         let before = user_time_of_children()?;
         let status = quiet().status().context("failed to run the program")?;
         let between = user_time_of_children()?;
-        let copied = Relocation::start(quiet(), options)?.run_to_end(|trouble| eprintln!("relocate: {trouble}"))?;
+        // Its addresses are as random as the bare run's: some programs are a few per cent faster or slower at fixed ones.
+        let random = StepOptions { random_addresses: true, ..StepOptions::default() };
+        let copied = Relocation::of(Stepper::start(quiet(), random)?, options)?.run_to_end(|trouble| eprintln!("relocate: {trouble}"))?;
         let after = user_time_of_children()?;
         ensure!(status.code() == Some(copied), "the bare run ended with {status}, that of copies with {copied}");
         ratios.push((after - between).as_secs_f64() / (between - before).as_secs_f64());
