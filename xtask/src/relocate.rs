@@ -118,7 +118,8 @@ fn print_pairs(command: &dyn Fn() -> Command, options: &Options, pairs: usize) -
         let between = user_time_of_children()?;
         // Its addresses are as random as the bare run's: some programs are a few per cent faster or slower at fixed ones.
         let random = StepOptions { random_addresses: true, ..StepOptions::default() };
-        let copied = Relocation::of(Stepper::start(quiet(), random)?, options)?.run_to_end(|trouble| eprintln!("relocate: {trouble}"))?;
+        let copied = Relocation::of(Stepper::start(quiet(), random)?, options)?
+            .run_to_end(|trouble| eprintln!("relocate: {trouble}"))?;
         let after = user_time_of_children()?;
         ensure!(status.code() == Some(copied), "the bare run ended with {status}, that of copies with {copied}");
         ratios.push((after - between).as_secs_f64() / (between - before).as_secs_f64());

@@ -176,13 +176,7 @@ fn add(
 
 /// A module's names: of the first of its files that is there and of the build that ran.
 pub(crate) fn open(paths: &[PathBuf], identity: Option<&ModuleIdentity>, options: &AttributeOptions) -> ModuleNames {
-    let open = |path: &Path| match &options.vdso {
-        Some(vdso) if path.as_os_str() == "[vdso]" => {
-            ModuleNames::from_bytes(vdso.clone(), path, identity, &options.debug_roots)
-        }
-        _ => ModuleNames::open(path, identity, &options.debug_roots),
-    };
-    let mut opened = paths.iter().map(|path| open(path));
-    let first = opened.next().unwrap_or_else(|| open(Path::new("")));
+    let mut opened = paths.iter().map(|path| options.open(path, identity));
+    let first = opened.next().unwrap_or_else(|| options.open(Path::new(""), identity));
     if first.is_usable() { first } else { opened.find(ModuleNames::is_usable).unwrap_or(first) }
 }

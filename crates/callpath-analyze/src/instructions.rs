@@ -70,7 +70,7 @@ pub fn instructions(
             procedures.iter().any(may_be)
         });
         let Some(first) = paths.next() else { continue };
-        let open = |path: &Path| ModuleNames::open(path, identity.as_ref(), &options.debug_roots);
+        let open = |path: &Path| options.open(path, identity.as_ref());
         let first = open(first);
         // The same build may be elsewhere, too.
         let names = if first.is_usable() { None } else { paths.map(open).find(ModuleNames::is_usable) };

@@ -45,7 +45,7 @@ fn procedures(program: &Path, addresses: &[LinkAddr]) -> Vec<String> {
         unreadable: Vec::new(),
         ranks: None,
     };
-    let options = AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None };
+    let options = AttributeOptions::default();
     let profile = attribute(&measurement, &options, &mut |_, _| ());
     let nodes = profile.tree.nodes().filter(|&node| profile.tree.scope(node).kind == ScopeKind::Procedure);
     nodes.map(|node| profile.strings.get(profile.tree.scope(node).name).to_owned()).collect()

@@ -67,7 +67,7 @@ fn tree_with(program: &Path, identity_of: &Path, (frames, counts): (&PathTree, &
     write_file(directory.path(), &process_file_name(0, 100), &encode_process(&process)).expect("room");
     PathCounts { pid: 100, ..counts.clone() }.write(directory.path(), 0).expect("room");
     let measurement = Measurement::read(directory.path()).expect("a measurement");
-    let options = AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None };
+    let options = AttributeOptions::default();
     let paths = measurement.read_paths().expect("counts");
     let profile = attribute(&measurement, &options, &mut |_, _| {});
     context_tree((&measurement, &paths), &profile, &options, &mut |_, _| {}).expect("counts of calls")

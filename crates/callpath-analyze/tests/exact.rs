@@ -119,7 +119,7 @@ fn sampled(
     }
     let measurement = Measurement::read(directory.path()).expect("a measurement");
     let paths = measurement.read_paths().expect("counts");
-    let options = AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None };
+    let options = AttributeOptions::default();
     let sampled = sampled_metrics(&measurement).next();
     let counted = Counted { measurement: &measurement, paths: &paths, sampled };
     exact_counts(counted, &options, &mut |_, _| {})

@@ -84,7 +84,7 @@ fn a_pack_gives_the_same_profile_without_the_program() {
     let said = said.expect("gcc is needed");
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     let measured = measurement(&program, dir.path());
-    let options = AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None };
+    let options = AttributeOptions::default();
     let Packed { profile, pack, unusable } = attribute_and_pack(&measured, &options, &mut |_, _| ());
     assert!(unusable.is_empty(), "{unusable:?}");
     let expected = shown(&profile);

@@ -13,6 +13,7 @@ mod directory;
 mod error;
 mod fuzzing;
 mod job_file;
+mod kept_files;
 mod log;
 mod names_file;
 mod numbered;
@@ -40,6 +41,7 @@ pub use directory::{Measurement, names_file_name, newest, process_file_name, wri
 pub use error::MeasurementError;
 pub use fuzzing::fuzz_measurement;
 pub use job_file::{Job, MOST_RANKS, Rank, decode_job, encode_job};
+pub use kept_files::KeptFiles;
 pub use log::ProcessLog;
 pub use names_file::{KERNEL, NamedCode, NamesFile, encode_names, nameless, nameless_mapping};
 pub use numbered::{NoContext, is_number};
@@ -149,6 +151,20 @@ pub struct ProcessFile {
     /// Factors that are applied to values when the file is read: the file holds the samples' sums, and the true total
     /// is known only at the end. Empty in a process that was read.
     pub scalings: Vec<Scaling>,
+}
+
+impl ProcessFile {
+    /// The modules that frames of its trees are in, as far as they have an identity.
+    pub fn modules_with_frames(&self) -> impl Iterator<Item = &ModuleIdentity> {
+        let mut has_frames = vec![false; self.modules.len()];
+        for node in self.threads.iter().flat_map(|thread| thread.tree.nodes()) {
+            if let Some(has) = has_frames.get_mut(usize::from(node.key.module().0)) {
+                *has = true;
+            }
+        }
+        let found = self.modules.iter().zip(has_frames).filter(|(_, has)| *has);
+        found.filter_map(|(module, _)| module.identity.as_ref())
+    }
 }
 
 /// A factor of `by / of` for a metric's values in all nodes of a process.

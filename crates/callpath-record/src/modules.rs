@@ -1,6 +1,7 @@
 //! Load modules of the whole measurement: each file is analysed once, however many processes map it. A process's
 //! addresses do not belong here: each process maps a module elsewhere.
 
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,11 +14,12 @@ use callpath_image::elf::Image;
 use callpath_image::go::is_go_without_c;
 use callpath_image::identity::ModuleIdentity;
 use callpath_image::return_use::ReturnUse;
+use callpath_measurement::{KeptFiles, Measurement};
 use callpath_tables::module_memo::{FirstLook, LoadedModule, find};
 use callpath_tables::recipes::RecipeOptions;
 use callpath_tables::table_cache::TableCache;
 use callpath_target::{FileId, MapEntry, Pid, own_vdso};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::module::{Awaited, Module, ModuleId, SliceTable, Slicing};
 use crate::program::Doorbell;
@@ -31,6 +33,12 @@ const FEW_MODULES: usize = 6;
 /// How many samples must want the whole table of a large module, which takes seconds. Fewer samples end where the
 /// slices end: most such modules have a few bytes of start-up code without description.
 const WORTH_THE_WHOLE: u32 = 50;
+
+/// How many files are held open that a report could not find.
+const MOST_APART: usize = 512;
+
+/// How much of them is kept with a measurement, bytes.
+const MOST_KEPT_BYTES: u64 = 2 << 30;
 
 /// A file at one state of its content.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -92,6 +100,8 @@ pub(crate) struct Modules {
     tables_received: u64,
     /// Where it is published what a map tells of call paths, by the module that they lead to.
     told: FxHashMap<ModuleIdentity, u64>,
+    /// Files that a report could not find under their paths.
+    apart: Vec<(ModuleId, File)>,
 }
 
 impl Modules {
@@ -104,6 +114,7 @@ impl Modules {
             modules: Vec::new(),
             tables_received: 0,
             told: FxHashMap::default(),
+            apart: Vec::new(),
         }
     }
 
@@ -208,10 +219,52 @@ impl Modules {
         };
         found.sort_by_key(|(index, ..)| *index);
         for ((_, found, is_go_without_c), unread) in found.into_iter().zip(wanted) {
+            let is_apart = unread.place != unread.path && found.is_some() && self.apart.len() < MOST_APART;
+            let file = is_apart.then(|| File::open(&unread.place).ok()).flatten();
             let id = self.enter_first_look(unread, found, publisher);
             self.modules[id.0].is_go_without_c = is_go_without_c;
+            self.apart.extend(file.map(|file| (id, file)));
         }
         self.receive(publisher);
+    }
+
+    /// Keeps files with the measurement that a report could not find under their paths, if there are frames in them. Gives
+    /// a note on those that are not kept.
+    pub(crate) fn keep_files(&mut self, directory: &Path) -> Option<String> {
+        let apart = std::mem::take(&mut self.apart);
+        if apart.is_empty() {
+            return None;
+        }
+        let measurement = Measurement::read(directory).ok()?;
+        let has_frames: FxHashSet<&ModuleIdentity> =
+            measurement.processes.iter().flat_map(|process| process.modules_with_frames()).collect();
+        let (mut left_bytes, mut not_kept, mut why) = (MOST_KEPT_BYTES, Vec::new(), "they are too long");
+        let trouble;
+        for (id, file) in &apart {
+            let module = self.get(*id);
+            let Some(identity) = module.identity.as_ref().filter(|identity| has_frames.contains(identity)) else {
+                continue;
+            };
+            let len = file.metadata().map_or(0, |metadata| metadata.len());
+            if len > left_bytes {
+                not_kept.push(&module.path);
+                continue;
+            }
+            left_bytes -= len;
+            if let Err(error) = KeptFiles::keep(directory, identity, file) {
+                trouble = error.to_string();
+                why = &trouble;
+                not_kept.push(&module.path);
+                break;
+            }
+        }
+        let first = not_kept.first()?;
+        let more = if not_kept.len() > 1 { format!(" and {} more", not_kept.len() - 1) } else { String::new() };
+        Some(format!(
+            "{}{more}: a report will not find files that are deleted or in a container, and they are not kept with the \
+             measurement: {why}",
+            first.display()
+        ))
     }
 
     /// Publishes the tables that have been built since.

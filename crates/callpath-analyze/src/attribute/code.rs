@@ -322,16 +322,7 @@ impl ModuleCode {
 
     pub(super) fn read(&mut self, options: &AttributeOptions, cache: &TableCache) {
         let (path, identity, _) = &self.key;
-        let names = if path.as_os_str() == "[vdso]" {
-            ModuleNames::from_bytes(
-                options.vdso.clone().unwrap_or_default(),
-                path,
-                identity.as_ref(),
-                &options.debug_roots,
-            )
-        } else {
-            ModuleNames::open(path, identity.as_ref(), &options.debug_roots)
-        };
+        let names = options.open(path, identity.as_ref());
         let mut addresses: Vec<LinkAddr> = self.addresses.iter().copied().collect();
         addresses.sort_unstable();
         let source = names.structure_source();

@@ -26,7 +26,7 @@ fn profile_with_names(processes: Vec<ProcessFile>, names: Vec<NamesFile>) -> Pro
     };
     let measurement =
         Measurement { directory: "m.callpath".into(), session, processes, names, unreadable: Vec::new(), ranks: None };
-    attribute(&measurement, &AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None }, &mut |_, _| ())
+    attribute(&measurement, &AttributeOptions::default(), &mut |_, _| ())
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn ranks(metrics: &[&[MetricId]], exits: &[Option<i32>]) -> Profile {
         unreadable: Vec::new(),
         ranks: Some(Ranks { job, there }),
     };
-    attribute(&measurement, &AttributeOptions { debug_roots: Vec::new(), vdso: None, cache: None }, &mut |_, _| ())
+    attribute(&measurement, &AttributeOptions::default(), &mut |_, _| ())
 }
 
 #[test]

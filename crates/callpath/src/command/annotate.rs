@@ -12,7 +12,7 @@ use callpath_db::{Profile, Query, ScopeKind, ViewKind};
 use callpath_view::text::{self, AnnotatedCode, Assembly, AssemblyScope, AssemblyText, InstructionText, TextOptions};
 use sources::Sources;
 
-use super::profile::{analysis_options, code_costs, load, need_samples, shown};
+use super::profile::{analysis_options_of, code_costs, load, need_samples, shown};
 use super::selection::Selection;
 use crate::outcome::Outcome;
 use crate::screen::ScreenOptions;
@@ -88,7 +88,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
 fn assembly(arguments: &Arguments, profile: &Profile, options: &TextOptions) -> anyhow::Result<Assembly> {
     let (costs, metric) = code_costs(arguments.measurement.as_deref(), profile)?;
     let procedures = text::annotated_procedures(profile, &options.query).map_err(shown)?;
-    let mut found = instructions(&AskedCosts { costs: &costs, metric }, profile, &procedures, &analysis_options());
+    let options = analysis_options_of(profile.info.directory.as_ref());
+    let mut found = instructions(&AskedCosts { costs: &costs, metric }, profile, &procedures, &options);
     if costs.lacks_some() {
         found.missing.push(
             "Some of what was merged has no instructions (it was merged by an earlier callpath): they lack its part."

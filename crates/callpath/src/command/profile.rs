@@ -6,7 +6,7 @@ use callpath_analyze::attribute::{AttributeOptions, Packed, attribute, attribute
 use callpath_analyze::infer;
 use callpath_db::database::{Database, DatabaseError, is_database};
 use callpath_db::{CodeCosts, Profile};
-use callpath_measurement::{Measurement, MeasurementError, PackFile, has_paths, newest};
+use callpath_measurement::{KeptFiles, Measurement, MeasurementError, PackFile, has_paths, newest};
 use callpath_view::ViewError;
 use callpath_view::text::shell_word;
 
@@ -47,7 +47,9 @@ pub(crate) fn of_measurement(measurement: &Measurement) -> anyhow::Result<Profil
         Some(pack) => attribute_packed(measurement, &pack).map_err(|e| of_pack(&e)),
         None => {
             let mut progress = Progress::new("reading modules");
-            Ok(attribute(measurement, &analysis_options(), &mut |done, of| progress.step(done, of)))
+            Ok(attribute(measurement, &analysis_options_of(&measurement.directory), &mut |done, of| {
+                progress.step(done, of)
+            }))
         }
     }
 }
@@ -65,7 +67,8 @@ fn inferred(measurement: Measurement, map: &Path) -> anyhow::Result<Profile> {
     );
     let inferred = look_up(measurement, map)?;
     let mut progress = Progress::new("reading modules");
-    let profile = infer::profile(&inferred, &analysis_options(), &mut |done, of| progress.step(done, of));
+    let options = analysis_options_of(&inferred.measurement.directory);
+    let profile = infer::profile(&inferred, &options, &mut |done, of| progress.step(done, of));
     checked(&inferred.measurement, profile)
 }
 
@@ -74,7 +77,7 @@ fn look_up(measurement: Measurement, map: &Path) -> anyhow::Result<infer::Inferr
     let known = path_map::read_for(map, &measurement)?;
     path_map::check_told_by(&known, map, &measurement)?;
     let mut progress = Progress::new("reading modules");
-    let options = analysis_options();
+    let options = analysis_options_of(&measurement.directory);
     let inferred = infer::infer(measurement, known.maps(), &options, &mut |done, of| progress.step(done, of));
     inferred.map_err(|other| {
         anyhow::anyhow!(
@@ -92,7 +95,7 @@ pub(crate) fn load_novel(directory: Option<&Path>, map: Option<&Path>) -> anyhow
         anyhow::bail!("--novel needs a map to compare with: add --map MAP (callpath map train)");
     };
     let known = path_map::read_for(map, &measurement)?;
-    let options = analysis_options();
+    let options = analysis_options_of(&measurement.directory);
     let novel = match &kept {
         // Its own map tells the paths, this one whether they are new.
         Some(own) if path_map::is_walked_until_told(&measurement) => {
@@ -201,7 +204,8 @@ pub(crate) fn load_and_pack(directory: Option<&Path>) -> anyhow::Result<(Profile
         );
     }
     let mut progress = Progress::new("reading modules");
-    let found = attribute_and_pack(&measurement, &analysis_options(), &mut |done, of| progress.step(done, of));
+    let found =
+        attribute_and_pack(&measurement, &analysis_options_of(directory), &mut |done, of| progress.step(done, of));
     let Packed { profile, pack, unusable } = found;
     let profile = checked(&measurement, profile)?;
     if profile.info.exit.is_none() {
@@ -243,7 +247,13 @@ pub(crate) fn analysis_options() -> AttributeOptions {
         debug_roots: surroundings::debug_roots(),
         vdso: callpath_target::own_vdso(),
         cache: surroundings::cache_directory(),
+        kept: KeptFiles::default(),
     }
+}
+
+/// The same, with the files that a measurement keeps, by its directory.
+pub(crate) fn analysis_options_of(directory: &Path) -> AttributeOptions {
+    AttributeOptions { kept: KeptFiles::of(directory), ..analysis_options() }
 }
 
 /// A damaged pack is no reason to show less than it promises.

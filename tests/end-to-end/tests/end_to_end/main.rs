@@ -36,6 +36,7 @@ mod groups;
 mod inference;
 mod instances;
 mod jit;
+mod kept_files;
 mod kernel;
 mod loading;
 mod memory;

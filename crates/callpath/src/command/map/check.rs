@@ -9,7 +9,7 @@ use callpath_view::text::printable;
 use serde_json::{Value, json};
 
 use crate::command::path_map;
-use crate::command::profile::{self, analysis_options};
+use crate::command::profile::{self, analysis_options_of};
 use crate::outcome::Outcome;
 use crate::output;
 use crate::screen::ScreenOptions;
@@ -41,7 +41,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         .into());
     }
     let mut progress = Progress::new("reading modules");
-    let checked = infer::check(&measurement, map.maps(), &analysis_options(), &mut |done, of| progress.step(done, of));
+    let checked =
+        infer::check(&measurement, map.maps(), &analysis_options_of(&measurement.directory), &mut |done, of| {
+            progress.step(done, of)
+        });
     drop(progress);
     let checked = checked.map_err(|other| {
         anyhow!("failed to check {} against {directory}: {other} than was measured", arguments.map.display())

@@ -14,7 +14,7 @@ use callpath_record::{
 use callpath_view::text::shell_word;
 
 use crate::command::path_map;
-use crate::command::profile::analysis_options;
+use crate::command::profile::analysis_options_of;
 use crate::command::record::Counted;
 use crate::outcome::Outcome;
 use crate::surroundings::Progress;
@@ -107,7 +107,8 @@ fn learn(map: PathMap, directory: &Path, say: Say<'_>) -> anyhow::Result<PathMap
     let mut progress = Progress::new("reading modules");
     let mut builder = MapBuilder::default();
     builder.add(&map).map_err(|other| of_other_build(&other, directory))?;
-    let trained = train(&measurement, builder, &analysis_options(), &mut |done, of| progress.step(done, of));
+    let trained =
+        train(&measurement, builder, &analysis_options_of(directory), &mut |done, of| progress.step(done, of));
     let Trained { map, notes } = trained.map_err(|other| of_other_build(&other, directory))?;
     drop(progress);
     notes.iter().for_each(|note| say(note));

@@ -20,7 +20,7 @@ use callpath_measurement::Measurement;
 use callpath_target::Pid;
 use callpath_view::text::{LiveOptions, live, live_line};
 
-use crate::command::profile::analysis_options;
+use crate::command::profile::analysis_options_of;
 use crate::output;
 use crate::surroundings::{Size, terminal_of};
 
@@ -184,7 +184,7 @@ impl Shown {
     /// Reads what was written so far. What cannot be read is read the next time.
     fn read(&mut self) {
         let Ok(measurement) = Measurement::read(&self.directory) else { return };
-        let profile = attribute(&measurement, &analysis_options(), &mut |_, _| {});
+        let profile = attribute(&measurement, &analysis_options_of(&self.directory), &mut |_, _| {});
         let is_newer = self.now.as_ref().is_none_or(|now| profile.info.duration_ns > now.info.duration_ns);
         if is_newer {
             self.earlier = self.now.replace(profile);

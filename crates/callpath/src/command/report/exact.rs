@@ -14,7 +14,7 @@ use callpath_measurement::{MeasuredPaths, Measurement, MeasurementError, PathCou
 use callpath_view::exact_json::{self, ExactJson};
 use callpath_view::text::{self, ExactText, count};
 
-use crate::command::profile::{analysis_options, has_calls, read};
+use crate::command::profile::{analysis_options_of, has_calls, read};
 use crate::screen::ScreenOptions;
 use crate::surroundings::Progress;
 use crate::{output, surroundings};
@@ -186,7 +186,8 @@ fn load(asked: &ExactAsked<'_>, shown: &str) -> anyhow::Result<ExactCounts> {
     let is_timed = paths.processes.iter().any(|(_, counts)| counts.times.is_some());
     let sampled = divided(&measurement, Ordered { by: asked.order_by, is_timed })?;
     let counted = Counted { measurement: &measurement, paths: &paths, sampled };
-    let counts = exact_counts(counted, &analysis_options(), &mut |done, of| progress.step(done, of));
+    let counts =
+        exact_counts(counted, &analysis_options_of(&measurement.directory), &mut |done, of| progress.step(done, of));
     anyhow::ensure!(
         counts.quality.paths || counts.quality.counted == 0,
         "failed to show {shown}: {} has counts of calls, in its other views; record {shown} with: callpath record --exact=paths PROGRAM",
@@ -232,7 +233,7 @@ pub(super) fn add_account(profile: &mut Profile, is_json: bool) -> anyhow::Resul
     }
     profile.info.notes.push(note);
     if is_json {
-        profile.quality.exact = Some(exact_quality(&measurement, &paths, &analysis_options()));
+        profile.quality.exact = Some(exact_quality(&measurement, &paths, &analysis_options_of(&measurement.directory)));
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use callpath_measurement::plain;
 use callpath_view::text::{self, ShapeText};
 
 use crate::command::profile::has_calls;
-use crate::command::profile::{analysis_options, of_measurement, read};
+use crate::command::profile::{analysis_options_of, of_measurement, read};
 use crate::screen::ScreenOptions;
 use crate::surroundings::Progress;
 use crate::{output, surroundings};
@@ -71,7 +71,7 @@ fn load(directory: Option<&Path>) -> anyhow::Result<ContextTree> {
     };
     let profile = of_measurement(&measurement)?;
     anyhow::ensure!(has_calls(&profile), none());
-    let options = analysis_options();
+    let options = analysis_options_of(&measurement.directory);
     let paths = measurement.read_paths().map_err(|error| anyhow::anyhow!("failed to {}", plain(error)))?;
     let quality = exact_quality(&measurement, &paths, &options);
     // Probes count calls, too, and may have done so beside paths.
