@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
 
-use super::Fixed;
+use super::fixed::Fixed;
 use super::plan::Place;
 use super::refusal::{Reason, Refusal};
 use crate::code_map::CodeMap;
@@ -89,7 +89,7 @@ impl<'g, 'a> Body<'g, 'a> {
                 let slot = match instruction.control() {
                     Control::Call | Control::Jump => {
                         let target = instruction.target(at.0 + bytes.len() as u64);
-                        let stub = code_map.position(target).filter(|_| fixed.has_stub(LinkAddr(target)));
+                        let stub = code_map.position(target).filter(|_| fixed.is_stub(LinkAddr(target)));
                         stub.and_then(|stub| linkage_stub::slot(code_map.bytes(stub), target))
                     }
                     _ => None,

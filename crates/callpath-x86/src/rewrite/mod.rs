@@ -28,6 +28,7 @@ mod copy;
 mod entrances;
 mod exits;
 mod find_object;
+mod fixed;
 mod frame;
 mod fuzzing;
 mod hashed;
@@ -54,6 +55,7 @@ pub use callee::{Callee, callee};
 pub use contexts::UnmarkedCall;
 pub use exits::{Exit, ExitKind, Exits, LeftOut, exits};
 pub use find_object::{KnownCode, find_object};
+pub use fixed::Fixed;
 pub use fuzzing::fuzz_rewrite;
 pub use homes::{home, homes};
 pub use patch::{DirectBranch, Patch};
@@ -78,17 +80,6 @@ pub struct Rewriter<'m, 'a> {
     fixed: Fixed,
     /// By procedure: an instruction that reads its code.
     readers: Vec<Option<LinkAddr>>,
-}
-
-/// Code that cannot be copied, by what others know of it. Lists are sorted.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Fixed {
-    /// What a procedure must not contain, and why.
-    pub ranges: Vec<(Range<LinkAddr>, Reason)>,
-    /// `vfork`, stubs for it, and words that hold its address.
-    pub vforks: Vec<LinkAddr>,
-    /// Stubs of the procedure linkage table, which have no copies.
-    pub stubs: Vec<Range<LinkAddr>>,
 }
 
 /// A frame in a copy, beside that of the instruction at home.
@@ -219,22 +210,6 @@ impl Rewritten {
     }
 }
 
-impl Fixed {
-    /// Whether a stub of the linkage table begins at an address, or contains it.
-    fn has_stub(&self, at: LinkAddr) -> bool {
-        let after = self.stubs.partition_point(|stub| stub.start <= at);
-        after.checked_sub(1).and_then(|index| self.stubs.get(index)).is_some_and(|stub| at < stub.end)
-    }
-
-    /// What of a procedure is refused.
-    fn within(&self, body: &Body<'_, '_>) -> Option<Refusal> {
-        let blocks = || body.graph.blocks.iter().map(|block| &block.code);
-        let meets = |code: &Range<LinkAddr>| blocks().any(|block| block.start < code.end && code.start < block.end);
-        let found = self.ranges.iter().find(|(code, _)| meets(code));
-        found.map(|&(Range { start, .. }, reason)| Refusal { at: start, reason })
-    }
-}
-
 /// What holds from the last offset on that is not behind `offset`.
 fn at_offset<T: Copy>(by_offset: &[(u32, T)], offset: u64) -> Option<T> {
     let after = by_offset.partition_point(|&(from, _)| u64::from(from) <= offset);
@@ -280,7 +255,7 @@ impl<'m, 'a> Rewriter<'m, 'a> {
             return Err(Refusal { at: reader, reason: Reason::ReadAsData });
         }
         let body = Body::read(self.flow, graph, &self.fixed)?;
-        let refusal = self.fixed.within(&body).or_else(|| body.vfork(&self.fixed.vforks));
+        let refusal = self.fixed.within(graph).or_else(|| body.vfork(&self.fixed.vforks));
         refusal.map_or(Ok(body), Err)
     }
 
