@@ -48,7 +48,7 @@ cargo xtask CMD
   audit-collect   what the preloaded object needs and offers [--object FILE]
   glibc           a recording with other releases of glibc, from Debian's archive [--suites bullseye,trixie] [--callpath FILE]
   suite           real programs bare and under callpath, in turn
-                    [--programs a,b] [--against perf|outside|sentinel] [--runs N] [--rate HZ] [--quick] [--markdown FILE] [--list]
+                    [--programs a,b] [--against perf|outside|samply|sentinel] [--runs N] [--rate HZ] [--quick] [--markdown FILE] [--list]
   field           some sixty programs and runtimes that the suite does not hold, installed, bare and under callpath
                     [--programs a,b] [--against perf] [--runs N] [--rate HZ] [--markdown FILE] [--list]
   soak            programs drawn at random, bare and recorded at 10 kHz: the same comes out, every sample is accounted for

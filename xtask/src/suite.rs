@@ -8,6 +8,7 @@ pub mod inputs;
 pub mod prepared;
 mod programs;
 pub mod recorders;
+mod samply;
 mod table;
 
 use std::path::PathBuf;
@@ -66,7 +67,8 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         Some("sentinel") => recorders = vec![Recorder::Never, Recorder::Auto],
         Some("perf") => recorders.extend([Recorder::PerfFp, Recorder::PerfDwarf]),
         Some("outside") => recorders.extend([Recorder::Outside, Recorder::PerfDwarf]),
-        Some(other) => bail!("--against knows perf, outside and sentinel, not `{other}`"),
+        Some("samply") => recorders.extend([Recorder::Outside, Recorder::PerfDwarf, Recorder::Samply]),
+        Some(other) => bail!("--against knows perf, outside, samply and sentinel, not `{other}`"),
     }
 
     install_for(&chosen, &recorders)?;
@@ -109,6 +111,9 @@ fn install_for(chosen: &[&Program], recorders: &[Recorder]) -> anyhow::Result<()
     let mut wanted: Vec<&str> = chosen.iter().flat_map(|program| program.packages).copied().collect();
     if recorders.contains(&Recorder::PerfDwarf) {
         wanted.push("linux-perf");
+    }
+    if recorders.contains(&Recorder::Samply) {
+        samply::install()?;
     }
     wanted.sort_unstable();
     wanted.dedup();
@@ -154,6 +159,10 @@ fn measure(
             }
             figures.recorded[index].usage.push(usage);
             if round + 1 == *rounds {
+                if *recorder == Recorder::Samply {
+                    let (command, _) = recorders::recorded(Recorder::SamplyWithNames, &prepared, setting, &inputs)?;
+                    run_once(&prepared, command)?;
+                }
                 figures.recorded[index].stacks = recorders::stacks(*recorder, setting, &output)?;
             }
             recorders::remove(&output)?;

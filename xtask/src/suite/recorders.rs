@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use super::prepared::Prepared;
+use super::samply;
 use crate::measure::{self, Limits};
 
 /// A report that takes more is no report.
@@ -25,6 +26,9 @@ pub enum Recorder {
     Outside,
     PerfFp,
     PerfDwarf,
+    Samply,
+    /// The same, which then looks up names: more than a recording takes, but without them it does not show which stacks are whole.
+    SamplyWithNames,
 }
 
 impl Recorder {
@@ -37,6 +41,7 @@ impl Recorder {
             Self::Outside => "callpath, outside",
             Self::PerfFp => "perf fp",
             Self::PerfDwarf => "perf dwarf",
+            Self::Samply | Self::SamplyWithNames => "samply",
         }
     }
 }
@@ -100,7 +105,11 @@ pub fn recorded(
     setting: &Setting,
     inputs: &Path,
 ) -> anyhow::Result<(Command, PathBuf)> {
-    let output = inputs.join(if recorder.is_callpath() { "out.callpath" } else { "out.perf" });
+    let output = inputs.join(match recorder {
+        Recorder::Samply | Recorder::SamplyWithNames => "out.json",
+        recorder if recorder.is_callpath() => "out.callpath",
+        _ => "out.perf",
+    });
     remove(&output)?;
     let mut command = match recorder {
         Recorder::Callpath | Recorder::Never | Recorder::Auto | Recorder::Outside => {
@@ -123,6 +132,15 @@ pub fn recorded(
             command.args(["record", "-q", "-F", &rate, "--call-graph", graph, "-o"]).arg(&output);
             command
         }
+        Recorder::Samply | Recorder::SamplyWithNames => {
+            let mut command = Command::new(samply::installed()?);
+            command.args(["record", "-r", &setting.rate.to_string(), "--save-only"]);
+            if recorder == Recorder::SamplyWithNames {
+                command.arg("--unstable-presymbolicate");
+            }
+            command.arg("-o").arg(&output);
+            command
+        }
     };
     command.arg("--").arg(&prepared.program).args(&prepared.arguments).current_dir(inputs);
     Ok((command, output))
@@ -141,7 +159,11 @@ pub fn remove(output: &Path) -> anyhow::Result<()> {
 
 /// Reads what a recording says.
 pub fn stacks(recorder: Recorder, setting: &Setting, output: &Path) -> anyhow::Result<Stacks> {
-    let mut stacks = if recorder.is_callpath() { of_callpath(setting, output)? } else { of_perf(output)? };
+    let mut stacks = match recorder {
+        Recorder::Samply | Recorder::SamplyWithNames => samply::stacks(output)?,
+        recorder if recorder.is_callpath() => of_callpath(setting, output)?,
+        _ => of_perf(output)?,
+    };
     stacks.output_bytes = length(output)?;
     Ok(stacks)
 }
@@ -205,15 +227,17 @@ fn of_perf(output: &Path) -> anyhow::Result<Stacks> {
             continue;
         }
         stacks.taken += 1;
-        let starts = |name: &str| {
-            ["_start", "start_thread", "clone", "clone3", "__clone3"].contains(&name)
-                || name.starts_with("__libc_start")
-        };
-        if frames.iter().rev().take(2).any(|name| starts(name)) {
+        if frames.iter().rev().take(2).any(|name| begins_stack(name)) {
             stacks.whole += 1;
         }
     }
     Ok(stacks)
+}
+
+/// Whether a procedure is where a program or a thread starts, by the name that other tools have for it.
+pub fn begins_stack(name: &str) -> bool {
+    let name = name.trim_start_matches('_');
+    ["start", "start_thread", "clone", "clone3"].contains(&name) || name.starts_with("libc_start")
 }
 
 /// The length of a file, or of all files in a directory.
