@@ -1,8 +1,8 @@
 //! Load modules of the whole measurement: each file is analysed once, however many processes map it. A process's
 //! addresses do not belong here: each process maps a module elsewhere.
 
-use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -55,6 +55,15 @@ struct Unread {
     place: PathBuf,
     /// Where the process has it from.
     path: PathBuf,
+}
+
+impl Unread {
+    /// Opens the file that was found there. Whoever put it there may have put something else there since.
+    fn open(&self) -> Option<File> {
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&self.place).ok()?;
+        let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        matches!(self.key, Key::File { id, .. } if id.inode == metadata.ino()).then_some(file)
+    }
 }
 
 /// The executable mappings of a process.
@@ -220,7 +229,7 @@ impl Modules {
         found.sort_by_key(|(index, ..)| *index);
         for ((_, found, is_go_without_c), unread) in found.into_iter().zip(wanted) {
             let is_apart = unread.place != unread.path && found.is_some() && self.apart.len() < MOST_APART;
-            let file = is_apart.then(|| File::open(&unread.place).ok()).flatten();
+            let file = is_apart.then(|| unread.open()).flatten();
             let id = self.enter_first_look(unread, found, publisher);
             self.modules[id.0].is_go_without_c = is_go_without_c;
             self.apart.extend(file.map(|file| (id, file)));
