@@ -82,6 +82,11 @@ impl Image {
         Image::from_bytes(read_file(path)?, path)
     }
 
+    /// Reads the file at `path` as if it lay elsewhere: errors call it `origin`, and its debug files are looked for from there.
+    pub fn read_as(path: &Path, origin: &Path) -> Result<Image, ImageError> {
+        Image::from_bytes(read_file(path)?, origin)
+    }
+
     /// Reads the file at `path` without the bytes of some long sections, which are zeros here and take no memory: those
     /// for which `leave_out` says so, by name and whether they hold instructions. Also the XXH3-128 of what was read.
     pub fn read_partly(path: &Path, leave_out: impl Fn(&str, bool) -> bool) -> Result<(Image, u128), ImageError> {
@@ -439,6 +444,10 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, ImageError> {
         return Err(ImageError::TooLong { path: path.to_path_buf(), len: metadata.len(), limit: IMAGE_LEN_LIMIT });
     }
     let mut bytes = Vec::new();
+    // What the kernel offers as a file (`/proc`, tracefs) has no length; opening it may do something, and reading it may wait.
+    if metadata.len() < abi::MAGIC.len() as u64 {
+        return Err(ImageError::NotElf { path: path.to_path_buf() });
+    }
     let mut file = File::open(path).map_err(failed)?.take(IMAGE_LEN_LIMIT);
     (&mut file).take(abi::MAGIC.len() as u64).read_to_end(&mut bytes).map_err(failed)?;
     if bytes != abi::MAGIC {

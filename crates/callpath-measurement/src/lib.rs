@@ -157,8 +157,13 @@ impl ProcessFile {
     /// The modules that frames of its trees are in, as far as they have an identity.
     pub fn modules_with_frames(&self) -> impl Iterator<Item = &ModuleIdentity> {
         let mut has_frames = vec![false; self.modules.len()];
-        for node in self.threads.iter().flat_map(|thread| thread.tree.nodes()) {
-            if let Some(has) = has_frames.get_mut(usize::from(node.key.module().0)) {
+        // The two roots are no frames.
+        let frames = |thread: &'_ ThreadProfile| {
+            let nodes = thread.tree.nodes().iter().skip(PARTIAL_ROOT as usize + 1).map(|node| node.key);
+            nodes.chain(thread.start).collect::<Vec<_>>()
+        };
+        for key in self.threads.iter().flat_map(frames) {
+            if let Some(has) = has_frames.get_mut(usize::from(key.module().0)) {
                 *has = true;
             }
         }

@@ -452,7 +452,7 @@ fn reads_table(copies: &Relocation, at: RunAddr) -> bool {
     copies.modules.iter().any(is_in)
 }
 
-/// How many instructions of a stub of the linkage table a call or jump has behind it that its copy does not pass, which reads the stub's word itself.
+/// How many instructions of a stub of the linkage table follow a call or jump at home and are skipped in the copy, which reads the stub's word itself.
 fn skipped_behind(stepper: &Stepper, (copies, stands): (&Relocation, Stands), at: RunAddr) -> usize {
     let is_in = |module: &Relocated| {
         let at = at.to_link(module.loaded.bias);

@@ -13,6 +13,7 @@ mod counters;
 mod error;
 mod events;
 mod exact;
+mod files_apart;
 mod fuzzing;
 mod generated;
 mod generated_names;

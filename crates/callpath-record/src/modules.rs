@@ -1,7 +1,7 @@
 //! Load modules of the whole measurement: each file is analysed once, however many processes map it. A process's
 //! addresses do not belong here: each process maps a module elsewhere.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use callpath_image::elf::Image;
 use callpath_image::go::is_go_without_c;
 use callpath_image::identity::ModuleIdentity;
 use callpath_image::return_use::ReturnUse;
-use callpath_measurement::{KeptFiles, Measurement};
 use callpath_tables::module_memo::{FirstLook, LoadedModule, find};
 use callpath_tables::recipes::RecipeOptions;
 use callpath_tables::table_cache::TableCache;
 use callpath_target::{FileId, MapEntry, Pid, own_vdso};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
+use crate::files_apart::FilesApart;
 use crate::module::{Awaited, Module, ModuleId, SliceTable, Slicing};
 use crate::program::Doorbell;
 use crate::publish::Publisher;
@@ -34,12 +34,6 @@ const FEW_MODULES: usize = 6;
 /// slices end: most such modules have a few bytes of start-up code without description.
 const WORTH_THE_WHOLE: u32 = 50;
 
-/// How many files are held open that a report could not find.
-const MOST_APART: usize = 512;
-
-/// How much of them is kept with a measurement, bytes.
-const MOST_KEPT_BYTES: u64 = 2 << 30;
-
 /// A file at one state of its content.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Key {
@@ -48,7 +42,15 @@ enum Key {
     Unreadable(PathBuf, Option<FileId>),
 }
 
+impl Key {
+    fn of(id: FileId, metadata: &Metadata) -> Key {
+        let changed_ns = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
+        Key::File { id, len: metadata.len(), changed_ns }
+    }
+}
+
 /// A file that is mapped and not known yet.
+#[derive(Clone)]
 struct Unread {
     key: Key,
     /// Where it can be opened.
@@ -61,8 +63,9 @@ impl Unread {
     /// Opens the file that was found there. Whoever put it there may have put something else there since.
     fn open(&self) -> Option<File> {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&self.place).ok()?;
-        let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
-        matches!(self.key, Key::File { id, .. } if id.inode == metadata.ino()).then_some(file)
+        let metadata = file.metadata().ok().filter(Metadata::is_file)?;
+        let Key::File { id, .. } = self.key else { return None };
+        (Key::of(id, &metadata) == self.key && metadata.ino() == id.inode).then_some(file)
     }
 }
 
@@ -95,8 +98,7 @@ impl MappedCode<'_> {
             if metadata.ino() != file.inode || !metadata.is_file() {
                 return None;
             }
-            let changed_ns = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
-            Some((place, Key::File { id: file, len: metadata.len(), changed_ns }))
+            Some((place, Key::of(file, &metadata)))
         })
     }
 }
@@ -109,8 +111,7 @@ pub(crate) struct Modules {
     tables_received: u64,
     /// Where it is published what a map tells of call paths, by the module that they lead to.
     told: FxHashMap<ModuleIdentity, u64>,
-    /// Files that a report could not find under their paths.
-    apart: Vec<(ModuleId, File)>,
+    apart: FilesApart,
 }
 
 impl Modules {
@@ -123,7 +124,7 @@ impl Modules {
             modules: Vec::new(),
             tables_received: 0,
             told: FxHashMap::default(),
-            apart: Vec::new(),
+            apart: FilesApart::default(),
         }
     }
 
@@ -228,52 +229,19 @@ impl Modules {
         };
         found.sort_by_key(|(index, ..)| *index);
         for ((_, found, is_go_without_c), unread) in found.into_iter().zip(wanted) {
-            let is_apart = unread.place != unread.path && found.is_some() && self.apart.len() < MOST_APART;
-            let file = is_apart.then(|| unread.open()).flatten();
+            let apart = (unread.place != unread.path).then(|| unread.clone());
             let id = self.enter_first_look(unread, found, publisher);
             self.modules[id.0].is_go_without_c = is_go_without_c;
-            self.apart.extend(file.map(|file| (id, file)));
+            if let (Some(unread), Some(identity)) = (apart, &self.modules[id.0].identity) {
+                self.apart.hold(identity, &unread.path, || unread.open());
+            }
         }
         self.receive(publisher);
     }
 
-    /// Keeps files with the measurement that a report could not find under their paths, if there are frames in them. Gives
-    /// a note on those that are not kept.
-    pub(crate) fn keep_files(&mut self, directory: &Path) -> Option<String> {
-        let apart = std::mem::take(&mut self.apart);
-        if apart.is_empty() {
-            return None;
-        }
-        let measurement = Measurement::read(directory).ok()?;
-        let has_frames: FxHashSet<&ModuleIdentity> =
-            measurement.processes.iter().flat_map(|process| process.modules_with_frames()).collect();
-        let (mut left_bytes, mut not_kept, mut why) = (MOST_KEPT_BYTES, Vec::new(), "they are too long");
-        let trouble;
-        for (id, file) in &apart {
-            let module = self.get(*id);
-            let Some(identity) = module.identity.as_ref().filter(|identity| has_frames.contains(identity)) else {
-                continue;
-            };
-            let len = file.metadata().map_or(0, |metadata| metadata.len());
-            if len > left_bytes {
-                not_kept.push(&module.path);
-                continue;
-            }
-            left_bytes -= len;
-            if let Err(error) = KeptFiles::keep(directory, identity, file) {
-                trouble = error.to_string();
-                why = &trouble;
-                not_kept.push(&module.path);
-                break;
-            }
-        }
-        let first = not_kept.first()?;
-        let more = if not_kept.len() > 1 { format!(" and {} more", not_kept.len() - 1) } else { String::new() };
-        Some(format!(
-            "{}{more}: a report will not find files that are deleted or in a container, and they are not kept with the \
-             measurement: {why}",
-            first.display()
-        ))
+    /// Keeps files with the measurement that a report would not find under their paths. Gives notes on what is missing.
+    pub(crate) fn keep_files(&mut self, directory: &Path) -> Vec<String> {
+        self.apart.keep(directory)
     }
 
     /// Publishes the tables that have been built since.

@@ -264,8 +264,12 @@ impl<'o> Recorder<'o> {
             1 => self.notes.push("1 process is still running and is no longer measured".into()),
             more => self.notes.push(format!("{more} processes are still running and are no longer measured")),
         }
-        self.notes.extend(self.shared.modules.keep_files(&self.shared.directory));
         self.write_session();
+        let notes = self.shared.modules.keep_files(&self.shared.directory);
+        if !notes.is_empty() {
+            self.notes.extend(notes);
+            self.write_session();
+        }
         let limits = Limits::after(self.shared.began.elapsed());
         self.notes.extend(unmeasured::note(self.shared.allocator.session(), &limits));
         Ok(Recorded {

@@ -42,7 +42,7 @@ pub use needed::{Needed, needed_libraries};
 pub use perf_event::{Count, EventSpec, Every, PerfEvent, StackSamples};
 pub use perf_map::PerfMapFile;
 pub use pid::Pid;
-pub use process::{ProcessHandle, Waiting, processes, thread_lives};
+pub use process::{ProcessHandle, Waiting, descriptors_are_scarce, processes, thread_lives};
 pub use refused::refused_calls;
 pub use ring::{Record, Records, Ring, RingRecord, StackCopy, What};
 pub use stack_sampler::StackSampler;

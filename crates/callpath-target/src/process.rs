@@ -249,7 +249,7 @@ const SPARE_DESCRIPTORS: u64 = 6;
 
 /// Whether so few descriptors are left that none may be kept for long: a process that cannot be looked at, or whose
 /// file cannot be written, is a greater loss than its clock.
-pub(crate) fn descriptors_are_scarce() -> bool {
+pub fn descriptors_are_scarce() -> bool {
     // SAFETY: valid places; the descriptor, the lowest that is free, is closed at once.
     unsafe {
         let mut limit: libc::rlimit = std::mem::zeroed();

@@ -236,8 +236,7 @@ fn of_perf(output: &Path) -> anyhow::Result<Stacks> {
 
 /// Whether a procedure is where a program or a thread starts, by the name that other tools have for it.
 pub fn begins_stack(name: &str) -> bool {
-    let name = name.trim_start_matches('_');
-    ["start", "start_thread", "clone", "clone3"].contains(&name) || name.starts_with("libc_start")
+    ["_start", "start_thread", "clone", "clone3", "__clone3"].contains(&name) || name.starts_with("__libc_start")
 }
 
 /// The length of a file, or of all files in a directory.

@@ -1,5 +1,5 @@
-//! samply, as a recorder to compare with: it is no package of Debian's, but a crate. As root, too, it needs `kernel.perf_event_paranoid`
-//! at 1 or below.
+//! samply, as a recorder to compare with. It is not packaged in Debian; it is installed as a crate. Even as root it needs
+//! `kernel.perf_event_paranoid` at 1 or below.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,10 +26,13 @@ pub fn install() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The command.
+/// The command, of the version that is compared with.
 pub fn installed() -> anyhow::Result<PathBuf> {
     let command = root().join("bin/samply");
-    ensure!(command.exists(), "{} is not there", command.display());
+    let said = Command::new(&command).arg("--version").output();
+    let said = said.with_context(|| format!("failed to run {}", command.display()))?;
+    let version = String::from_utf8_lossy(&said.stdout);
+    ensure!(version.trim().ends_with(VERSION), "{} is samply {version}, not {VERSION}", command.display());
     Ok(command)
 }
 
@@ -46,7 +49,9 @@ pub fn stacks(output: &Path) -> anyhow::Result<Stacks> {
         serde_json::from_slice(&bytes).with_context(|| format!("failed to read the JSON of {}", path.display()))
     };
     let profile = read(output)?;
-    let symbols = Symbols::of(&read(&output.with_extension("syms.json"))?);
+    let names = output.with_extension("syms.json");
+    let symbols = Symbols::of(&read(&names)?);
+    std::fs::remove_file(&names).with_context(|| format!("failed to remove {}", names.display()))?;
     let libs = list(&profile["libs"]);
     let mut stacks = Stacks { report_seconds: start.elapsed().as_secs_f64(), ..Stacks::default() };
     for thread in list(&profile["threads"]) {
@@ -68,7 +73,9 @@ pub fn stacks(output: &Path) -> anyhow::Result<Stacks> {
                 at = index(prefixes, stack);
             }
             let names = outer.into_iter().flatten().filter_map(name_of);
-            stacks.whole += u64::from(names.into_iter().any(begins_stack));
+            // It drops an underscore that a name begins with.
+            stacks.whole +=
+                u64::from(names.into_iter().any(|name| begins_stack(name) || begins_stack(&format!("_{name}"))));
         }
     }
     Ok(stacks)

@@ -89,7 +89,9 @@ impl<'g, 'a> Body<'g, 'a> {
                 let slot = match instruction.control() {
                     Control::Call | Control::Jump => {
                         let target = instruction.target(at.0 + bytes.len() as u64);
-                        let stub = code_map.position(target).filter(|_| fixed.is_stub(LinkAddr(target)));
+                        let is_apart = graph.block_at(LinkAddr(target)).is_none();
+                        let is_stub = is_apart && fixed.is_stub(LinkAddr(target));
+                        let stub = code_map.position(target).filter(|_| is_stub);
                         stub.and_then(|stub| linkage_stub::slot(code_map.bytes(stub), target))
                     }
                     _ => None,

@@ -2,7 +2,7 @@
 //! leave no room for a springboard, with the return address at home: it is pushed, and a jump leads to the callee. Neither
 //! changes flags, or registers besides rsp. The processor mispredicts the return of the second.
 //!
-//! What is called through a stub of the linkage table is called through the word that the stub reads: that saves the stub's jump.
+//! What is called through a stub of the linkage table is called through the word that the stub reads, which saves one jump.
 
 use super::assembler::{Assembler, Target};
 use super::body::Step;
@@ -168,9 +168,13 @@ mod tests {
 
     /// What the call is as a jump, in words.
     fn text(bytes: &[u8]) -> Option<String> {
+        text_of(bytes, None)
+    }
+
+    fn text_of(bytes: &[u8], slot: Option<u64>) -> Option<String> {
         let instruction = Instruction::decode(bytes).expect("an instruction");
         let motion = motion(bytes).expect("it can be moved");
-        Some(match jump(&Step { at: AT, bytes, instruction, motion, slot: None })? {
+        Some(match jump(&Step { at: AT, bytes, instruction, motion, slot })? {
             Jump::Direct(target) => format!("{target:#x}"),
             Jump::BesideCode(bytes, address) => {
                 assert_eq!(bytes.len(), usize::from(bytes[0] != GROUP_5) + 6);
@@ -223,5 +227,7 @@ mod tests {
             let found = text(bytes).map(|text| text.replace("qword ptr ", ""));
             assert_eq!(found.as_deref(), expected, "{bytes:02x?}");
         }
+        // A stub's word.
+        assert_eq!(text_of(&[0xe8, 0, 1, 0, 0], Some(0x4000)).as_deref(), Some("[0x4000]"));
     }
 }

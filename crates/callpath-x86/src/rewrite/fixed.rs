@@ -1,4 +1,4 @@
-//! What is known of a module's code that its instructions do not say.
+//! What is known about a module's code from elsewhere (the ELF file, names).
 
 use std::ops::Range;
 
