@@ -9,6 +9,7 @@ mod gather;
 mod interrupted;
 mod load;
 mod move_out;
+mod prepare;
 mod refusal;
 mod release;
 mod routine;
@@ -58,6 +59,17 @@ impl Halted {
     pub fn halt(pid: Pid, at_most: Duration) -> Result<Halted, TargetError> {
         let (worker, since) = Worker::start(pid, move || Tracer::gather(pid, at_most))?;
         Ok(Halted { worker, pid, since })
+    }
+
+    /// Registers a process for what [`Halted::apply`] needs: with several threads the kernel takes some 20 ms for that, in
+    /// which only one of them stands still, one that waits anyway if there is such a one. Otherwise `apply` does it.
+    ///
+    /// # Errors
+    /// As [`Halted::halt`], or if no thread can make the system call.
+    pub fn prepare(pid: Pid, at_most: Duration) -> Result<(), TargetError> {
+        let Some(threads) = prepare::threads(pid) else { return Ok(()) };
+        let (worker, _) = Worker::start(pid, move || Tracer::gather_some(pid, threads, at_most))?;
+        worker.finish(Tracer::register_for_changes)
     }
 
     /// The process.
@@ -208,22 +220,13 @@ impl Halted {
         self.worker.with(|tracer| tracer.undo(edits))
     }
 
-    /// As [`Halted::release`]; one thread stays for a moment, in which it registers the process for what [`Halted::apply`]
-    /// needs: the kernel takes some 20 ms for that, in which the others should not stand still.
-    ///
-    /// # Errors
-    /// If a thread cannot be let go.
-    pub fn release_for_changes(self) -> Result<Duration, TargetError> {
-        self.worker.with(Tracer::release_for_changes)
-    }
-
     /// Lets the threads run on, their pending signals delivered. Returns how long the process stood still.
     ///
     /// # Errors
     /// If a thread cannot be let go.
     pub fn release(self) -> Result<Duration, TargetError> {
         // Before the caller has a processor again, which the program's threads may take.
-        self.worker.with(|tracer| {
+        self.worker.finish(|tracer| {
             tracer.release()?;
             Ok(tracer.since.elapsed())
         })

@@ -138,6 +138,7 @@ impl ProbedProgram<'_> {
             self.probes.check()?;
             let into = InjectedInto { pid, slot: Some(slot), program: None, counts_contexts: false };
             let injected = Injected::into(into, recorder, self.object)?;
+            self.probes.stops.push(injected.stood_still);
             self.probes.put_in(recorder, pid, injected)?;
             Ok::<Injected, RecordError>(injected)
         })?;

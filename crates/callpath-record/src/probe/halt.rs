@@ -9,6 +9,12 @@ use crate::error::RecordError;
 /// How long threads may take to stop.
 const STOP_AT_MOST: Duration = Duration::from_secs(5);
 
+/// Does what takes time before the first changes of a process, while it runs.
+pub(crate) fn prepare(pid: Pid) {
+    // Where it cannot be done, it is tried again when it is needed.
+    drop(Halted::prepare(pid, STOP_AT_MOST));
+}
+
 /// Stops all threads of a process.
 pub(crate) fn halt(pid: Pid) -> Result<Halted, RecordError> {
     Ok(Halted::halt(pid, STOP_AT_MOST)?)

@@ -1,6 +1,7 @@
 //! Our object in a process: mapped, with both memories, and begun.
 
 use std::process::Command;
+use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::shared::probe::{Admission, Admitted, JOIN, Routines};
@@ -8,7 +9,7 @@ use callpath_target::{Halted, MapEntry, Maps, Pid, StepOptions, Stepper};
 
 use crate::error::RecordError;
 use crate::moved::{MovedCode, ProgramNumber};
-use crate::probe::halt::halt;
+use crate::probe::halt::{halt, prepare};
 use crate::serve::Recorder;
 use crate::settings::RecordOptions;
 
@@ -89,6 +90,8 @@ pub(crate) struct InjectedInto {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Injected {
     pub(crate) routines: Routines,
+    /// How long the process stood still for it.
+    pub(crate) stood_still: Duration,
 }
 
 impl Injected {
@@ -105,14 +108,10 @@ impl Injected {
             shared.injected_table = shared.publisher.append(&table);
         }
         let table = shared.injected_table;
+        prepare(pid);
         let halted = halt(pid)?;
         let loaded = halted.load(object, None)?;
         let join = loaded.symbol(JOIN).ok_or_else(|| unusable("it lacks its first routine"))?;
-        if let Some(table) = table {
-            let code = LinkAddr(0)..LinkAddr(loaded.len_bytes());
-            let ours = MovedCode::ours(loaded.base(), code, table, &mut shared.publisher);
-            shared.moved.push(ours.only_in(program));
-        }
         // A process that is sampled has both already.
         let maps = Maps::read(pid)?;
         let arena = match shared.allocator.memory().whole_in(&maps) {
@@ -124,7 +123,6 @@ impl Injected {
             None => halted.map_shared(shared.publisher.memory(), None, false)?,
         };
         let stack = map_private(&halted, STACK_BYTES)?;
-        let maps = Maps::read(pid)?;
         let first = halted.threads()?.into_iter().find(|thread| *thread == pid);
         let mut admission = Admission {
             magic: Admission::MAGIC,
@@ -158,8 +156,14 @@ impl Injected {
             Some((Admitted::NoMemory, _)) => return Err(unusable("the process gets no memory")),
         };
         halted.system_call(libc::SYS_munmap, [stack.0, STACK_BYTES, 0, 0, 0, 0])?;
-        halted.release_for_changes()?;
-        Ok(Injected { routines })
+        let stood_still = halted.release()?;
+        // No thread is in it before something calls it.
+        if let Some(table) = table {
+            let code = LinkAddr(0)..LinkAddr(loaded.len_bytes());
+            let ours = MovedCode::ours(loaded.base(), code, table, &mut shared.publisher);
+            shared.moved.push(ours.only_in(program));
+        }
+        Ok(Injected { routines, stood_still })
     }
 }
 

@@ -160,6 +160,7 @@ fn set(
     if !recorder.serve_until_admitted(pid, TABLES_AT_MOST) {
         return Err(RecordError::NotAdmitted { pid });
     }
+    probes.stops.push(injected.stood_still);
     probes.put_in(recorder, pid, injected)?;
     Ok(injected)
 }

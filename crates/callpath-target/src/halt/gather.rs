@@ -43,7 +43,23 @@ impl Tracer {
             }
             processes.extend(others);
         };
-        let Gathering { mut threads, since, .. } = gathering;
+        gathering.tracer(outcome, shelter)
+    }
+
+    /// Of a process, these threads only; see [`Tracer::gather`].
+    pub(super) fn gather_some(pid: Pid, threads: Vec<Pid>, at_most: Duration) -> Result<Tracer, TargetError> {
+        refusal::check(pid)?;
+        let shelter = Shelter::find(pid);
+        let mut gathering = Gathering { pid, threads: Vec::new(), started: Instant::now(), at_most, since: None };
+        let outcome = gathering.stop(pid, threads).map(drop);
+        gathering.tracer(outcome, shelter)
+    }
+}
+
+impl Gathering {
+    /// What has been stopped, if all went well.
+    fn tracer(self, outcome: Result<(), TargetError>, shelter: Option<Shelter>) -> Result<Tracer, TargetError> {
+        let Gathering { pid, mut threads, started, since, .. } = self;
         if let Err(error) = outcome {
             // Whatever fails here, the first error is what matters.
             drop(let_go(&mut threads));
@@ -59,20 +75,13 @@ impl Tracer {
         }
         Ok(tracer)
     }
-}
 
-impl Gathering {
     /// Stops a process's threads, until no others appear.
     fn stop_all(&mut self, process: Pid) -> Result<(), TargetError> {
         loop {
-            let mut grown = false;
-            for tid in threads_of(process) {
-                if self.threads.iter().all(|thread| thread.tid != tid) {
-                    grown |= self.seize(process, tid)?;
-                }
-            }
-            self.wait_for_all()?;
-            if !grown {
+            let mut new = threads_of(process);
+            new.retain(|tid| self.threads.iter().all(|thread| thread.tid != *tid));
+            if !self.stop(process, new)? {
                 return Ok(());
             }
             if self.started.elapsed() > self.at_most {
@@ -82,6 +91,30 @@ impl Gathering {
                 return Err(TargetError::Refused { pid, why });
             }
         }
+    }
+
+    /// Stops threads. Whether there was any of them.
+    fn stop(&mut self, process: Pid, tids: Vec<Pid>) -> Result<bool, TargetError> {
+        let mut seized = Vec::new();
+        for tid in tids {
+            if self.seize(process, tid)? {
+                seized.push(tid);
+            }
+        }
+        // None stands still before all are asked to. Those that wait are last: they wake, and take the processor from the
+        // thread that asks; what would run there next has been asked by then.
+        let waits = |tid: &Pid| TaskStatus::read(process, *tid).is_some_and(|status| status.state != 'R');
+        seized.sort_by_cached_key(waits);
+        for tid in &seized {
+            match ptrace::interrupt(*tid) {
+                Ok(()) => {}
+                // It ends just now: waiting for it says so.
+                Err(TargetError::Trace { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.wait_for_all()?;
+        Ok(!seized.is_empty())
     }
 
     /// Whether there was such a thread.
@@ -104,12 +137,6 @@ impl Gathering {
             postponed: VecDeque::new(),
         };
         self.threads.push(thread);
-        match ptrace::interrupt(tid) {
-            Ok(()) => {}
-            // It ends just now: waiting for it says so.
-            Err(TargetError::Trace { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
-            Err(error) => return Err(error),
-        }
         Ok(true)
     }
 
@@ -151,7 +178,7 @@ impl Gathering {
 }
 
 /// A process's threads, as far as they have not been reaped; none if it is gone.
-fn threads_of(process: Pid) -> Vec<Pid> {
+pub(super) fn threads_of(process: Pid) -> Vec<Pid> {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
     let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok().map(Pid);
     entries.filter_map(|entry| number(entry.ok()?)).collect()

@@ -1,34 +1,18 @@
 //! Letting threads run on, as if they had not been stopped.
 
-use std::time::Duration;
-
-use super::tracer::{Patience, REGISTER_SYNC_CORE, Thread, Tracer};
+use super::tracer::{Patience, Thread, Tracer};
 use crate::error::TargetError;
 use crate::pid::Pid;
 use crate::ptrace;
 use crate::task_status::TaskStatus;
 
 impl Tracer {
-    /// As [`super::Halted::release`].
+    /// As [`super::Halted::release`]. Most threads run on when the calling thread ends, which it must do at once: the kernel then
+    /// lets go all in one step. One by one, those that run already take the processor from the thread that lets them go, for as
+    /// long as the scheduler has them run (4 to 8 ms), and the others stand still meanwhile.
     pub(super) fn release(&mut self) -> Result<(), TargetError> {
         let given_back = self.give_back();
-        let_go(&mut self.threads).and(given_back)
-    }
-
-    /// As [`super::Halted::release_for_changes`].
-    pub(super) fn release_for_changes(&mut self) -> Result<Duration, TargetError> {
-        self.give_back()?;
-        let chosen = self.choose_caller(true)?;
-        let borrowed = self.make_ready(chosen)?;
-        self.borrowed = Some(borrowed);
-        let (mut others, one) = std::mem::take(&mut self.threads).into_iter().partition(|thread| thread.tid != chosen);
-        self.threads = one;
-        let let_go = let_go(&mut others);
-        let stood_still = self.since.elapsed();
-        // Where it cannot be done, it is tried again when it is needed.
-        drop(self.system_call_on_borrowed(libc::SYS_membarrier, [REGISTER_SYNC_CORE, 0, 0, 0, 0, 0]));
-        self.release().and(let_go)?;
-        Ok(stood_still)
+        leave(&mut self.threads).and(given_back)
     }
 }
 
@@ -39,22 +23,43 @@ impl Drop for Tracer {
     }
 }
 
-/// Lets all stopped threads run on; the first error, if any.
-pub(super) fn let_go(threads: &mut Vec<Thread>) -> Result<(), TargetError> {
-    // The kernel likes to give a process's signals to its first thread.
-    threads.sort_by_key(|thread| (thread.tid != thread.process, thread.tid));
-    let mut outcome = Ok(());
-    threads.retain(|thread| thread.stopped);
-    // All that takes time comes first: the threads that run already take processors from those that wait to be let go.
-    let mut takes = Vec::new();
-    for thread in &mut *threads {
-        outcome = outcome.and(thread.prepare());
-        takes.push(thread.signals_of_process() != 0);
+/// Lets the threads run on one by one to which the kernel gives a signal then; the others are left to the end of the calling
+/// thread. The first error, if any.
+fn leave(threads: &mut Vec<Thread>) -> Result<(), TargetError> {
+    let (ready, mut outcome) = make_ready(threads);
+    for (thread, takes) in ready {
+        if takes || thread.signal.is_some() {
+            outcome = outcome.and(thread.let_go(takes));
+        } else {
+            thread.send_postponed();
+        }
     }
-    for (thread, takes) in threads.drain(..).zip(takes) {
+    outcome
+}
+
+/// Lets all stopped threads run on, one by one; the first error, if any.
+pub(super) fn let_go(threads: &mut Vec<Thread>) -> Result<(), TargetError> {
+    let (ready, mut outcome) = make_ready(threads);
+    for (thread, takes) in ready {
         outcome = outcome.and(thread.let_go(takes));
     }
     outcome
+}
+
+/// All that takes time before threads run on, the first error, if any, and of each whether a signal of the process's is
+/// pending that it would take.
+fn make_ready(threads: &mut Vec<Thread>) -> (Vec<(Thread, bool)>, Result<(), TargetError>) {
+    // The kernel likes to give a process's signals to its first thread.
+    threads.sort_by_key(|thread| (thread.tid != thread.process, thread.tid));
+    threads.retain(|thread| thread.stopped);
+    let mut outcome = Ok(());
+    let mut ready = Vec::new();
+    for mut thread in threads.drain(..) {
+        outcome = outcome.and(thread.prepare());
+        let takes = thread.signals_of_process() != 0;
+        ready.push((thread, takes));
+    }
+    (ready, outcome)
 }
 
 impl Thread {
@@ -68,9 +73,7 @@ impl Thread {
 
     /// `takes`: a signal of the process's is pending, and should wake this thread alone.
     fn let_go(self, takes: bool) -> Result<(), TargetError> {
-        for info in &self.postponed {
-            self.send(info);
-        }
+        self.send_postponed();
         match ptrace::detach(self.tid, self.signal.unwrap_or(0)) {
             Err(source) if source.raw_os_error() != Some(libc::ESRCH) => {
                 return Err(TargetError::Trace { request: "PTRACE_DETACH", pid: self.tid, source });
@@ -81,6 +84,12 @@ impl Thread {
             self.wait_until_taken();
         }
         Ok(())
+    }
+
+    fn send_postponed(&self) {
+        for info in &self.postponed {
+            self.send(info);
+        }
     }
 
     /// Other threads that wait in a call should not see it interrupted by a signal that this one takes.

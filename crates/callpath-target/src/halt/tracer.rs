@@ -192,7 +192,7 @@ impl Traced for Tracer {
 
     fn next_stop(&mut self, tid: Pid) -> Result<Stop, TargetError> {
         let until = self.run_until.unwrap_or_else(|| Instant::now() + RUN_AT_MOST);
-        let mut patience = Patience::default();
+        let mut patience = Patience::for_one();
         loop {
             if let Some(stop) = self.look(tid)? {
                 return Ok(stop);
@@ -258,10 +258,22 @@ pub(super) fn look(tid: Pid, is_first: bool) -> Result<Option<Stop>, TargetError
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     waits: u32,
+    /// Looks before the first wait.
+    looks: u32,
 }
 
 impl Patience {
+    /// For a thread that runs for a moment, while all others stand still: going to sleep would take longer.
+    fn for_one() -> Patience {
+        Patience { waits: 0, looks: 100 }
+    }
+
     pub(super) fn wait(&mut self) {
+        if let Some(looks) = self.looks.checked_sub(1) {
+            self.looks = looks;
+            std::hint::spin_loop();
+            return;
+        }
         self.waits += 1;
         match self.waits {
             // Not a yield: the program's threads would have their turns, all of them, before this one goes on.

@@ -1,8 +1,9 @@
 //! The thread that traces: it owns the [`Tracer`], and does what others ask for.
 
+use std::borrow::Borrow;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{Builder, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::tracer::Tracer;
 use crate::error::TargetError;
@@ -14,6 +15,7 @@ type Job = Box<dyn FnOnce(&mut Tracer) + Send>;
 #[derive(Debug)]
 pub(super) struct Worker {
     pid: Pid,
+    tid: libc::pid_t,
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -26,7 +28,12 @@ impl Worker {
     ) -> Result<(Worker, Instant), TargetError> {
         let (jobs, to_do) = channel::<Job>();
         let (made, outcome) = channel();
+        let (named, name) = channel();
         let work = move || {
+            // SAFETY: takes nothing, and always succeeds.
+            if named.send(unsafe { libc::gettid() }).is_err() {
+                return;
+            }
             hurry();
             let mut tracer = match make() {
                 Ok(tracer) => tracer,
@@ -41,7 +48,8 @@ impl Worker {
         };
         let thread = Builder::new().name("callpath-tracer".to_owned()).spawn(work);
         let thread = thread.map_err(|source| TargetError::Trace { request: "a thread for it", pid, source })?;
-        let worker = Worker { pid, jobs: Some(jobs), thread: Some(thread) };
+        let tid = name.recv().unwrap_or_default();
+        let worker = Worker { pid, tid, jobs: Some(jobs), thread: Some(thread) };
         // If it failed, its end is waited for: nothing is traced any more when the error is seen.
         let since = outcome.recv().unwrap_or_else(|_| Err(worker.ended()))?;
         Ok((worker, since))
@@ -52,27 +60,62 @@ impl Worker {
         &self,
         work: impl FnOnce(&mut Tracer) -> Result<R, TargetError> + Send,
     ) -> Result<R, TargetError> {
-        let (done, outcome) = channel();
-        let job = move |tracer: &mut Tracer| {
-            let result = work(tracer);
-            // The receiver waits below.
-            drop(done.send(result));
-        };
-        let job: Box<dyn FnOnce(&mut Tracer) + Send + '_> = Box::new(job);
-        // SAFETY: what the job borrows outlives this call, which ends only when the job has run or was dropped: `done`
-        // belongs to it, and `recv` returns when something was sent, after the last use of what `work` borrows, or when
-        // `done` is gone.
-        let job: Job = unsafe { std::mem::transmute(job) };
-        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
-        if !sent {
-            return Err(self.ended());
-        }
-        outcome.recv().unwrap_or_else(|_| Err(self.ended()))
+        hand_over(self.jobs.as_ref(), work, || self.ended())
+    }
+
+    /// As [`Worker::with`]; then it ends.
+    pub(super) fn finish<R: Send>(
+        mut self,
+        work: impl FnOnce(&mut Tracer) -> Result<R, TargetError> + Send,
+    ) -> Result<R, TargetError> {
+        // Gone before the result comes: the thread does not wait for the caller to say that this was the last.
+        hand_over(self.jobs.take(), work, || self.ended())
     }
 
     fn ended(&self) -> TargetError {
         let source = std::io::Error::other("callpath's thread for it has ended");
         TargetError::Trace { request: "anything", pid: self.pid, source }
+    }
+}
+
+/// Sends a job and waits for its result.
+fn hand_over<R: Send>(
+    jobs: Option<impl Borrow<Sender<Job>>>,
+    work: impl FnOnce(&mut Tracer) -> Result<R, TargetError> + Send,
+    ended: impl Fn() -> TargetError,
+) -> Result<R, TargetError> {
+    let (done, outcome) = channel();
+    let job = move |tracer: &mut Tracer| {
+        let result = work(tracer);
+        // The receiver waits below.
+        drop(done.send(result));
+    };
+    let job: Box<dyn FnOnce(&mut Tracer) + Send + '_> = Box::new(job);
+    // SAFETY: what the job borrows outlives this call, which ends only when the job has run or was dropped: `done`
+    // belongs to it, and `recv` returns when something was sent, after the last use of what `work` borrows, or when
+    // `done` is gone.
+    let job: Job = unsafe { std::mem::transmute(job) };
+    let sent = jobs.as_ref().is_some_and(|jobs| jobs.borrow().send(job).is_ok());
+    drop(jobs);
+    if !sent {
+        return Err(ended());
+    }
+    outcome.recv().unwrap_or_else(|_| Err(ended()))
+}
+
+impl Worker {
+    /// A thread that has been joined may still be about to let go what it traces.
+    fn wait_until_gone(&self) {
+        /// As long as it may take a processor that others want.
+        const LOOKS: u32 = 100_000;
+        for _ in 0..LOOKS {
+            // SAFETY: takes numbers; signal 0 is not sent.
+            let is_there = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.tid, 0) } == 0;
+            if !is_there {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(10));
+        }
     }
 }
 
@@ -83,6 +126,7 @@ impl Drop for Worker {
         if let Some(thread) = self.thread.take() {
             // A panic there has been reported; what it traced, the kernel has let go.
             drop(thread.join());
+            self.wait_until_gone();
         }
     }
 }

@@ -55,6 +55,37 @@ fn routines_run_on_a_thread_that_sleeps() {
     program.ends_rightly();
 }
 
+/// What the kernel answers to `membarrier` for the synchronisation of code.
+fn synchronised(halted: &Halted) -> i64 {
+    const SYNC_CORE: u64 = 1 << 5;
+    halted.system_call(libc::SYS_membarrier, [SYNC_CORE, 0, 0, 0, 0, 0]).unwrap()
+}
+
+#[test]
+fn a_process_is_registered_for_changes_while_it_runs() {
+    let program = Program::start("busy.c", &[]);
+    let halted = program.halt();
+    assert_eq!(synchronised(&halted), -i64::from(libc::EPERM));
+    halted.release().unwrap();
+    for _ in 0..20 {
+        Halted::prepare(program.pid(), Duration::from_secs(10)).unwrap();
+    }
+    let halted = program.halt();
+    assert_eq!(synchronised(&halted), 0);
+    halted.release().unwrap();
+    program.ends_rightly();
+}
+
+#[test]
+fn a_process_can_be_halted_as_soon_as_it_was_released() {
+    let program = Program::start("busy.c", &[]);
+    for _ in 0..200 {
+        program.halt().release().unwrap();
+        drop(program.halt());
+    }
+    program.ends_rightly();
+}
+
 #[test]
 fn routines_run_on_a_thread_that_computes() {
     let program = Program::start("computes.c", &[]);

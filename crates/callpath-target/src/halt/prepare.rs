@@ -1,0 +1,36 @@
+//! Registering a process for changes of its code (`membarrier`), while most of its threads run.
+
+use super::gather::threads_of;
+use super::release::let_go;
+use super::tracer::{REGISTER_SYNC_CORE, Tracer};
+use crate::error::TargetError;
+use crate::pid::Pid;
+use crate::task_status::TaskStatus;
+
+/// The threads that have to be stopped for it: the first, on whose stack the shelter is, and one that waits, which may be
+/// the same. `None`: with a single thread it takes no time.
+pub(super) fn threads(pid: Pid) -> Option<Vec<Pid>> {
+    let mut threads = threads_of(pid);
+    if threads.len() < 2 {
+        return None;
+    }
+    threads.sort_by_key(|thread| (*thread != pid, *thread));
+    let waits =
+        |thread: &Pid| TaskStatus::read(pid, *thread).is_some_and(|status| status.state == 'S' && status.seccomp == 0);
+    let second = threads.iter().copied().find(waits).filter(|second| *second != pid);
+    Some([pid].into_iter().chain(second).collect())
+}
+
+impl Tracer {
+    /// As [`super::Halted::prepare`], with those threads stopped.
+    pub(super) fn register_for_changes(&mut self) -> Result<(), TargetError> {
+        let chosen = self.choose_caller(true)?;
+        let borrowed = self.make_ready(chosen)?;
+        self.borrowed = Some(borrowed);
+        let (mut others, one) = std::mem::take(&mut self.threads).into_iter().partition(|thread| thread.tid != chosen);
+        self.threads = one;
+        let let_go = let_go(&mut others);
+        let registered = self.system_call_on_borrowed(libc::SYS_membarrier, [REGISTER_SYNC_CORE, 0, 0, 0, 0, 0]);
+        self.release().and(let_go).and(registered.map(drop))
+    }
+}
