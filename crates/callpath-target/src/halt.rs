@@ -26,8 +26,8 @@ use callpath_format::address::RunAddr;
 
 use crate::edits::Edits;
 use crate::error::TargetError;
-use crate::memory::SharedMemory;
 use crate::pid::Pid;
+use crate::remote_memory::SharedMapping;
 use crate::{ptrace, remote_memory};
 
 pub use load::LoadedObject;
@@ -168,20 +168,14 @@ impl Halted {
         })
     }
 
-    /// Maps memory of callpath's, from beginning to end: at `at`, or where the kernel likes.
+    /// Maps memories of callpath's. Returns where they are, in this order.
     ///
     /// # Errors
-    /// If it cannot be mapped.
-    pub fn map_shared(
-        &self,
-        memory: &SharedMemory,
-        at: Option<RunAddr>,
-        writable: bool,
-    ) -> Result<RunAddr, TargetError> {
-        let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+    /// If they cannot be mapped; none is, then.
+    pub fn map_shared<const N: usize>(&self, memories: [SharedMapping<'_>; N]) -> Result<[RunAddr; N], TargetError> {
         self.worker.with(|tracer| {
             let thread = tracer.caller()?;
-            remote_memory::map_shared(tracer, thread, memory, (at, protection))
+            remote_memory::map_shared(tracer, thread, memories)
         })
     }
 

@@ -1,5 +1,7 @@
 //! Memory that a stopped process gets by system calls of its own.
 
+use std::os::fd::RawFd;
+
 use callpath_format::address::RunAddr;
 
 use crate::edits::NewMemory;
@@ -60,37 +62,92 @@ pub(crate) fn map(traced: &mut impl Traced, thread: Pid, memory: &NewMemory<'_>)
             mapping.map(traced, thread).map(drop)
         }
         NewMemory::Shared { at, memory } => {
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            map_shared(traced, thread, memory, (Some(*at), protection)).map(drop)
+            map_shared(traced, thread, [SharedMapping { memory, at: Some(*at), writable: true }]).map(drop)
         }
     }
 }
 
-/// Maps memory of ours, from beginning to end, with a protection of `PROT_*`.
-pub(crate) fn map_shared(
+/// Memory of callpath's in a process, from beginning to end.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedMapping<'m> {
+    /// The memory.
+    pub memory: &'m SharedMemory,
+    /// Where. `None`: where the kernel likes.
+    pub at: Option<RunAddr>,
+    /// The process writes it, too.
+    pub writable: bool,
+}
+
+/// Maps memories of ours; all or none.
+pub(crate) fn map_shared<const N: usize>(
     traced: &mut impl Traced,
     thread: Pid,
-    memory: &SharedMemory,
-    (at, protection): (Option<RunAddr>, i32),
-) -> Result<RunAddr, TargetError> {
-    let descriptor = give(traced, thread, memory.descriptor())?;
-    let len_bytes = memory.len_bytes() as u64;
+    memories: [SharedMapping<'_>; N],
+) -> Result<[RunAddr; N], TargetError> {
+    let descriptors = give(traced, thread, memories.map(|mapping| mapping.memory.descriptor()))?;
     let locks = TaskStatus::read(traced.memory().pid(), thread).is_some_and(|status| status.locked_kb > 0);
+    let mut mapped = [RunAddr(0); N];
+    let mut outcome = Ok(());
+    for ((mapping, descriptor), place) in memories.iter().zip(descriptors).zip(&mut mapped) {
+        match map_descriptor(traced, thread, (mapping, descriptor, locks)) {
+            Ok(at) => *place = at,
+            Err(error) => {
+                outcome = Err(error);
+                break;
+            }
+        }
+    }
+    if outcome.is_err() {
+        for (mapping, at) in memories.iter().zip(mapped).filter(|(_, at)| at.0 != 0) {
+            unmap(traced, thread, (at, mapping.memory.len_bytes() as u64))?;
+        }
+    }
+    close(traced, thread, &descriptors)?;
+    outcome.map(|()| mapped)
+}
+
+/// Closes descriptors that were opened for callpath: all at once where there are no others between.
+pub(crate) fn close(traced: &mut impl Traced, thread: Pid, descriptors: &[RawFd]) -> Result<(), TargetError> {
+    let mut sorted = descriptors.to_vec();
+    sorted.sort_unstable();
+    if let (Some(first), Some(last)) = (sorted.first(), sorted.last())
+        && sorted.windows(2).all(|pair| matches!(pair, [one, other] if one + 1 == *other))
+        && traced.system_call(thread, libc::SYS_close_range, [*first as u64, *last as u64, 0, 0, 0, 0])? == 0
+    {
+        return Ok(());
+    }
+    // A kernel before 5.9, or a filter.
+    for descriptor in sorted {
+        traced.system_call(thread, libc::SYS_close, [descriptor as u64, 0, 0, 0, 0, 0])?;
+    }
+    Ok(())
+}
+
+/// Maps one memory, of which the process has a descriptor. A process that `locks` keeps all of its memory in RAM.
+fn map_descriptor(
+    traced: &mut impl Traced,
+    thread: Pid,
+    (mapping, descriptor, locks): (&SharedMapping<'_>, RawFd, bool),
+) -> Result<RunAddr, TargetError> {
+    let len_bytes = mapping.memory.len_bytes() as u64;
+    let protection = if mapping.writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
     let first = if locks { libc::PROT_NONE } else { protection };
-    let mapping = Mapping { at, len_bytes, protection: first, descriptor: Some(descriptor) };
-    let mut mapped = mapping.map(traced, thread);
-    if let (true, Ok(at)) = (locks, &mapped) {
+    let mapping = Mapping { at: mapping.at, len_bytes, protection: first, descriptor: Some(descriptor) };
+    let mapped = mapping.map(traced, thread)?;
+    if locks {
         // Most of it is never used: it must not take RAM, as all new memory of such a process does (`mlockall`).
-        let at = at.0;
+        let at = mapped.0;
         let unlocked = traced.system_call(thread, libc::SYS_munlock, [at, len_bytes, 0, 0, 0, 0])?;
         let protect = [at, len_bytes, protection as u64, 0, 0, 0];
         let protected = traced.system_call(thread, libc::SYS_mprotect, protect)?;
         let outcome =
             checked(traced, "unlocking memory", unlocked).and_then(|_| checked(traced, PROTECTING, protected));
-        mapped = outcome.map(|_| RunAddr(at));
+        if let Err(error) = outcome {
+            unmap(traced, thread, (mapped, len_bytes))?;
+            return Err(error);
+        }
     }
-    traced.system_call(thread, libc::SYS_close, [descriptor as u64, 0, 0, 0, 0, 0])?;
-    mapped
+    Ok(mapped)
 }
 
 /// The result of a system call that the program made for us, or its error.

@@ -19,7 +19,7 @@ use callpath_tables::module::Module;
 use callpath_tables::paths::{self, CountedModule, Descending, Hashing, Inside, Timing, counted};
 use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::{self, KnownCode, Told};
-use callpath_target::{Edits, Halted, Maps, NewMemory, Pid, SharedMemory};
+use callpath_target::{Edits, Halted, Maps, NewMemory, Pid, SharedMapping, SharedMemory};
 use rustc_hash::FxHashMap;
 
 use super::analysed::Analysed;
@@ -452,7 +452,7 @@ impl Placing<'_, '_> {
 /// Maps memory of ours where it takes no room from libraries that come later: their copies have to be near.
 fn map_apart(halted: &Halted, pid: Pid, memory: &SharedMemory) -> Result<RunAddr, RecordError> {
     let at = Maps::read(pid)?.free_apart(memory.len_bytes() as u64).map(RunAddr);
-    let at = halted.map_shared(memory, at, true)?;
+    let [at] = halted.map_shared([SharedMapping { memory, at, writable: true }])?;
     // A core file needs none of it. Where that fails, it has it.
     let advice = [at.0, memory.len_bytes() as u64, libc::MADV_DONTDUMP as u64, 0, 0, 0];
     drop(halted.system_call(libc::SYS_madvise, advice));

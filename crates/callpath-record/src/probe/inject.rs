@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::shared::probe::{Admission, Admitted, JOIN, Routines};
-use callpath_target::{Halted, MapEntry, Maps, Pid, StepOptions, Stepper};
+use callpath_target::{Halted, MapEntry, Maps, Pid, SharedMapping, StepOptions, Stepper};
 
 use crate::error::RecordError;
 use crate::moved::{MovedCode, ProgramNumber};
@@ -114,13 +114,13 @@ impl Injected {
         let join = loaded.symbol(JOIN).ok_or_else(|| unusable("it lacks its first routine"))?;
         // A process that is sampled has both already.
         let maps = Maps::read(pid)?;
-        let arena = match shared.allocator.memory().whole_in(&maps) {
-            Some(arena) => arena,
-            None => halted.map_shared(shared.allocator.memory(), None, true)?,
-        };
-        let published = match shared.publisher.memory().whole_in(&maps) {
-            Some(published) => published,
-            None => halted.map_shared(shared.publisher.memory(), None, false)?,
+        let (arena, published) = (shared.allocator.memory(), shared.publisher.memory());
+        let [arena, published] = match (arena.whole_in(&maps), published.whole_in(&maps)) {
+            (Some(arena), Some(published)) => [arena, published],
+            _ => halted.map_shared([
+                SharedMapping { memory: arena, at: None, writable: true },
+                SharedMapping { memory: published, at: None, writable: false },
+            ])?,
         };
         let stack = map_private(&halted, STACK_BYTES)?;
         let first = halted.threads()?.into_iter().find(|thread| *thread == pid);

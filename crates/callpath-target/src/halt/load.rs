@@ -9,6 +9,9 @@ use crate::pid::Pid;
 use crate::remote_memory::{self, Mapping, PAGE_BYTES};
 use crate::traced::Traced;
 
+/// How an object is mapped at first.
+const AS_MAPPED: i32 = libc::PROT_READ | libc::PROT_EXEC;
+
 /// An object in a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoadedObject {
@@ -42,12 +45,7 @@ impl Tracer {
         let thread = self.caller()?;
         // Executable from the beginning, and written from outside: a process may have forbidden that memory becomes
         // executable later (PR_SET_MDWE).
-        let mapping = Mapping {
-            at,
-            len_bytes: object.len_bytes(),
-            protection: libc::PROT_READ | libc::PROT_EXEC,
-            descriptor: None,
-        };
+        let mapping = Mapping { at, len_bytes: object.len_bytes(), protection: AS_MAPPED, descriptor: None };
         let base = mapping.map(self, thread)?;
         let filled = self.fill(thread, &object, base);
         if let Err(error) = filled {
@@ -66,7 +64,9 @@ impl Tracer {
             let pages = segment.pages(PAGE_BYTES);
             self.protect(thread, (base, free..pages.start), libc::PROT_NONE)?;
             free = pages.end;
-            self.protect(thread, (base, pages), segment.protection)?;
+            if segment.protection != AS_MAPPED {
+                self.protect(thread, (base, pages), segment.protection)?;
+            }
         }
         Ok(())
     }

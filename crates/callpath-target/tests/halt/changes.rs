@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use callpath_format::address::RunAddr;
-use callpath_target::{Edits, Halted, LoadedObject, Maps, NewMemory, SharedMemory, TargetError, Write};
+use callpath_target::{Edits, Halted, LoadedObject, Maps, NewMemory, SharedMapping, SharedMemory, TargetError, Write};
 
 use crate::program::{Program, compile, other_user};
 
@@ -134,8 +134,8 @@ fn memory_of_ours_is_shared_with_it() {
     // SAFETY: backed just now, and ours alone so far.
     unsafe { memory.base().add(4096).cast::<u64>().write_volatile(0x1122_3344) };
     let halted = program.halt();
-    let read_only = halted.map_shared(&memory, None, false).unwrap();
-    let writable = halted.map_shared(&memory, None, true).unwrap();
+    let mapping = |writable| SharedMapping { memory: &memory, at: None, writable };
+    let [read_only, writable] = halted.map_shared([mapping(false), mapping(true)]).unwrap();
     let mut there = [0; 8];
     assert_eq!(halted.read(RunAddr(read_only.0 + 4096), &mut there).unwrap(), 8);
     assert_eq!(u64::from_le_bytes(there), 0x1122_3344);
