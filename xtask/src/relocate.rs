@@ -1,17 +1,16 @@
 //! `cargo xtask relocate`: a program whose procedures all run as copies, while the code they came from traps.
 
+mod pairs;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail, ensure};
 use callpath_oracle::relocation::{Calls, Count, Options, Relocation, Stands};
-use callpath_target::{StepOptions, Stepper, find_program};
-
-use crate::statistics::spread;
+use callpath_target::find_program;
 
 /// What `cargo xtask relocate --help` says.
 const USAGE: &str = "\
@@ -35,6 +34,8 @@ as they are.
   --list            print each procedure that is refused
   --pairs N         run it N times bare and N times as copies, in turn and without its output, and print the ratio of
                     the user times
+  --suite NAMES     with --pairs, instead of a program: these programs of the suite (`cargo xtask suite --list`), or
+                    `all`; prints a table
 ";
 
 /// Shorter procedures have no room for a jump.
@@ -77,6 +78,11 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode
             "--steps" => steps = value()?.parse().context("--steps takes a number")?,
             "--list" => list = true,
             "--pairs" => pairs = value()?.parse().context("--pairs takes a number")?,
+            "--suite" => {
+                let names = value()?;
+                ensure!(pairs > 0, "--suite needs --pairs N before it");
+                return pairs::of_suite(Some(&*names).filter(|names| *names != "all"), &options, pairs);
+            }
             name if name.starts_with("--") => bail!("`{name}` is not an option\n\n{USAGE}"),
             _ => break word,
         }
@@ -90,7 +96,7 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode
         command
     };
     if pairs > 0 {
-        return print_pairs(&command, &options, pairs);
+        return pairs::of_program(&command, &options, pairs);
     }
     let mut relocation = Relocation::start(command(), &options)?;
     print_copies(&relocation, list);
@@ -102,42 +108,6 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode
         write_counts(Path::new(path), &relocation.counts()?).with_context(|| format!("failed to write {path}"))?;
     }
     Ok(ExitCode::from(status as u8))
-}
-
-/// The user time of runs as copies over that of bare runs.
-fn print_pairs(command: &dyn Fn() -> Command, options: &Options, pairs: usize) -> anyhow::Result<ExitCode> {
-    let quiet = || {
-        let mut command = command();
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command
-    };
-    let mut ratios = Vec::new();
-    for _ in 0..pairs {
-        let before = user_time_of_children()?;
-        let status = quiet().status().context("failed to run the program")?;
-        let between = user_time_of_children()?;
-        // Its addresses are as random as the bare run's: some programs are a few per cent faster or slower at fixed ones.
-        let random = StepOptions { random_addresses: true, ..StepOptions::default() };
-        let copied = Relocation::of(Stepper::start(quiet(), random)?, options)?
-            .run_to_end(|trouble| eprintln!("relocate: {trouble}"))?;
-        let after = user_time_of_children()?;
-        ensure!(status.code() == Some(copied), "the bare run ended with {status}, that of copies with {copied}");
-        ratios.push((after - between).as_secs_f64() / (between - before).as_secs_f64());
-    }
-    println!("{:.3}", spread(&ratios));
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Of all that have ended.
-fn user_time_of_children() -> std::io::Result<Duration> {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
-    // SAFETY: the kernel writes one rusage.
-    if unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) } != 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has filled it.
-    let time = unsafe { usage.assume_init() }.ru_utime;
-    Ok(Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000))
 }
 
 /// What was copied, and why the rest was not.

@@ -23,6 +23,12 @@ pub enum OracleError {
         /// Why not.
         refusal: callpath_x86::rewrite::Refusal,
     },
+    /// Constructors have started threads.
+    #[error("change its code: {threads} threads run before its own first instruction")]
+    Threads {
+        /// How many.
+        threads: usize,
+    },
     /// The walk did not answer.
     #[error(transparent)]
     Snapshot(#[from] callpath_tables::SnapshotError),

@@ -155,6 +155,11 @@ impl Relocation {
     /// As there.
     pub fn of(mut stepper: Stepper, options: &Options) -> Result<Relocation, OracleError> {
         stepper.run_to_entry()?;
+        // They may stand anywhere in the code that is about to change.
+        let threads = threads_of(stepper.pid());
+        if threads > 1 {
+            return Err(OracleError::Threads { threads });
+        }
         let mut images = Images::default();
         let loaded = images.modules(&Maps::read(stepper.pid())?, Path::new(VDSO)).modules;
         let mut relocation = Relocation {
@@ -511,6 +516,11 @@ fn overwriting_routine_parts(at: LinkAddr) -> Vec<(Range<LinkAddr>, u32)> {
     parts.push((part(PUSHES.into(), LEA_BYTES), PUSHES * 8));
     parts.push((part(u64::from(PUSHES) + LEA_BYTES, REST_BYTES), 0));
     parts
+}
+
+/// How many threads a process has.
+fn threads_of(pid: Pid) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
 /// Whether a module's procedures are copied. The loader's are not: it is active when they are put in.

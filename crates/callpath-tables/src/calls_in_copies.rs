@@ -2,6 +2,7 @@
 //! where they were called from, where unwinders can be told of the copy. The others are made at home.
 
 use callpath_format::address::LinkAddr;
+use callpath_image::elf::Image;
 use callpath_image::exports::Exports;
 use callpath_image::moved_frames::{MovableFrames, MovedCode, MovedFrames, Piece, Size};
 use callpath_image::plt;
@@ -117,9 +118,24 @@ pub fn own_unwinder(modules: &[&Module]) -> Option<usize> {
         let asks = |name: &str| module.file().loading().symbols.iter().any(|(_, asked)| asked == name);
         let has_unwinder = || module.file().loading().symbols.iter().any(|(_, asked)| asked.starts_with(UNWIND));
         let walks = ReturnUse::of(module.image(), module.image().origin()).walks;
-        walks || asks(ITERATE) && !asks(FIND_OBJECT) && !has_unwinder()
+        walks || asks(ITERATE) && !asks(FIND_OBJECT) && !has_unwinder() && names_frame_segment(module.image())
     };
     modules.iter().position(is_other)
+}
+
+/// Whether code has the number of the segment in which an unwinder looks call frame information up, or one beside it, with which compilers
+/// compare, too. Modules ask for the list of modules for other reasons: libbsd makes random numbers of it.
+fn names_frame_segment(image: &Image) -> bool {
+    /// `PT_GNU_EH_FRAME`
+    const FRAMES: u32 = 0x6474_e550;
+    let names = |range: std::ops::Range<LinkAddr>| {
+        let code = image.bytes_at(range.start, range.end.0.saturating_sub(range.start.0) as usize);
+        // What cannot be read may be anything.
+        code.is_none_or(|code| {
+            (FRAMES - 1..=FRAMES + 1).any(|number| memchr::memmem::find(code, &number.to_le_bytes()).is_some())
+        })
+    };
+    image.instruction_ranges().into_iter().any(names)
 }
 
 /// A copy, piece by piece.

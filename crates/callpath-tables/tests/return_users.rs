@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use callpath_tables::calls_in_copies::own_unwinder;
 use callpath_tables::module::Module;
 use callpath_tables::return_users::{Asking, ReturnUsers};
 
@@ -72,5 +73,36 @@ fn those_that_look_are_found() {
         // Which implementation it is, the library's own code chooses.
         assert_eq!(users.named_may_look("memcpy"), is_taken);
         assert_eq!(users.reached_by_pointers.iter().filter(|(module, _)| *module == 2).count(), usize::from(is_taken));
+    }
+}
+
+/// Asks for the list of modules, and looks for the segment of call frame information in it, or not.
+const LISTS: &str = r#"
+#define _GNU_SOURCE
+#include <link.h>
+static int look(struct dl_phdr_info *info, size_t size, void *found) {
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == SEGMENT)
+            *(unsigned long *)found += info->dlpi_phdr[i].p_vaddr + size;
+    return 0;
+}
+unsigned long lists(void) {
+    unsigned long found = 0;
+    dl_iterate_phdr(look, &found);
+    return found;
+}
+"#;
+
+#[test]
+fn who_lists_modules_for_another_reason_is_no_unwinder() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = directory.path().join("lists.c");
+    std::fs::write(&source, LISTS).unwrap();
+    for (segment, expected) in [("PT_LOAD", None), ("PT_GNU_EH_FRAME", Some(0))] {
+        let library = directory.path().join(format!("{segment}.so"));
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-shared", "-fPIC"]).arg(format!("-DSEGMENT={segment}")).arg(&source).arg("-o").arg(&library);
+        assert!(gcc.status().unwrap().success());
+        assert_eq!(own_unwinder(&[&Module::read(&library).unwrap()]), expected, "{segment}");
     }
 }

@@ -1,0 +1,108 @@
+//! What relocation alone costs: runs as copies and bare runs, in turn.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use callpath_oracle::relocation::{Options, Relocation};
+use callpath_target::{StepOptions, Stepper};
+
+use crate::statistics::{Spread, median, spread};
+use crate::suite::prepared::{Prepared, Stdin};
+use crate::{install, suite};
+
+/// Of one program: prints the ratio of the user times.
+pub fn of_program(command: &dyn Fn() -> Command, options: &Options, pairs: usize) -> anyhow::Result<ExitCode> {
+    let quiet = || {
+        let mut command = command();
+        command.stdin(Stdio::null());
+        Ok(command)
+    };
+    println!("{:.3}", ratios(&quiet, options, pairs)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Of programs of the suite, all without names: prints a table, and the median of the programs.
+pub fn of_suite(names: Option<&str>, options: &Options, pairs: usize) -> anyhow::Result<ExitCode> {
+    let chosen = suite::chosen(names)?;
+    let wanted: Vec<&str> = chosen.iter().flat_map(|program| program.packages).copied().collect();
+    install::packages(&wanted)?;
+    let place = suite::work_directory()?;
+    println!(
+        "user time as copies over bare, median and quartiles of {pairs} pairs\n\n| program | over bare |\n|---|---|"
+    );
+    let mut medians = Vec::new();
+    for program in chosen {
+        let inputs = place.join(program.name);
+        std::fs::create_dir_all(&inputs)?;
+        match of_prepared(program.prepare, &inputs, (options, pairs)) {
+            Ok(ratio) => {
+                medians.push(ratio.median);
+                println!("| {} | {ratio:.3} |", program.name);
+            }
+            Err(error) => println!("| {} | SKIPPED: {error:#} |", program.name),
+        }
+    }
+    println!("\nMedian of {} programs {:.3}", medians.len(), median(&medians));
+    std::fs::remove_dir_all(&place)?;
+    Ok(if medians.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn of_prepared(
+    prepare: fn(&Path, u32) -> anyhow::Result<Prepared>,
+    inputs: &Path,
+    (options, pairs): (&Options, usize),
+) -> anyhow::Result<Spread> {
+    /// Of the suite's sizes, one of about a second.
+    const SIZE: u32 = 2;
+    let prepared = prepare(inputs, SIZE)?;
+    suite::run_once(&prepared, prepared.bare(inputs))?;
+    let command = || {
+        let mut command = prepared.bare(inputs);
+        command.envs(prepared.environment.iter().cloned());
+        match &prepared.stdin {
+            Stdin::Nothing => command.stdin(Stdio::null()),
+            Stdin::File(file) => command.stdin(File::open(file)?),
+            Stdin::Dialogue(_) => bail!("it has to be talked to"),
+        };
+        Ok(command)
+    };
+    ratios(&command, options, pairs)
+}
+
+/// The user time of runs as copies over that of bare runs.
+fn ratios(command: &dyn Fn() -> anyhow::Result<Command>, options: &Options, pairs: usize) -> anyhow::Result<Spread> {
+    let quiet = || {
+        let mut command = command()?;
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        anyhow::Ok(command)
+    };
+    let mut ratios = Vec::new();
+    for _ in 0..pairs {
+        let before = user_time_of_children()?;
+        let status = quiet()?.status().context("failed to run the program")?;
+        let between = user_time_of_children()?;
+        // Its addresses are as random as the bare run's: some programs are a few per cent faster or slower at fixed ones.
+        let random = StepOptions { random_addresses: true, ..StepOptions::default() };
+        let copied = Relocation::of(Stepper::start(quiet()?, random)?, options)?
+            .run_to_end(|trouble| eprintln!("relocate: {trouble}"))?;
+        let after = user_time_of_children()?;
+        ensure!(status.code() == Some(copied), "the bare run ended with {status}, that of copies with {copied}");
+        ratios.push((after - between).as_secs_f64() / (between - before).as_secs_f64());
+    }
+    Ok(spread(&ratios))
+}
+
+/// Of all that have ended.
+fn user_time_of_children() -> std::io::Result<Duration> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: the kernel writes one rusage.
+    if unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) } != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has filled it.
+    let time = unsafe { usage.assume_init() }.ru_utime;
+    Ok(Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000))
+}
