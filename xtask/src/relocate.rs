@@ -44,9 +44,9 @@ const SHORTEST_BYTES: u64 = 5;
 /// `cargo xtask relocate`
 pub fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
     let mut options = Options::default();
-    let (mut counts, mut steps, mut list, mut pairs) = (None, 0, false, 0);
+    let (mut counts, mut steps, mut list, mut pairs, mut suite) = (None, 0, false, 0, None);
     let program = loop {
-        let Some(word) = words.next() else { bail!("a program is missing\n\n{USAGE}") };
+        let Some(word) = words.next() else { break None };
         let name = word.to_string_lossy().into_owned();
         let mut value = || {
             let value = words.next().with_context(|| format!("{name} needs a value"))?;
@@ -78,17 +78,21 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode
             "--steps" => steps = value()?.parse().context("--steps takes a number")?,
             "--list" => list = true,
             "--pairs" => pairs = value()?.parse().context("--pairs takes a number")?,
-            "--suite" => {
-                let names = value()?;
-                ensure!(pairs > 0, "--suite needs --pairs N before it");
-                return pairs::of_suite(Some(&*names).filter(|names| *names != "all"), &options, pairs);
-            }
+            "--suite" => suite = Some(value()?),
             name if name.starts_with("--") => bail!("`{name}` is not an option\n\n{USAGE}"),
-            _ => break word,
+            _ => break Some(word),
         }
     };
     options.count = counts.is_some();
-    let program = find_program(&program)?;
+    let program = match (program, suite) {
+        (None, Some(names)) => {
+            ensure!(pairs > 0, "--suite needs --pairs N");
+            return pairs::of_suite(Some(&*names).filter(|names| *names != "all"), &options, pairs);
+        }
+        (Some(program), None) => find_program(&program)?,
+        (Some(_), Some(_)) => bail!("--suite takes the place of a program\n\n{USAGE}"),
+        (None, None) => bail!("a program is missing\n\n{USAGE}"),
+    };
     let arguments: Vec<OsString> = words.collect();
     let command = || {
         let mut command = Command::new(&program);

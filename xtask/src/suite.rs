@@ -107,7 +107,8 @@ pub fn chosen(names: Option<&str>) -> anyhow::Result<Vec<&'static Program>> {
         .collect()
 }
 
-fn install_for(chosen: &[&Program], recorders: &[Recorder]) -> anyhow::Result<()> {
+/// Installs what programs and recorders need; says what cannot be.
+pub fn install_for(chosen: &[&Program], recorders: &[Recorder]) -> anyhow::Result<()> {
     let mut wanted: Vec<&str> = chosen.iter().flat_map(|program| program.packages).copied().collect();
     if recorders.contains(&Recorder::PerfDwarf) {
         wanted.push("linux-perf");

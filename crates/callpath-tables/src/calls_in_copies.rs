@@ -123,8 +123,9 @@ pub fn own_unwinder(modules: &[&Module]) -> Option<usize> {
     modules.iter().position(is_other)
 }
 
-/// Whether code has the number of the segment in which an unwinder looks call frame information up, or one beside it, with which compilers
-/// compare, too. Modules ask for the list of modules for other reasons: libbsd makes random numbers of it.
+/// Whether its code contains the number of the segment where unwinders find call frame information, or a neighbouring number (of
+/// other segments), or one of these negated: compilers compare with those as well. Modules list modules for other reasons, too: libbsd makes random
+/// numbers of the list. A limit: the number may be in data, or in another module.
 fn names_frame_segment(image: &Image) -> bool {
     /// `PT_GNU_EH_FRAME`
     const FRAMES: u32 = 0x6474_e550;
@@ -132,7 +133,8 @@ fn names_frame_segment(image: &Image) -> bool {
         let code = image.bytes_at(range.start, range.end.0.saturating_sub(range.start.0) as usize);
         // What cannot be read may be anything.
         code.is_none_or(|code| {
-            (FRAMES - 1..=FRAMES + 1).any(|number| memchr::memmem::find(code, &number.to_le_bytes()).is_some())
+            let has = |number: u32| memchr::memmem::find(code, &number.to_le_bytes()).is_some();
+            (FRAMES - 1..=FRAMES + 4).any(|number| has(number) || has(number.wrapping_neg()))
         })
     };
     image.instruction_ranges().into_iter().any(names)

@@ -82,8 +82,10 @@ const LISTS: &str = r#"
 #include <link.h>
 static int look(struct dl_phdr_info *info, size_t size, void *found) {
     for (int i = 0; i < info->dlpi_phnum; i++)
-        if (info->dlpi_phdr[i].p_type == SEGMENT)
+        switch (info->dlpi_phdr[i].p_type) {
+        SEGMENT
             *(unsigned long *)found += info->dlpi_phdr[i].p_vaddr + size;
+        }
     return 0;
 }
 unsigned long lists(void) {
@@ -98,8 +100,14 @@ fn who_lists_modules_for_another_reason_is_no_unwinder() {
     let directory = tempfile::tempdir().unwrap();
     let source = directory.path().join("lists.c");
     std::fs::write(&source, LISTS).unwrap();
-    for (segment, expected) in [("PT_LOAD", None), ("PT_GNU_EH_FRAME", Some(0))] {
-        let library = directory.path().join(format!("{segment}.so"));
+    let cases = [
+        ("case PT_LOAD:", None),
+        ("case PT_GNU_EH_FRAME:", Some(0)),
+        ("case PT_GNU_EH_FRAME: case PT_GNU_STACK: case PT_GNU_RELRO:", Some(0)),
+        ("case PT_GNU_EH_FRAME: *(unsigned long *)found += i; break; case PT_GNU_STACK: case PT_GNU_RELRO:", Some(0)),
+    ];
+    for (number, (segment, expected)) in cases.into_iter().enumerate() {
+        let library = directory.path().join(format!("{number}.so"));
         let mut gcc = Command::new("gcc");
         gcc.args(["-O2", "-shared", "-fPIC"]).arg(format!("-DSEGMENT={segment}")).arg(&source).arg("-o").arg(&library);
         assert!(gcc.status().unwrap().success());

@@ -61,15 +61,16 @@ impl Halted {
         Ok(Halted { worker, pid, since })
     }
 
-    /// Registers a process for what [`Halted::apply`] needs: with several threads the kernel takes some 20 ms for that, in
-    /// which only one of them stands still, one that waits anyway if there is such a one. Otherwise `apply` does it.
+    /// Registers a process for what [`Halted::apply`] needs. With several threads the kernel takes some 20 ms for that; only
+    /// one of them stands still meanwhile, one that waits anyway if there is such a one. Without this, `apply` registers it
+    /// while all of them stand still.
     ///
     /// # Errors
-    /// As [`Halted::halt`], or if no thread can make the system call.
+    /// If the threads cannot be stopped ([`Halted::halt`]), or none of them can make the system call.
     pub fn prepare(pid: Pid, at_most: Duration) -> Result<(), TargetError> {
         let Some(threads) = prepare::threads(pid) else { return Ok(()) };
         let (worker, _) = Worker::start(pid, move || Tracer::gather_some(pid, threads, at_most))?;
-        worker.finish(Tracer::register_for_changes)
+        worker.finish(Tracer::register_for_changes).map(|((), _)| ())
     }
 
     /// The process.
@@ -77,7 +78,7 @@ impl Halted {
         self.pid
     }
 
-    /// When its first thread was stopped.
+    /// When its first thread was asked to stop.
     pub fn since(&self) -> Instant {
         self.since
     }
@@ -219,10 +220,8 @@ impl Halted {
     /// # Errors
     /// If a thread cannot be let go.
     pub fn release(self) -> Result<Duration, TargetError> {
-        // Before the caller has a processor again, which the program's threads may take.
-        self.worker.finish(|tracer| {
-            tracer.release()?;
-            Ok(tracer.since.elapsed())
-        })
+        let since = self.since;
+        let ((), ended) = self.worker.finish(Tracer::release)?;
+        Ok(ended.saturating_duration_since(since))
     }
 }

@@ -97,12 +97,12 @@ pub(crate) fn map_shared<const N: usize>(
             }
         }
     }
+    close(traced, thread, &descriptors)?;
     if outcome.is_err() {
         for (mapping, at) in memories.iter().zip(mapped).filter(|(_, at)| at.0 != 0) {
             unmap(traced, thread, (at, mapping.memory.len_bytes() as u64))?;
         }
     }
-    close(traced, thread, &descriptors)?;
     outcome.map(|()| mapped)
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn close(traced: &mut impl Traced, thread: Pid, descriptors: &[RawFd]
     let mut sorted = descriptors.to_vec();
     sorted.sort_unstable();
     if let (Some(first), Some(last)) = (sorted.first(), sorted.last())
-        && sorted.windows(2).all(|pair| matches!(pair, [one, other] if one + 1 == *other))
+        && sorted.windows(2).all(|pair| matches!(pair, [one, other] if one.checked_add(1) == Some(*other)))
         && traced.system_call(thread, libc::SYS_close_range, [*first as u64, *last as u64, 0, 0, 0, 0])? == 0
     {
         return Ok(());

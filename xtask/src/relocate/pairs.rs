@@ -5,13 +5,14 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
+use callpath_oracle::OracleError;
 use callpath_oracle::relocation::{Options, Relocation};
 use callpath_target::{StepOptions, Stepper};
 
 use crate::statistics::{Spread, median, spread};
+use crate::suite;
 use crate::suite::prepared::{Prepared, Stdin};
-use crate::{install, suite};
 
 /// Of one program: prints the ratio of the user times.
 pub fn of_program(command: &dyn Fn() -> Command, options: &Options, pairs: usize) -> anyhow::Result<ExitCode> {
@@ -27,49 +28,57 @@ pub fn of_program(command: &dyn Fn() -> Command, options: &Options, pairs: usize
 /// Of programs of the suite, all without names: prints a table, and the median of the programs.
 pub fn of_suite(names: Option<&str>, options: &Options, pairs: usize) -> anyhow::Result<ExitCode> {
     let chosen = suite::chosen(names)?;
-    let wanted: Vec<&str> = chosen.iter().flat_map(|program| program.packages).copied().collect();
-    install::packages(&wanted)?;
+    suite::install_for(&chosen, &[])?;
     let place = suite::work_directory()?;
     println!(
         "user time as copies over bare, median and quartiles of {pairs} pairs\n\n| program | over bare |\n|---|---|"
     );
-    let mut medians = Vec::new();
+    let (mut medians, mut has_failed) = (Vec::new(), false);
     for program in chosen {
         let inputs = place.join(program.name);
         std::fs::create_dir_all(&inputs)?;
         match of_prepared(program.prepare, &inputs, (options, pairs)) {
-            Ok(ratio) => {
+            Ok(Some(ratio)) => {
                 medians.push(ratio.median);
                 println!("| {} | {ratio:.3} |", program.name);
             }
-            Err(error) => println!("| {} | SKIPPED: {error:#} |", program.name),
+            Ok(None) => println!("| {} | SKIPPED: it has to be talked to |", program.name),
+            Err(error) if matches!(error.downcast_ref(), Some(OracleError::Threads { .. })) => {
+                println!("| {} | SKIPPED: {error:#} |", program.name);
+            }
+            Err(error) => {
+                has_failed = true;
+                println!("| {} | FAILED: {error:#} |", program.name);
+            }
         }
     }
     println!("\nMedian of {} programs {:.3}", medians.len(), median(&medians));
     std::fs::remove_dir_all(&place)?;
-    Ok(if medians.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if medians.is_empty() || has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn of_prepared(
     prepare: fn(&Path, u32) -> anyhow::Result<Prepared>,
     inputs: &Path,
     (options, pairs): (&Options, usize),
-) -> anyhow::Result<Spread> {
+) -> anyhow::Result<Option<Spread>> {
     /// Of the suite's sizes, one of about a second.
     const SIZE: u32 = 2;
     let prepared = prepare(inputs, SIZE)?;
+    if matches!(prepared.stdin, Stdin::Dialogue(_)) {
+        return Ok(None);
+    }
     suite::run_once(&prepared, prepared.bare(inputs))?;
     let command = || {
         let mut command = prepared.bare(inputs);
         command.envs(prepared.environment.iter().cloned());
         match &prepared.stdin {
-            Stdin::Nothing => command.stdin(Stdio::null()),
             Stdin::File(file) => command.stdin(File::open(file)?),
-            Stdin::Dialogue(_) => bail!("it has to be talked to"),
+            Stdin::Nothing | Stdin::Dialogue(_) => command.stdin(Stdio::null()),
         };
         Ok(command)
     };
-    ratios(&command, options, pairs)
+    ratios(&command, options, pairs).map(Some)
 }
 
 /// The user time of runs as copies over that of bare runs.

@@ -11,8 +11,10 @@ const STOP_AT_MOST: Duration = Duration::from_secs(5);
 
 /// Does what takes time before the first changes of a process, while it runs.
 pub(crate) fn prepare(pid: Pid) {
+    /// Longer than a busy machine takes to stop two threads.
+    const AT_MOST: Duration = Duration::from_millis(200);
     // Where it cannot be done, it is tried again when it is needed.
-    drop(Halted::prepare(pid, STOP_AT_MOST));
+    drop(Halted::prepare(pid, AT_MOST));
 }
 
 /// Stops all threads of a process.

@@ -1,8 +1,8 @@
 //! Probes: procedures of a process, running or started for it, whose calls are counted by call path (iPath: Bernat and
 //! Miller 2006).
 //!
-//! The process is stopped twice, each time for as long as it takes to write: when the object with the routines is
-//! injected, and when the copies that call them are put in. What is written has been planned before. Between the two,
+//! To set probes, the process is stopped twice, each time for as long as it takes to write: when the object with the routines
+//! is injected, and when the copies that call them are put in. What is written has been planned before. Between the two,
 //! and from then on, it is served as any process that is recorded.
 
 mod asks;

@@ -103,9 +103,10 @@ impl Tracer {
         let (thread, calls, idle) = (borrowed.thread, borrowed.calls, borrowed.idle);
         let result = call_at(self, thread, with(&idle, calls, (number, arguments)));
         if result.is_err() {
-            // It may stand anywhere.
-            self.settle(thread)?;
-            ptrace::set_registers(thread, &idle)?;
+            // It may be anywhere, even running. The first error says more.
+            if self.settle_anywhere(thread).is_ok() {
+                ptrace::set_registers(thread, &idle)?;
+            }
         }
         result
     }

@@ -18,7 +18,7 @@ struct Gathering {
     threads: Vec<Thread>,
     started: Instant,
     at_most: Duration,
-    /// When the first stopped.
+    /// When the first was asked to stop.
     since: Option<Instant>,
 }
 
@@ -65,7 +65,14 @@ impl Gathering {
             drop(let_go(&mut threads));
             return Err(error);
         }
-        let mut tracer = Tracer::new(pid, threads, since.unwrap_or(started))?;
+        let memory = match Tracer::memory_of(pid, &threads) {
+            Ok(memory) => memory,
+            Err(error) => {
+                drop(let_go(&mut threads));
+                return Err(error);
+            }
+        };
+        let mut tracer = Tracer::new(pid, threads, since.unwrap_or(started), memory);
         tracer.shelter = shelter;
         refusal::check_stopped(&tracer)?;
         // A signal that is about to be delivered would be lost if callpath were killed.
@@ -101,10 +108,11 @@ impl Gathering {
                 seized.push(tid);
             }
         }
-        // None stands still before all are asked to. Those that wait are last: they wake, and take the processor from the
-        // thread that asks; what would run there next has been asked by then.
+        // Running threads first. One that waits wakes when it is asked, and may take the processor from this thread: the
+        // threads that would run there next have been asked by then.
         let waits = |tid: &Pid| TaskStatus::read(process, *tid).is_some_and(|status| status.state != 'R');
         seized.sort_by_cached_key(waits);
+        self.since.get_or_insert_with(Instant::now);
         for tid in &seized {
             match ptrace::interrupt(*tid) {
                 Ok(()) => {}
@@ -146,13 +154,14 @@ impl Gathering {
             let mut ended = Vec::new();
             for thread in self.threads.iter_mut().filter(|thread| !thread.stopped) {
                 match look(thread.tid, thread.tid == thread.process)? {
+                    // The kernel does not tell of a first thread that ends before the others.
+                    None if patience.is_long() && has_ended(thread) => ended.push(thread.tid),
                     None => continue,
                     Some(Stop::Ended) => ended.push(thread.tid),
                     Some(Stop::Signal(signal)) => (thread.stopped, thread.signal) = (true, Some(signal)),
                     Some(Stop::SystemCall | Stop::Interrupt | Stop::Event) => thread.stopped = true,
                 }
                 if thread.stopped {
-                    self.since.get_or_insert_with(Instant::now);
                     thread.note_call()?;
                 }
             }
@@ -175,6 +184,10 @@ impl Gathering {
             name: status.name,
         }
     }
+}
+
+fn has_ended(thread: &Thread) -> bool {
+    TaskStatus::read(thread.process, thread.tid).is_none_or(|status| status.has_ended())
 }
 
 /// A process's threads, as far as they have not been reaped; none if it is gone.

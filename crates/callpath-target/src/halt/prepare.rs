@@ -7,11 +7,12 @@ use crate::error::TargetError;
 use crate::pid::Pid;
 use crate::task_status::TaskStatus;
 
-/// The threads that have to be stopped for it: the first, on whose stack the shelter is, and one that waits, which may be
-/// the same. `None`: with a single thread it takes no time.
+/// The threads that are stopped for it: the first, on whose stack the shelter is, for a moment; and one that waits, if there is
+/// such a one, for as long as it takes. `None`: a single thread registers in no time.
 pub(super) fn threads(pid: Pid) -> Option<Vec<Pid>> {
     let mut threads = threads_of(pid);
-    if threads.len() < 2 {
+    let first_sleeps_deeply = || TaskStatus::read(pid, pid).is_some_and(|status| status.state == 'D');
+    if threads.len() < 2 || first_sleeps_deeply() {
         return None;
     }
     threads.sort_by_key(|thread| (*thread != pid, *thread));

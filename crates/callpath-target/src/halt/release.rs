@@ -4,12 +4,12 @@ use super::tracer::{Patience, Thread, Tracer};
 use crate::error::TargetError;
 use crate::pid::Pid;
 use crate::ptrace;
-use crate::task_status::TaskStatus;
+use crate::task_status::{TaskStatus, bit};
 
 impl Tracer {
-    /// As [`super::Halted::release`]. Most threads run on when the calling thread ends, which it must do at once: the kernel then
-    /// lets go all in one step. One by one, those that run already take the processor from the thread that lets them go, for as
-    /// long as the scheduler has them run (4 to 8 ms), and the others stand still meanwhile.
+    /// As [`super::Halted::release`]. Most threads run on when the calling thread ends, which it must do at once: the kernel
+    /// then lets all go in one step. If they were let go one by one, the first ones would take the processor from this
+    /// thread, for 4 to 8 ms, while the others still stand.
     pub(super) fn release(&mut self) -> Result<(), TargetError> {
         let given_back = self.give_back();
         leave(&mut self.threads).and(given_back)
@@ -18,13 +18,13 @@ impl Tracer {
 
 impl Drop for Tracer {
     fn drop(&mut self) {
-        // What cannot be let go here, the kernel lets go when this thread ends.
+        // What is not let go here, the kernel lets go when this thread ends.
         drop(self.release());
     }
 }
 
-/// Lets the threads run on one by one to which the kernel gives a signal then; the others are left to the end of the calling
-/// thread. The first error, if any.
+/// Lets those threads run on that the kernel gives a signal with it; the others are left to the end of the calling thread. The
+/// first error, if any.
 fn leave(threads: &mut Vec<Thread>) -> Result<(), TargetError> {
     let (ready, mut outcome) = make_ready(threads);
     for (thread, takes) in ready {
@@ -87,9 +87,17 @@ impl Thread {
     }
 
     fn send_postponed(&self) {
-        for info in &self.postponed {
+        let stops = |info: &&libc::siginfo_t| info.si_signo == libc::SIGSTOP;
+        // What came behind a SIGSTOP has undone it, as it does in the kernel's own queue.
+        let is_continued = self.postponed.iter().any(|info| stops(&info)) && self.is_continued();
+        for info in self.postponed.iter().filter(|info| !(is_continued && stops(info))) {
             self.send(info);
         }
+    }
+
+    fn is_continued(&self) -> bool {
+        let status = TaskStatus::read(self.process, self.tid);
+        status.is_some_and(|status| (status.pending | status.shared_pending) & bit(libc::SIGCONT) != 0)
     }
 
     /// Other threads that wait in a call should not see it interrupted by a signal that this one takes.

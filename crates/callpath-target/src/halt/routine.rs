@@ -117,7 +117,7 @@ impl Tracer {
     }
 
     /// Stops a thread that may be running, or stands still anywhere.
-    fn settle_anywhere(&mut self, thread: Pid) -> Result<(), TargetError> {
+    pub(super) fn settle_anywhere(&mut self, thread: Pid) -> Result<(), TargetError> {
         ptrace::interrupt(thread)?;
         // Fails if it runs.
         drop(ptrace::go_on(thread, 0));

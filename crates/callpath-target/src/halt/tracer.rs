@@ -44,7 +44,7 @@ pub(super) struct Thread {
 #[derive(Debug)]
 pub(super) struct Tracer {
     pub(super) pid: Pid,
-    /// When the first thread stopped.
+    /// When the first thread was asked to stop.
     pub(super) since: Instant,
     pub(super) threads: Vec<Thread>,
     memory: TracedMemory,
@@ -57,11 +57,15 @@ pub(super) struct Tracer {
 }
 
 impl Tracer {
-    pub(super) fn new(pid: Pid, threads: Vec<Thread>, since: Instant) -> Result<Tracer, TargetError> {
-        let living = threads.iter().find(|thread| thread.process == pid).ok_or(TargetError::NoProcess { pid })?;
-        let memory = TracedMemory::open(pid, living.tid)?;
+    pub(super) fn new(pid: Pid, threads: Vec<Thread>, since: Instant, memory: TracedMemory) -> Tracer {
         let (system_call_at, shelter, borrowed, run_until) = (None, None, None, None);
-        Ok(Tracer { pid, since, threads, memory, system_call_at, shelter, borrowed, run_until })
+        Tracer { pid, since, threads, memory, system_call_at, shelter, borrowed, run_until }
+    }
+
+    /// The memory of a process with these threads.
+    pub(super) fn memory_of(pid: Pid, threads: &[Thread]) -> Result<TracedMemory, TargetError> {
+        let living = threads.iter().find(|thread| thread.process == pid).ok_or(TargetError::NoProcess { pid })?;
+        TracedMemory::open(pid, living.tid)
     }
 
     pub(super) fn memory(&self) -> &TracedMemory {
@@ -91,7 +95,8 @@ impl Tracer {
                 continue;
             }
             let Ok(registers) = ptrace::registers(thread.tid) else { continue };
-            let in_call = u32::from((registers.orig_rax as i64 >= 0) != waits);
+            let is_in_call = registers.orig_rax as i64 >= 0 || thread.call.is_some();
+            let in_call = u32::from(is_in_call != waits);
             let with_signal = if thread.signal.is_some() { 2 } else { 0 };
             let shadowed = if status.shadow_stack { 4 } else { 0 };
             let cost = in_call + with_signal + shadowed;
@@ -254,6 +259,9 @@ pub(super) fn look(tid: Pid, is_first: bool) -> Result<Option<Stop>, TargetError
     }
 }
 
+/// Waits of microseconds, before those of a millisecond.
+const SHORT_WAITS: u32 = 200;
+
 /// Waits that grow: most stops come within microseconds.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
@@ -268,6 +276,11 @@ impl Patience {
         Patience { waits: 0, looks: 100 }
     }
 
+    /// Whether what is waited for takes longer than usual.
+    pub(super) fn is_long(&self) -> bool {
+        self.waits > SHORT_WAITS
+    }
+
     pub(super) fn wait(&mut self) {
         if let Some(looks) = self.looks.checked_sub(1) {
             self.looks = looks;
@@ -277,7 +290,7 @@ impl Patience {
         self.waits += 1;
         match self.waits {
             // Not a yield: the program's threads would have their turns, all of them, before this one goes on.
-            0..=200 => std::thread::sleep(Duration::from_micros(10)),
+            0..=SHORT_WAITS => std::thread::sleep(Duration::from_micros(10)),
             _ => std::thread::sleep(Duration::from_millis(1)),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,8 @@ pub(super) struct Worker {
     tid: libc::pid_t,
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    /// When it had nothing left to do but end.
+    ended: Arc<OnceLock<Instant>>,
 }
 
 impl Worker {
@@ -29,6 +32,8 @@ impl Worker {
         let (jobs, to_do) = channel::<Job>();
         let (made, outcome) = channel();
         let (named, name) = channel();
+        let ended = Arc::new(OnceLock::new());
+        let ends = Arc::clone(&ended);
         let work = move || {
             // SAFETY: takes nothing, and always succeeds.
             if named.send(unsafe { libc::gettid() }).is_err() {
@@ -45,11 +50,13 @@ impl Worker {
             while let Ok(job) = to_do.recv() {
                 job(&mut tracer);
             }
+            drop(tracer);
+            ends.get_or_init(Instant::now);
         };
         let thread = Builder::new().name("callpath-tracer".to_owned()).spawn(work);
         let thread = thread.map_err(|source| TargetError::Trace { request: "a thread for it", pid, source })?;
         let tid = name.recv().unwrap_or_default();
-        let worker = Worker { pid, tid, jobs: Some(jobs), thread: Some(thread) };
+        let worker = Worker { pid, tid, jobs: Some(jobs), thread: Some(thread), ended };
         // If it failed, its end is waited for: nothing is traced any more when the error is seen.
         let since = outcome.recv().unwrap_or_else(|_| Err(worker.ended()))?;
         Ok((worker, since))
@@ -63,13 +70,17 @@ impl Worker {
         hand_over(self.jobs.as_ref(), work, || self.ended())
     }
 
-    /// As [`Worker::with`]; then it ends.
+    /// As [`Worker::with`]; then it ends. Also returns when it did: some ten microseconds later the kernel has let go what
+    /// it traced.
     pub(super) fn finish<R: Send>(
         mut self,
         work: impl FnOnce(&mut Tracer) -> Result<R, TargetError> + Send,
-    ) -> Result<R, TargetError> {
+    ) -> Result<(R, Instant), TargetError> {
         // Gone before the result comes: the thread does not wait for the caller to say that this was the last.
-        hand_over(self.jobs.take(), work, || self.ended())
+        let result = hand_over(self.jobs.take(), work, || self.ended())?;
+        self.join();
+        let ended = self.ended.get().copied().ok_or_else(|| self.ended())?;
+        Ok((result, ended))
     }
 
     fn ended(&self) -> TargetError {
@@ -104,9 +115,17 @@ fn hand_over<R: Send>(
 }
 
 impl Worker {
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported.
+            drop(thread.join());
+            self.wait_until_gone();
+        }
+    }
+
     /// A thread that has been joined may still be about to let go what it traces.
     fn wait_until_gone(&self) {
-        /// As long as it may take a processor that others want.
+        /// Some seconds: it may have to wait for a processor.
         const LOOKS: u32 = 100_000;
         for _ in 0..LOOKS {
             // SAFETY: takes numbers; signal 0 is not sent.
@@ -123,11 +142,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         // The tracer, dropped, lets all threads run on.
         drop(self.jobs.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been reported; what it traced, the kernel has let go.
-            drop(thread.join());
-            self.wait_until_gone();
-        }
+        self.join();
     }
 }
 

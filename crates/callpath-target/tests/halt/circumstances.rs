@@ -45,6 +45,8 @@ fn a_program_stopped_and_continued_while_halted() {
         if round % 3 == 0 {
             program.signal(libc::SIGCONT);
             halted.release().unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+            assert_ne!(program.state(), 'T', "round {round}");
         } else {
             halted.release().unwrap();
             program.await_state('T');
