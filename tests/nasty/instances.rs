@@ -20,8 +20,8 @@ fn add<T: Copy + Into<f64>>(values: &[T]) -> f64 {
 }
 
 fn main() {
-    let a = apply(100_000_000, |x| black_box(black_box(x).rotate_left(7) ^ 3));
-    let b = apply(100_000_000, |x| black_box(black_box(x * 31) >> 2));
+    let a = apply(20_000_000, |x| black_box(black_box(x) / black_box(7) ^ 3));
+    let b = apply(20_000_000, |x| black_box(black_box(x * 31) / black_box(5) >> 2));
     let floats: Vec<f32> = (0..1_000_000).map(|x| x as f32).collect();
     let integers: Vec<u32> = (0..1_000_000).collect();
     let mut c = 0.0;

@@ -47,7 +47,7 @@ fn of_rust() {
         // Their cost is in what is inlined.
         let flat = shown(&recorded, &["--view", "flat", "--no-loops", "--width", "120"], "::apply::<");
         assert!(flat.len() == 2 && flat[0] != flat[1], "{flat:?}");
-        // How many samples fall into a closure of two instructions is chance: it is shown, however few.
+        // Its division takes most of the time of its loop; it is shown, however few samples fall into it.
         let context = run_report(&recorded.directory, &["--width", "200", "--all", "--threshold", "0"]).stdout;
         for name in ["::add::<f32>", "::add::<u32>", "::main::{closure#0} at instances.rs:23 (inlined)"] {
             assert!(context.contains(name), "{name}: {context}");
