@@ -1,5 +1,5 @@
 /* A program with signals of its own: traps MODE.
- *   handler   its own SIGTRAP handler, raised and by int3, with sa_mask and SA_NODEFER as set
+ *   handler   its own SIGTRAP handler, raised, by int3 and by int1, with sa_mask and SA_NODEFER as set
  *   masks     blocks SIGTRAP, sees it blocked, gets it when it unblocks; sigwait on a full set
  *   pending   sends itself SIGTRAP that it has blocked: it waits until it is unblocked or waited for
  *   ignore    ignores SIGTRAP, in a child by exec too
@@ -72,6 +72,9 @@ static int run_handler(void)
         work(5000000);
     }
     printf("int3: %d caught, code %s\n", caught, caught_code == SI_KERNEL ? "SI_KERNEL" : "another");
+    /* int1 */
+    __asm__ volatile(".byte 0xf1");
+    printf("int1: %d caught, code %s\n", caught, caught_code == TRAP_BRKPT ? "TRAP_BRKPT" : "another");
     printf("signal() gives back %s\n", signal(SIGTRAP, SIG_DFL) == (void (*)(int))on_trap ? "mine" : "not mine");
     work(100000000);
     return 0;

@@ -322,6 +322,33 @@ impl PathMap {
         common
     }
 
+    /// What the map knows of a process that has not all its modules: `is_there` says of each whether the process has it.
+    /// Numbers of modules, procedures, nodes and roots stay as they are; nodes of paths through other modules have no heights.
+    #[must_use]
+    pub fn of_modules(&self, is_there: &[bool]) -> PathMap {
+        let has = |procedure: u32| {
+            let module = self.procedures.get(procedure as usize).map(|procedure| procedure.module as usize);
+            module.and_then(|module| is_there.get(module)).is_some_and(|is_there| *is_there)
+        };
+        let mut is_whole: Vec<bool> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let above =
+                node.parent.is_none_or(|parent| is_whole.get(parent as usize).is_some_and(|is_whole| *is_whole));
+            is_whole.push(above && has(node.procedure));
+        }
+        let mut map = self.clone();
+        map.heights.retain(|(node, ..)| is_whole.get(*node as usize).is_some_and(|is_whole| *is_whole));
+        map.calls.retain(|call| has(call.callee) && has(call.caller));
+        map.code.modules.retain(|module| is_there.get(*module as usize).is_some_and(|is_there| *is_there));
+        map.code.pointer_calls.retain(|call| has(call.caller));
+        map.code.pointed.retain(|pointed| has(pointed.procedure));
+        map.code.variable.retain(|call| {
+            call.caller.is_none_or(has) && !matches!(call.to, Called::Procedure(procedure) if !has(procedure))
+        });
+        map.finish();
+        map
+    }
+
     /// Finds out which paths each identifier has. Heights must be in order.
     pub(crate) fn finish(&mut self) {
         let identified = self.heights.iter().filter_map(|&(node, height, weight)| {

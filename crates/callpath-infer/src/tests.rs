@@ -67,6 +67,44 @@ fn paths_that_share_an_identifier_are_all_answers_those_seen_most_first() {
     assert_eq!(Precision::share(&Default::default()), None);
 }
 
+/// Two programs that call a library: in a process of one of them, the other's paths are none.
+#[test]
+fn paths_through_modules_that_a_process_has_not() {
+    let mut builder = MapBuilder::default();
+    let [one, two, library] = [1, 2, 3]
+        .map(|at| builder.module(MapModule { path: format!("/usr/lib/{at}").into(), identity: vec![1, at] }).unwrap());
+    let root = builder.root(Root::Main);
+    let called = procedure(&mut builder, library, 0x700, "called");
+    let of_programs = [one, two].map(|file| {
+        let main = procedure(&mut builder, file, 0x100, "main");
+        let of_main = builder.node(None, main, root);
+        builder.met(of_main, 16, Weight { calls: 1, samples: 0 });
+        let node = builder.node(Some(of_main), called, root);
+        builder.met(node, 48, Weight { calls: 1, samples: 0 });
+        builder.call(DirectCall { callee: called, caller: main, height: 32 });
+        (main, of_main, node)
+    });
+    for module in [one, two, library] {
+        builder.whole(module);
+    }
+    let map = builder.finish();
+    let identifier = Identifier { root, procedure: called, height: 48 };
+    assert!(matches!(map.answer(identifier), Answer::Ambiguous(paths) if paths.len() == 2));
+    for (index, (main, of_main, node)) in of_programs.into_iter().enumerate() {
+        let of_process = map.of_modules(&[index == 0, index == 1, true]);
+        assert_eq!(of_process.answer(identifier), Answer::Precise(node));
+        assert_eq!(
+            of_process.answer(Identifier { procedure: main, height: 16, ..identifier }),
+            Answer::Precise(of_main)
+        );
+        assert_eq!(Search::new(&of_process).tell(identifier).callers(), [[main]]);
+    }
+    let of_neither = map.of_modules(&[false, false, true]);
+    assert_eq!(of_neither.answer(identifier), Answer::Missing);
+    assert_eq!(Search::new(&of_neither).tell(identifier).certainty, Certainty::Missing);
+    assert_eq!(map.of_modules(&[true; 3]).told().count(), map.told().count());
+}
+
 #[test]
 fn larger_frames_tell_paths_apart() {
     let Known { builder, root, procedures: [_, a, b, c, d], nodes: [_, by_a, by_b, by_c] } = known();

@@ -1,6 +1,6 @@
 //! The kernel's arguments to a signal handler: the signal's record, and the interrupted thread's state.
 
-use callpath_collect::syscall::call4;
+use callpath_collect::syscall::{call4, is_readable};
 use callpath_format::shared::Session;
 
 use crate::libc::syscall_number;
@@ -48,6 +48,13 @@ pub struct Context {
 }
 
 impl Context {
+    /// Whether the instruction before the interrupted one may be `int1`.
+    pub fn is_after_int1(&self) -> bool {
+        let before = self.registers[16].wrapping_sub(1);
+        // SAFETY: it can be read, and what a thread executes stays mapped.
+        is_readable(before) && unsafe { *(before as *const u8) } == 0xf1
+    }
+
     /// Whether this very signal has ended a system call with EINTR, and no other one will be handled before the call
     /// returns.
     pub fn ended_a_wait(&self) -> bool {

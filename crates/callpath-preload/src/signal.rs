@@ -106,6 +106,9 @@ unsafe extern "C" fn restore() {
 
 unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Context) {
     const TRAP_PERF_ASYNC: u32 = 1;
+    /// The processor gave no reason. The kernel takes that for the instruction `int1`; but breakpoint events in virtual
+    /// machines cause it, too, when a thread is switched to. The instruction is then executed, and counted, again.
+    const TRAP_BRKPT: i32 = 1;
     // SAFETY: the kernel passes both to a handler with SA_SIGINFO.
     let (info, context) = unsafe { (&*info, &mut *context) };
     let event = part::process().and_then(|p| EventOf::from_signal(info.value, p.session.columns));
@@ -119,6 +122,7 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
         },
         SI_TIMER => Some(Trigger::Timer),
         Session::ASKED if part::process().is_none_or(|p| p.session.nonce == info.value) => Some(Trigger::Asked),
+        TRAP_BRKPT if !context.is_after_int1() => return,
         _ => return programs_own(info, context),
     };
     if waits::is_waiting() && context.ended_a_wait() {

@@ -11,8 +11,6 @@
 //! Of a sample whose stack was walked until the map told the rest (`record --on-ambiguous=walk`), the outermost frame that was walked is asked
 //! for in the same way, and the others stay below it. A stack that was walked whole stays as it is.
 
-use std::path::Path;
-
 use callpath_db::{
     InferredCounts, InferredQuality, LIKELY_SAMPLES, MetricSource, Profile, STATIC_SAMPLES, WALKED_SAMPLES,
 };
@@ -28,6 +26,7 @@ use callpath_schema::Metric;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::code::{Code, ProcedureAt};
+use super::maps::{Maps, ProcessMaps, Which};
 use super::novel::Novel;
 use crate::attribute::{AttributeOptions, Progress, attribute, attribute_inferred};
 
@@ -41,40 +40,6 @@ pub struct Inferred {
     pub(super) callers: Vec<FxHashSet<FrameKey>>,
     /// What it cannot say, in sentences.
     pub notes: Vec<String>,
-}
-
-/// What is asked.
-#[derive(Clone, Copy)]
-pub struct Maps<'m> {
-    /// The map of the program as it is.
-    pub map: &'m PathMap,
-    /// The same of a program whose frames were larger, if they were ([`PathMap::resized`]).
-    pub larger: Option<&'m PathMap>,
-}
-
-impl<'m> Maps<'m> {
-    /// For each process of a measurement, which of them tells its paths.
-    pub(super) fn of_processes(self, measurement: &Measurement) -> Vec<Which> {
-        let mut is_larger: Vec<bool> = Vec::with_capacity(measurement.processes.len());
-        for (at, process) in measurement.processes.iter().enumerate() {
-            let before = measurement.processes[..at].iter().zip(&is_larger).filter(|(p, _)| p.rank == process.rank);
-            let is_first = before.clone().next().is_none();
-            let parent = before.rev().find(|(before, _)| before.pid == process.parent_pid);
-            is_larger.push(is_first || process.forked && parent.is_some_and(|(_, is_larger)| *is_larger));
-        }
-        let which = |is_larger: bool| if is_larger && self.larger.is_some() { Which::Larger } else { Which::Plain };
-        is_larger.into_iter().map(which).collect()
-    }
-}
-
-/// One of two maps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Which {
-    /// That of the program as it is.
-    Plain,
-    /// That of larger frames. They were larger in the first process, and in what it and its forks have forked. What executes another
-    /// program has the frames that the program has.
-    Larger,
 }
 
 /// Whether the samples of a measurement keep how high the stack was, if there are any.
@@ -103,8 +68,8 @@ pub fn infer(
     let mut code = Code::default();
     let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
     code.read(options, progress);
-    let mut asker = Asker::new(maps, &code)?;
-    let of_processes = maps.of_processes(&measurement);
+    let of_processes = maps.of_processes(&measurement, &modules, &code)?;
+    let mut asker = Asker::new(&of_processes, &code);
     let mut quality =
         InferredQuality { is_walked: is_walked_until_told(&measurement.session), ..InferredQuality::default() };
     let mut asked: FxHashSet<(Option<usize>, u64, Identifier)> = FxHashSet::default();
@@ -112,7 +77,7 @@ pub fn infer(
     let sessions = measurement.processes.iter().map(|process| measurement.session_of(process));
     let columns: Vec<(usize, bool)> =
         sessions.map(|session| (session.metrics.len(), is_walked_until_told(session))).collect();
-    let processes = measurement.processes.iter_mut().zip(&modules).zip(columns).zip(of_processes);
+    let processes = measurement.processes.iter_mut().zip(&modules).zip(columns).zip(of_processes.which());
     for (((process, modules), (columns, is_walked)), which) in processes {
         let own = own_modules(process, maps.map);
         let mut entered = FxHashSet::default();
@@ -152,50 +117,36 @@ pub fn novel_profile(novel: &Novel, options: &AttributeOptions, progress: Progre
     }
 }
 
-/// The index in a process of each module of the map.
-fn own_modules(process: &mut ProcessFile, map: &PathMap) -> Vec<ModuleIndex> {
+/// The index in a process of each module of the map, if the process has it.
+fn own_modules(process: &ProcessFile, map: &PathMap) -> Vec<ModuleIndex> {
     let bytes = |identity: &ModuleIdentity| super::code::identity_bytes(identity);
-    let mut index = |module: &callpath_infer::MapModule| {
+    let index = |module: &callpath_infer::MapModule| {
         let is_it = |record: &ModuleRecord| record.identity.as_ref().is_some_and(|own| bytes(own) == module.identity);
-        let found = process.modules.iter().position(is_it).unwrap_or_else(|| {
-            let identity = super::code::identity_of_bytes(&module.identity);
-            process.modules.push(ModuleRecord { path: module.path.clone(), identity });
-            process.modules.len() - 1
-        });
-        u16::try_from(found).map_or(ModuleIndex::NONE, ModuleIndex)
+        let found = process.modules.iter().position(is_it);
+        found.and_then(|found| u16::try_from(found).ok()).map_or(ModuleIndex::NONE, ModuleIndex)
     };
-    map.modules().iter().map(&mut index).collect()
+    map.modules().iter().map(index).collect()
 }
 
-/// Maps, as the code of a measurement asks them. Both have the same numbers.
+/// Maps, as the code of a measurement asks them.
 pub(super) struct Asker<'a> {
     pub(super) map: &'a PathMap,
-    plain: Search<'a>,
-    larger: Option<Search<'a>>,
+    searches: Vec<Search<'a>>,
     code: &'a Code,
-    /// By module of the code, its number in the map.
-    modules: Vec<Option<u32>>,
+    /// By module of the code, its number in the maps.
+    modules: &'a [Option<u32>],
     procedures: FxHashMap<(u32, u64), u32>,
     roots: FxHashMap<Root, u32>,
 }
 
 impl<'a> Asker<'a> {
-    pub(super) fn new(maps: Maps<'a>, code: &'a Code) -> Result<Asker<'a>, OtherBuild> {
-        let map = maps.map;
-        let mut modules = Vec::with_capacity(code.modules.len());
-        for module in &code.modules {
-            let same = map.modules().iter().position(|known| known.identity == module.record.identity);
-            let is_other = |path: &Path| map.modules().iter().any(|known| known.path == path);
-            if same.is_none() && is_other(&module.record.path) {
-                return Err(OtherBuild { path: module.record.path.clone() });
-            }
-            modules.push(same.map(|at| at as u32));
-        }
+    pub(super) fn new(maps: &'a ProcessMaps<'a>, code: &'a Code) -> Asker<'a> {
+        let map = maps.whole();
         let procedures = map.procedures().iter().enumerate();
         let procedures = procedures.map(|(at, procedure)| ((procedure.module, procedure.start), at as u32)).collect();
         let roots = map.roots().iter().enumerate().map(|(at, root)| (*root, at as u32)).collect();
-        let (plain, larger) = (Search::new(map), maps.larger.map(Search::new));
-        Ok(Asker { map, plain, larger, code, modules, procedures, roots })
+        let searches = maps.maps().map(Search::new).collect();
+        Asker { map, searches, code, modules: maps.modules(), procedures, roots }
     }
 
     pub(super) fn procedure(&self, at: ProcedureAt) -> Option<u32> {
@@ -221,12 +172,11 @@ impl<'a> Asker<'a> {
     ) -> (Known<'a>, Option<Identifier>) {
         let identifier = height.zip(at.and_then(|at| self.procedure(at))).zip(root);
         let identifier = identifier.map(|((height, procedure), root)| Identifier { root, procedure, height });
-        let larger = self.larger.as_mut().filter(|_| which == Which::Larger);
-        let known = match identifier {
-            Some(identifier) => Known::Told(larger.unwrap_or(&mut self.plain).tell(identifier)),
+        let known = match (identifier, self.searches.get_mut(which.0)) {
+            (Some(identifier), Some(search)) => Known::Told(search.tell(identifier)),
             // The map has not even the procedure, or the thread.
-            None if height.is_some() && at.is_some() => Known::Unheard,
-            None => Known::Undetermined,
+            (None, _) if height.is_some() && at.is_some() => Known::Unheard,
+            _ => Known::Undetermined,
         };
         (known, identifier)
     }
@@ -240,7 +190,7 @@ impl<'a> Asker<'a> {
 
     /// Modules that it was asked of, and knows nothing of.
     fn notes(&self, asked: &FxHashSet<usize>) -> impl Iterator<Item = String> {
-        let modules = self.code.modules.iter().zip(&self.modules).enumerate();
+        let modules = self.code.modules.iter().zip(self.modules).enumerate();
         let unknown = modules.filter(|(index, (module, known))| {
             known.is_none() && asked.contains(index) && module.has_frames() && module.trouble.is_none()
         });

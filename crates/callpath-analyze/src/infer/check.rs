@@ -5,8 +5,9 @@ use callpath_infer::{Certainty, Identifier, OtherBuild, PathMap, Root};
 use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::answer::{Asker, Maps, Which};
+use super::answer::Asker;
 use super::code::{Code, Links};
+use super::maps::{Maps, Which};
 use crate::attribute::{AttributeOptions, Progress};
 
 /// Of context identifiers whose call path is known (Mytkowicz, Coughlin and Diwan 2009, section 8.4).
@@ -103,14 +104,13 @@ pub fn check(
     let mut code = Code::default();
     let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
     code.read(options, progress);
-    let of_processes = maps.of_processes(measurement);
-    let mut asker = Asker::new(maps, &code)?;
+    let of_processes = maps.of_processes(measurement, &modules, &code)?;
+    let mut asker = Asker::new(&of_processes, &code);
     let mut found = Found::default();
-    let told: [FxHashMap<Identifier, u32>; 2] =
-        [Some(maps.map), maps.larger].map(|map| map.into_iter().flat_map(PathMap::told).collect());
-    for ((process, modules), which) in measurement.processes.iter().zip(&modules).zip(of_processes) {
-        let map = maps.larger.filter(|_| which == Which::Larger).unwrap_or(maps.map);
-        let told = &told[usize::from(maps.larger.is_some() && which == Which::Larger)];
+    let told: Vec<(&PathMap, FxHashMap<Identifier, u32>)> =
+        of_processes.maps().map(|map| (map, map.told().collect())).collect();
+    for ((process, modules), which) in measurement.processes.iter().zip(&modules).zip(of_processes.which()) {
+        let (map, told) = &told[which.0];
         let mut checker = Checker { asker: &mut asker, which, code: &code, map, told, found: &mut found };
         for thread in &process.threads {
             checker.check(thread, modules);

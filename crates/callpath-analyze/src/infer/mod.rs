@@ -10,14 +10,16 @@ mod answer;
 mod check;
 mod code;
 mod from_code;
+mod maps;
 mod novel;
 mod told;
 mod train;
 
-pub use answer::{Inferred, Maps, has_heights, infer, novel_profile, profile};
+pub use answer::{Inferred, has_heights, infer, novel_profile, profile};
 pub use check::{Checked, Missing, Verdicts, Walks, check};
 pub use code::identity_bytes;
 pub use from_code::{FromCode, ProgramFiles, from_code};
+pub use maps::Maps;
 pub use novel::{Novel, novel, novel_of_inferred};
 pub use told::{ToldBlocks, check_builds, told_blocks};
 pub use train::{Trained, train};

@@ -9,8 +9,9 @@ use callpath_infer::{Certainty, OtherBuild, PathMap};
 use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::answer::{Asker, Inferred, Known, Maps, Which, keep};
+use super::answer::{Asker, Inferred, Known, keep};
 use super::code::{Code, Links};
+use super::maps::{Maps, Which};
 use crate::attribute::{AttributeOptions, Progress};
 
 /// A measurement with the samples alone that are novel.
@@ -89,10 +90,10 @@ fn leave_novel(
     let mut code = Code::default();
     let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
     code.read(options, progress);
-    let mut asker = Asker::new(maps, &code)?;
-    let of_processes = maps.of_processes(&measurement);
+    let of_processes = maps.of_processes(&measurement, &modules, &code)?;
+    let mut asker = Asker::new(&of_processes, &code);
     let (calls, mut links, mut samples) = (Calls::of(maps.map), Links::default(), (0_u64, 0_u64));
-    let processes = measurement.processes.iter_mut().zip(&modules).zip(of_processes).enumerate();
+    let processes = measurement.processes.iter_mut().zip(&modules).zip(of_processes.which()).enumerate();
     for (index, ((process, modules), which)) in processes {
         let told = callers.get(index);
         let mut of = OfProcess { asker: &mut asker, which, code: &code, modules, calls: &calls, told };

@@ -1,0 +1,107 @@
+//! Which map tells the paths of which process.
+//!
+//! A path leads through a process only if the process has all its code: a map of several programs, or of another program with the same
+//! libraries, has paths that do not.
+
+use std::borrow::Cow;
+
+use callpath_infer::{OtherBuild, PathMap};
+use callpath_measurement::Measurement;
+
+use super::code::Code;
+
+/// What is asked.
+#[derive(Clone, Copy)]
+pub struct Maps<'m> {
+    /// The map of the program as it is.
+    pub map: &'m PathMap,
+    /// The same of a program whose frames were larger, if they were ([`PathMap::resized`]).
+    pub larger: Option<&'m PathMap>,
+}
+
+/// The number of one of [`ProcessMaps::maps`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Which(pub(super) usize);
+
+/// The maps that tell the paths of the processes of a measurement. All have the same numbers of modules, procedures, nodes and roots.
+pub(super) struct ProcessMaps<'m> {
+    maps: Vec<Cow<'m, PathMap>>,
+    which: Vec<Which>,
+    modules: Vec<Option<u32>>,
+}
+
+impl<'m> Maps<'m> {
+    /// Of the processes of a measurement, each with its modules as the code has them.
+    ///
+    /// Frames were larger in the first process of a rank, and in what it and its forks have forked. What executes another program has the
+    /// frames that the program has.
+    ///
+    /// # Errors
+    /// If the map is of another build of code that was measured.
+    pub(super) fn of_processes(
+        self,
+        measurement: &Measurement,
+        modules: &[Vec<Option<usize>>],
+        code: &Code,
+    ) -> Result<ProcessMaps<'m>, OtherBuild> {
+        let numbers = numbers_in(self.map, code)?;
+        let mut maps = vec![Cow::Borrowed(self.map)];
+        // What each is of: larger frames or not, and by module of the map whether it is there.
+        let mut kinds = vec![(false, vec![true; self.map.modules().len()])];
+        let mut which = Vec::with_capacity(measurement.processes.len());
+        let mut is_larger: Vec<bool> = Vec::with_capacity(measurement.processes.len());
+        for (at, (process, modules)) in measurement.processes.iter().zip(modules).enumerate() {
+            let before = measurement.processes[..at].iter().zip(&is_larger).filter(|(p, _)| p.rank == process.rank);
+            let is_first = before.clone().next().is_none();
+            let parent = before.rev().find(|(before, _)| before.pid == process.parent_pid);
+            is_larger.push(is_first || process.forked && parent.is_some_and(|(_, is_larger)| *is_larger));
+            let larger = self.larger.filter(|_| is_larger[at]);
+            let map = larger.unwrap_or(self.map);
+            let mut is_there = vec![false; map.modules().len()];
+            for number in modules.iter().flatten().filter_map(|module| *numbers.get(*module)?) {
+                is_there[number as usize] = true;
+            }
+            let kind = (larger.is_some(), is_there);
+            let found = kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
+                let is_whole = kind.1.iter().all(|is_there| *is_there);
+                maps.push(if is_whole { Cow::Borrowed(map) } else { Cow::Owned(map.of_modules(&kind.1)) });
+                kinds.push(kind);
+                maps.len() - 1
+            });
+            which.push(Which(found));
+        }
+        Ok(ProcessMaps { maps, which, modules: numbers })
+    }
+}
+
+impl ProcessMaps<'_> {
+    /// That of the program as it is, with all its modules.
+    pub(super) fn whole(&self) -> &PathMap {
+        &self.maps[0]
+    }
+
+    /// All.
+    pub(super) fn maps(&self) -> impl Iterator<Item = &PathMap> {
+        self.maps.iter().map(|map| &**map)
+    }
+
+    /// Which of them is each process's.
+    pub(super) fn which(&self) -> impl Iterator<Item = Which> + '_ {
+        self.which.iter().copied()
+    }
+
+    /// By module of the code, its number in the maps.
+    pub(super) fn modules(&self) -> &[Option<u32>] {
+        &self.modules
+    }
+}
+
+/// By module of the code, its number in the map.
+fn numbers_in(map: &PathMap, code: &Code) -> Result<Vec<Option<u32>>, OtherBuild> {
+    let number = |record: &callpath_infer::MapModule| {
+        let same = map.modules().iter().position(|known| known.identity == record.identity);
+        let is_other = same.is_none() && map.modules().iter().any(|known| known.path == record.path);
+        if is_other { Err(OtherBuild { path: record.path.clone() }) } else { Ok(same.map(|at| at as u32)) }
+    };
+    code.modules.iter().map(|module| number(&module.record)).collect()
+}
