@@ -8,6 +8,7 @@
 //! [`PathMap::precision`]; and, where code is known, [`Search::tell`].
 #![forbid(unsafe_code)]
 
+mod anneal;
 mod builder;
 mod call_graph;
 mod file;

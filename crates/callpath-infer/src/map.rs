@@ -180,9 +180,27 @@ pub struct PathMap {
     pub(crate) code: Code,
     /// What was seen in contexts that have no identifier.
     pub(crate) unidentified: Weight,
-    /// For each identifier, its paths in `paths`.
-    index: FxHashMap<Identifier, Range<u32>>,
+    index: FxHashMap<Identifier, Seen>,
     paths: Vec<u32>,
+}
+
+/// What was seen with an identifier.
+#[derive(Clone, Debug)]
+struct Seen {
+    /// Its paths, in [`PathMap::paths`].
+    paths: Range<u32>,
+    /// Whether they are all that may be.
+    doubt: Doubt,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Doubt {
+    /// The code has no direct call of the procedure in another context.
+    None,
+    /// It has one.
+    OtherCall,
+    /// Not all calls of the procedure could be counted.
+    Uncounted,
 }
 
 impl PathMap {
@@ -248,15 +266,15 @@ impl PathMap {
 
     /// Which paths have this identifier.
     pub fn answer(&self, identifier: Identifier) -> Answer<'_> {
-        let seen = self.seen(identifier);
-        if seen.is_empty() || self.uncounted.binary_search(&identifier.procedure).is_ok() {
-            let callers = self.callers_by_code(identifier, seen);
-            return if callers.is_empty() { Answer::Missing } else { Answer::ByCode(callers) };
-        }
-        match seen {
-            &[only] if self.callers_by_code(identifier, seen).len() > 1 => Answer::Likely(only),
-            &[only] => Answer::Precise(only),
-            several => Answer::Ambiguous(several),
+        let doubt = self.index.get(&identifier).map_or(Doubt::Uncounted, |seen| seen.doubt);
+        match (self.seen(identifier), doubt) {
+            (seen @ [], _) | (seen, Doubt::Uncounted) => {
+                let callers = self.callers_by_code(identifier, seen);
+                if callers.is_empty() { Answer::Missing } else { Answer::ByCode(callers) }
+            }
+            (&[only], Doubt::OtherCall) => Answer::Likely(only),
+            (&[only], Doubt::None) => Answer::Precise(only),
+            (several, _) => Answer::Ambiguous(several),
         }
     }
 
@@ -267,8 +285,11 @@ impl PathMap {
 
     /// The paths that were seen with this identifier.
     fn seen(&self, identifier: Identifier) -> &[u32] {
-        let paths = self.index.get(&identifier);
-        paths.and_then(|range| self.paths.get(range.start as usize..range.end as usize)).unwrap_or(&[])
+        self.index.get(&identifier).map_or(&[], |seen| self.paths_of(seen))
+    }
+
+    fn paths_of(&self, seen: &Seen) -> &[u32] {
+        self.paths.get(seen.paths.start as usize..seen.paths.end as usize).unwrap_or(&[])
     }
 
     /// The contexts that have called a procedure there, or may have by a direct call.
@@ -287,8 +308,7 @@ impl PathMap {
 
     /// The identifiers, each with its paths, in no order.
     pub fn answers(&self) -> impl Iterator<Item = (Identifier, &[u32])> {
-        let paths = |range: &Range<u32>| self.paths.get(range.start as usize..range.end as usize).unwrap_or(&[]);
-        self.index.iter().map(move |(identifier, range)| (*identifier, paths(range)))
+        self.index.iter().map(|(identifier, seen)| (*identifier, self.paths_of(seen)))
     }
 
     /// The identifiers that have one path and no doubt ([`Answer::Precise`]), with the index of its innermost node, in no order.
@@ -349,7 +369,17 @@ impl PathMap {
         map
     }
 
-    /// Finds out which paths each identifier has. Heights must be in order.
+    fn doubt(&self, identifier: Identifier, seen: &Seen) -> Doubt {
+        if self.uncounted.binary_search(&identifier.procedure).is_ok() {
+            return Doubt::Uncounted;
+        }
+        match self.paths_of(seen) {
+            only @ [_] if self.callers_by_code(identifier, only).len() > 1 => Doubt::OtherCall,
+            _ => Doubt::None,
+        }
+    }
+
+    /// Finds out which paths each identifier has, and whether the code has others. Heights must be in order.
     pub(crate) fn finish(&mut self) {
         let identified = self.heights.iter().filter_map(|&(node, height, weight)| {
             let of = self.nodes.get(node as usize)?;
@@ -363,7 +393,14 @@ impl PathMap {
             let start = self.paths.len() as u32;
             self.paths.extend(group.iter().map(|(_, _, node)| *node));
             if let Some((identifier, _, _)) = group.first() {
-                self.index.insert(*identifier, start..self.paths.len() as u32);
+                self.index.insert(*identifier, Seen { paths: start..self.paths.len() as u32, doubt: Doubt::None });
+            }
+        }
+        let doubts: Vec<(Identifier, Doubt)> =
+            self.index.iter().map(|(identifier, seen)| (*identifier, self.doubt(*identifier, seen))).collect();
+        for (identifier, doubt) in doubts.into_iter().filter(|(_, doubt)| *doubt != Doubt::None) {
+            if let Some(seen) = self.index.get_mut(&identifier) {
+                seen.doubt = doubt;
             }
         }
     }

@@ -115,12 +115,13 @@ impl Injected {
         // A process that is sampled has both already.
         let maps = Maps::read(pid)?;
         let (arena, published) = (shared.allocator.memory(), shared.publisher.memory());
+        let of_arena = SharedMapping { memory: arena, at: None, writable: true };
+        let of_published = SharedMapping { memory: published, at: None, writable: false };
         let [arena, published] = match (arena.whole_in(&maps), published.whole_in(&maps)) {
             (Some(arena), Some(published)) => [arena, published],
-            _ => halted.map_shared([
-                SharedMapping { memory: arena, at: None, writable: true },
-                SharedMapping { memory: published, at: None, writable: false },
-            ])?,
+            (None, None) => halted.map_shared([of_arena, of_published])?,
+            (None, Some(published)) => [halted.map_shared([of_arena])?[0], published],
+            (Some(arena), None) => [arena, halted.map_shared([of_published])?[0]],
         };
         let stack = map_private(&halted, STACK_BYTES)?;
         let first = halted.threads()?.into_iter().find(|thread| *thread == pid);

@@ -16,10 +16,21 @@ use crate::task_status::TaskStatus;
 struct Gathering {
     pid: Pid,
     threads: Vec<Thread>,
+    /// Threads that had ended when they were looked at, and are listed: a first thread is, until the last one ends.
+    ended: Vec<Pid>,
     started: Instant,
     at_most: Duration,
-    /// When the first was asked to stop.
+    /// When the first was seized: from then on a signal stops it.
+    seized: Option<Instant>,
+    /// When the first stopped, or was asked to.
     since: Option<Instant>,
+}
+
+impl Gathering {
+    fn of(pid: Pid, at_most: Duration) -> Gathering {
+        let (threads, ended) = (Vec::new(), Vec::new());
+        Gathering { pid, threads, ended, started: Instant::now(), at_most, seized: None, since: None }
+    }
 }
 
 impl Tracer {
@@ -28,8 +39,7 @@ impl Tracer {
         refusal::check(pid)?;
         // Before the program stands still.
         let shelter = Shelter::find(pid);
-        let started = Instant::now();
-        let mut gathering = Gathering { pid, threads: Vec::new(), started, at_most, since: None };
+        let mut gathering = Gathering::of(pid, at_most);
         let mut processes = vec![pid];
         let outcome = loop {
             if let Err(error) = processes.iter().try_for_each(|process| gathering.stop_all(*process)) {
@@ -50,8 +60,8 @@ impl Tracer {
     pub(super) fn gather_some(pid: Pid, threads: Vec<Pid>, at_most: Duration) -> Result<Tracer, TargetError> {
         refusal::check(pid)?;
         let shelter = Shelter::find(pid);
-        let mut gathering = Gathering { pid, threads: Vec::new(), started: Instant::now(), at_most, since: None };
-        let outcome = gathering.stop(pid, threads).map(drop);
+        let mut gathering = Gathering::of(pid, at_most);
+        let outcome = gathering.stop(pid, threads);
         gathering.tracer(outcome, shelter)
     }
 }
@@ -87,10 +97,12 @@ impl Gathering {
     fn stop_all(&mut self, process: Pid) -> Result<(), TargetError> {
         loop {
             let mut new = threads_of(process);
-            new.retain(|tid| self.threads.iter().all(|thread| thread.tid != *tid));
-            if !self.stop(process, new)? {
+            new.retain(|tid| self.threads.iter().all(|thread| thread.tid != *tid) && !self.ended.contains(tid));
+            // One that ended just now may have made another one, which was not listed.
+            if new.is_empty() {
                 return Ok(());
             }
+            self.stop(process, new)?;
             if self.started.elapsed() > self.at_most {
                 let pid = self.pid;
                 let why =
@@ -100,12 +112,15 @@ impl Gathering {
         }
     }
 
-    /// Stops threads. Whether there was any of them.
-    fn stop(&mut self, process: Pid, tids: Vec<Pid>) -> Result<bool, TargetError> {
+    /// Stops threads, as far as they have not ended.
+    fn stop(&mut self, process: Pid, tids: Vec<Pid>) -> Result<(), TargetError> {
         let mut seized = Vec::new();
+        self.seized.get_or_insert_with(Instant::now);
         for tid in tids {
             if self.seize(process, tid)? {
                 seized.push(tid);
+            } else if TaskStatus::read(process, tid).is_some() {
+                self.ended.push(tid);
             }
         }
         // Running threads first. One that waits wakes when it is asked, and may take the processor from this thread: the
@@ -121,8 +136,7 @@ impl Gathering {
                 Err(error) => return Err(error),
             }
         }
-        self.wait_for_all()?;
-        Ok(!seized.is_empty())
+        self.wait_for_all()
     }
 
     /// Whether there was such a thread.
@@ -158,7 +172,11 @@ impl Gathering {
                     None if patience.is_long() && has_ended(thread) => ended.push(thread.tid),
                     None => continue,
                     Some(Stop::Ended) => ended.push(thread.tid),
-                    Some(Stop::Signal(signal)) => (thread.stopped, thread.signal) = (true, Some(signal)),
+                    Some(Stop::Signal(signal)) => {
+                        (thread.stopped, thread.signal) = (true, Some(signal));
+                        // Perhaps before it was asked.
+                        self.since = self.seized;
+                    }
                     Some(Stop::SystemCall | Stop::Interrupt | Stop::Event) => thread.stopped = true,
                 }
                 if thread.stopped {
