@@ -1,0 +1,387 @@
+//! The search for paddings: simulated annealing.
+//!
+//! A move takes two paths with one identifier, and a procedure that one of them goes through more often than the other, and pads that by another size,
+//! which shifts all that it calls. Which of some sizes it is, is drawn (Gibbs sampling): those that tell more paths apart are more likely, and the
+//! longer the search has lasted, the more so. Taking the best at once gives the first ones all of the stack that may be used.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
+use std::time::Instant;
+
+use rustc_hash::FxHashMap;
+
+use crate::map::{PathMap, Weight};
+use crate::resize::{Budget, Paddings};
+
+/// What a padded procedure costs, as a number of paths: it must tell more apart. Half of that if the padding is as small as can be.
+const LEAST_PATHS: f64 = 0.5;
+/// How many paths a move may cost at the beginning.
+const HOT_PATHS: f64 = 10.0;
+/// Moves for each height of the map.
+const MOVES: usize = 12;
+/// Sizes that are tried in a move.
+const SIZES_AT_ONCE: usize = 4;
+/// A procedure that more heights stand on than this is not padded: that shifts nearly all of them alike.
+const MOST_BELOW: usize = 1 << 18;
+/// The same of all procedures, 8 bytes each.
+const MOST_BELOW_ALL: usize = 1 << 25;
+
+/// 2 to the power of 53
+const RANDOMS: f64 = (1u64 << 53) as f64;
+
+/// What several heights of a procedure are that are equal.
+#[derive(Clone, Copy, Default)]
+struct Met {
+    count: u32,
+    /// All their indices, combined by exclusive or: of a single one, its index.
+    which: u32,
+}
+
+/// Has the heights of a procedure that are close together close together in a table.
+#[derive(Default)]
+struct Neighbours(u64);
+
+impl Hasher for Neighbours {
+    fn write_u64(&mut self, key: u64) {
+        let group = (key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let height = (key & 0xffff_ffff) / 8;
+        // What distinguishes entries that stand together is in the uppermost bits.
+        self.0 = (group >> 32).wrapping_add(height) ^ key.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 57 << 57;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(self.0 << 8 | u64::from(*byte)));
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Paddings that are tried.
+pub(crate) struct Annealing<'m> {
+    map: &'m PathMap,
+    budget: Budget,
+    /// By procedure.
+    bytes: Vec<u32>,
+    /// The nodes of all heights, those of a procedure together. Its other lists are in the same order.
+    nodes: Vec<u32>,
+    /// By height: half of all worth is shared by distinct paths, half by what was seen of them.
+    worth: Vec<f64>,
+    /// The sums of the worths up to each.
+    worth_up_to: Vec<f64>,
+    /// What a distinct path alone is worth.
+    of_path: f64,
+    /// By height: its procedure on its stack, as a number in the high half, and how high it is with the paddings.
+    keys: Vec<u64>,
+    met: HashMap<u64, Met, BuildHasherDefault<Neighbours>>,
+    below: Below,
+    /// The worth of all that is alone with its identifier, less that of the procedures that are padded.
+    value: f64,
+    highest: i64,
+    random: u64,
+}
+
+/// By procedure, the heights of what it calls, and what that calls.
+struct Below {
+    firsts: Vec<usize>,
+    /// The height's index, and how often the procedure is above it.
+    heights: Vec<(u32, u32)>,
+}
+
+impl Below {
+    fn of(map: &PathMap, nodes: &[u32], may_pad: impl Fn(u32) -> bool) -> Below {
+        let mut counts = vec![0usize; map.procedures.len()];
+        let mut above: FxHashMap<u32, u32> = FxHashMap::default();
+        let mut above_of = |node: u32, each: &mut dyn FnMut(u32, u32)| {
+            above.clear();
+            for of in map.path(node).skip(1).filter_map(|node| map.nodes.get(node as usize)) {
+                *above.entry(of.procedure).or_default() += 1;
+            }
+            above.iter().for_each(|(procedure, times)| each(*procedure, *times));
+        };
+        for node in nodes {
+            above_of(*node, &mut |procedure, _| {
+                if let Some(count) = counts.get_mut(procedure as usize) {
+                    *count += 1;
+                }
+            });
+        }
+        let (mut firsts, mut all) = (vec![0; counts.len() + 1], 0);
+        for (procedure, count) in counts.iter().enumerate() {
+            if *count <= MOST_BELOW && all + count <= MOST_BELOW_ALL && may_pad(procedure as u32) {
+                all += count;
+            }
+            firsts[procedure + 1] = all;
+        }
+        let (mut heights, mut next) = (vec![(0, 0); all], firsts.clone());
+        for (at, node) in (0u32..).zip(nodes) {
+            above_of(*node, &mut |procedure, times| {
+                let procedure = procedure as usize;
+                if next.get(procedure).zip(firsts.get(procedure + 1)).is_some_and(|(next, end)| next < end) {
+                    heights[next[procedure]] = (at, times);
+                    next[procedure] += 1;
+                }
+            });
+        }
+        Below { firsts, heights }
+    }
+
+    /// None: it may not be padded, or too much is below it.
+    fn of_procedure(&self, procedure: u32) -> &[(u32, u32)] {
+        &self.heights[self.range(procedure)]
+    }
+
+    fn range(&self, procedure: u32) -> Range<usize> {
+        self.firsts[procedure as usize]..self.firsts[procedure as usize + 1]
+    }
+}
+
+impl<'m> Annealing<'m> {
+    pub(crate) fn new(map: &'m PathMap, may_pad: impl Fn(u32) -> bool, budget: Budget) -> Annealing<'m> {
+        let seen = |weight: &Weight| weight.calls.saturating_add(weight.samples) as f64;
+        let group = |node: u32| map.nodes.get(node as usize).map_or((0, 0), |of| (of.root, of.procedure));
+        let mut heights: Vec<((u32, u32), i64, u32, Weight)> =
+            map.heights.iter().map(|(node, height, weight)| (group(*node), *height, *node, *weight)).collect();
+        heights.sort_unstable();
+        let all = heights.iter().map(|(.., weight)| seen(weight)).sum::<f64>().max(1.0);
+        let of_path = 0.5 / heights.len().max(1) as f64;
+        let worth: Vec<f64> = heights.iter().map(|(.., weight)| of_path + 0.5 * seen(weight) / all).collect();
+        let sums = worth.iter().scan(0.0, |sum, worth| {
+            *sum += worth;
+            Some(*sum)
+        });
+        let of_groups = heights.chunk_by(|one, two| one.0 == two.0).zip(0u64..);
+        // Heights of a procedure differ by less than 4 GiB, as stacks do.
+        let keys = of_groups.flat_map(|(group, number)| {
+            group.iter().map(move |(_, height, ..)| number << 32 | u64::from(*height as u32))
+        });
+        let nodes: Vec<u32> = heights.iter().map(|(_, _, node, _)| *node).collect();
+        let highest = heights.iter().map(|(_, height, ..)| *height).max().unwrap_or(0);
+        let mut annealing = Annealing {
+            map,
+            budget,
+            bytes: vec![0; map.procedures.len()],
+            worth_up_to: sums.collect(),
+            worth,
+            of_path,
+            keys: keys.collect(),
+            highest,
+            met: HashMap::default(),
+            below: Below::of(map, &nodes, may_pad),
+            nodes,
+            value: 0.0,
+            random: 0x9e37_79b9_7f4a_7c15,
+        };
+        let added: f64 = (0..annealing.keys.len() as u32).map(|at| annealing.add(at)).sum();
+        annealing.value = added;
+        annealing
+    }
+
+    /// The paddings of the procedures that are worth it, and whether the time was up before the search was over.
+    pub(crate) fn search(mut self) -> (Vec<u32>, bool) {
+        const MOVES_AT_ONCE: usize = 64;
+        const LEAST_MOVES: usize = 4096;
+        let began = Instant::now();
+        let all = self.keys.len().saturating_mul(MOVES).max(LEAST_MOVES);
+        let (mut moves, mut is_cut) = (0, false);
+        let mut best = (self.value, self.bytes.clone());
+        while moves < all {
+            let of_time = began.elapsed().as_secs_f64() / self.budget.time.as_secs_f64().max(f64::MIN_POSITIVE);
+            is_cut = of_time >= 1.0;
+            if is_cut {
+                break;
+            }
+            let left = 1.0 - of_time.max(moves as f64 / all as f64);
+            for _ in 0..MOVES_AT_ONCE {
+                self.try_one(self.of_path * HOT_PATHS * left * left);
+            }
+            moves += MOVES_AT_ONCE;
+            if self.value > best.0 {
+                best = (self.value, self.bytes.clone());
+            }
+        }
+        (best.1, is_cut)
+    }
+
+    /// From 0 to less than [`RANDOMS`].
+    fn random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random >> 11
+    }
+
+    /// From 0 to less than 1.
+    fn part(&mut self) -> f64 {
+        self.random() as f64 / RANDOMS
+    }
+
+    /// A height that others share: half of them by what they are worth, half whichever. `None`: drawn in vain.
+    fn draw(&mut self) -> Option<u32> {
+        const DRAWS: u32 = 100;
+        let all = self.worth_up_to.last().copied()?;
+        (0..DRAWS).find_map(|draw| {
+            let part = self.part();
+            let at = match draw % 2 {
+                0 => self.worth_up_to.partition_point(|up_to| *up_to < part * all),
+                _ => (part * self.keys.len() as f64) as usize,
+            };
+            let key = self.keys.get(at)?;
+            self.met.get(key).is_some_and(|met| met.count > 1).then_some(at as u32)
+        })
+    }
+
+    /// Another height that is the same.
+    fn other(&mut self, at: u32) -> Option<u32> {
+        let (key, place) = (self.keys[at as usize], at as usize);
+        let is_near = |other: &&u64| **other >> 32 == key >> 32;
+        let from = place - self.keys[..place].iter().rev().take_while(is_near).count();
+        let group = (from as u32..).zip(self.keys[from..].iter().take_while(is_near));
+        let same: Vec<u32> =
+            group.filter(|(other, own)| **own == key && *other != at).map(|(other, _)| other).collect();
+        let drawn = self.random() as usize % same.len().max(1);
+        same.get(drawn).copied()
+    }
+
+    /// A procedure that one of two paths with the same identifier goes through more often than the other, those first that little is below.
+    fn differing(&mut self) -> Option<u32> {
+        let map = self.map;
+        let at = self.draw()?;
+        let other = self.other(at)?;
+        let mut difference: FxHashMap<u32, i64> = FxHashMap::default();
+        for (at, sign) in [(at, 1), (other, -1)] {
+            for of in map.path(self.nodes[at as usize]).skip(1).filter_map(|node| map.nodes.get(node as usize)) {
+                *difference.entry(of.procedure).or_default() += sign;
+            }
+        }
+        difference.retain(|procedure, times| *times != 0 && !self.below.range(*procedure).is_empty());
+        let mut differing: Vec<u32> = difference.into_keys().collect();
+        differing.sort_unstable();
+        let part = self.part();
+        let below = &self.below;
+        let weight = |procedure: u32| (below.range(procedure).len() as f64).powf(-0.25);
+        let all: f64 = differing.iter().map(|procedure| weight(*procedure)).sum();
+        let mut left = part * all;
+        differing.into_iter().find(|procedure| {
+            left -= weight(*procedure);
+            left < 0.0
+        })
+    }
+
+    /// One that is padded, which need not be.
+    fn padded(&mut self) -> Option<u32> {
+        let padded: Vec<u32> = (0u32..).zip(&self.bytes).filter(|(_, bytes)| **bytes > 0).map(|(at, _)| at).collect();
+        let drawn = self.random() as usize % padded.len().max(1);
+        padded.get(drawn).copied()
+    }
+
+    /// Draws a procedure and sizes; pads it by one of these, or leaves it.
+    fn try_one(&mut self, temperature: f64) {
+        const OF_PADDED: u64 = 8;
+        let differing = if self.random().is_multiple_of(OF_PADDED) { None } else { self.differing() };
+        let Some(procedure) = differing.or_else(|| self.padded()) else { return };
+        let before = self.bytes[procedure as usize];
+        let mut sizes = [before; SIZES_AT_ONCE + 1];
+        for size in &mut sizes[1..] {
+            *size = self.size();
+        }
+        self.take_out(procedure);
+        let mut gains = [0.0; SIZES_AT_ONCE + 1];
+        let mut most = f64::NEG_INFINITY;
+        for (size, gain) in sizes.into_iter().zip(&mut gains) {
+            *gain = if self.has_room(procedure, size) { self.gain(procedure, size) } else { f64::NEG_INFINITY };
+            most = most.max(*gain);
+        }
+        let chances = gains.map(|gain| ((gain - most) / temperature).exp());
+        let mut left = self.part() * chances.iter().sum::<f64>();
+        let chosen = chances.iter().position(|chance| {
+            left -= chance;
+            left < 0.0
+        });
+        self.put(procedure, chosen.and_then(|chosen| sizes.get(chosen)).copied().unwrap_or(before));
+    }
+
+    fn size(&mut self) -> u32 {
+        const UNITS: [u32; 20] = [0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 10, 12, 14, 18, 24, 32];
+        let units = UNITS[(self.random() % UNITS.len() as u64) as usize];
+        (units * Paddings::UNIT_BYTES).min(self.budget.most_bytes / Paddings::UNIT_BYTES * Paddings::UNIT_BYTES)
+    }
+
+    /// Whether no stack grows too much.
+    fn has_room(&self, procedure: u32, bytes: u32) -> bool {
+        let by = i64::from(bytes) - i64::from(self.bytes[procedure as usize]);
+        let most = (self.highest as f64 * self.budget.growth) as i64;
+        let height = |at: u32| i64::from(self.keys[at as usize] as u32);
+        let fits = |&(at, times): &(u32, u32)| height(at) + by.saturating_mul(times.into()) <= most;
+        by <= 0 || self.below.of_procedure(procedure).iter().all(fits)
+    }
+
+    fn add(&mut self, at: u32) -> f64 {
+        let key = self.keys[at as usize];
+        let met = self.met.entry(key).or_default();
+        let gained = match met.count {
+            0 => self.worth[at as usize],
+            1 => -self.worth[met.which as usize],
+            _ => 0.0,
+        };
+        *met = Met { count: met.count + 1, which: met.which ^ at };
+        gained
+    }
+
+    fn remove(&mut self, at: u32) -> f64 {
+        let key = self.keys[at as usize];
+        let Some(met) = self.met.get_mut(&key) else { return 0.0 };
+        *met = Met { count: met.count - 1, which: met.which ^ at };
+        match met.count {
+            0 => {
+                self.met.remove(&key);
+                -self.worth[at as usize]
+            }
+            1 => self.worth[met.which as usize],
+            _ => 0.0,
+        }
+    }
+
+    /// Takes what is below a procedure out of the table.
+    fn take_out(&mut self, procedure: u32) {
+        for at in self.below.range(procedure) {
+            self.value += self.remove(self.below.heights[at].0);
+        }
+        self.value += self.cost(self.bytes[procedure as usize]);
+    }
+
+    /// Puts it back with the procedure padded so.
+    fn put(&mut self, procedure: u32, bytes: u32) {
+        self.shift(procedure, bytes);
+        for at in self.below.range(procedure) {
+            self.value += self.add(self.below.heights[at].0);
+        }
+        self.value -= self.cost(bytes);
+    }
+
+    /// What that would gain.
+    fn gain(&mut self, procedure: u32, bytes: u32) -> f64 {
+        let before = self.value;
+        self.put(procedure, bytes);
+        let gained = self.value - before;
+        self.take_out(procedure);
+        gained
+    }
+
+    fn cost(&self, bytes: u32) -> f64 {
+        const HALF_BYTES: f64 = 1024.0;
+        if bytes > 0 { self.of_path * LEAST_PATHS * (0.5 + f64::from(bytes) / HALF_BYTES) } else { 0.0 }
+    }
+
+    fn shift(&mut self, procedure: u32, bytes: u32) {
+        let before = std::mem::replace(&mut self.bytes[procedure as usize], bytes);
+        let by = i64::from(bytes) - i64::from(before);
+        for at in self.below.range(procedure).filter(|_| by != 0) {
+            let (height, times) = self.below.heights[at];
+            let key = &mut self.keys[height as usize];
+            *key = key.wrapping_add_signed(by * i64::from(times));
+        }
+    }
+}
