@@ -10,6 +10,7 @@ use callpath_format::address::LinkAddr;
 
 use crate::bytes::{Bytes, cstr_at};
 use crate::elf::{Image, Section};
+use crate::loading::Loading;
 
 /// The table's names of sections: of an executable, of one that can lie anywhere.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
@@ -48,6 +49,25 @@ pub(crate) struct GoProcedure {
     /// Where it is described, from [`GoTable::table`].
     info: u64,
 }
+
+/// A call that was inlined.
+pub(crate) struct GoInlinedCall<'t> {
+    /// What was called.
+    pub(crate) name: &'t str,
+    /// Where an instruction is whose line is that of the call, from the procedure's first one, bytes.
+    pub(crate) called_at: u32,
+    /// The call around it in the tree, negative: the procedure. `None`: the one of the instruction at [`GoInlinedCall::called_at`].
+    pub(crate) parent: Option<i32>,
+    /// The call's file and line, where the tree has them.
+    pub(crate) site: Option<(&'t str, u32)>,
+    /// The line that what was called begins in, from Go 1.20 on.
+    pub(crate) start_line: Option<u32>,
+}
+
+/// The tables of values of every procedure, and how many further ones it has, as [`GoTable::number`]s.
+const FILES: u64 = 4;
+const LINES: u64 = 5;
+const TABLES: u64 = 6;
 
 /// An interval of code in which a value holds.
 struct Interval {
@@ -124,7 +144,7 @@ impl<'a> GoTable<'a> {
         (0..self.functions).map_while(|index| self.procedure(index))
     }
 
-    fn procedure(&self, index: usize) -> Option<GoProcedure> {
+    pub(crate) fn procedure(&self, index: usize) -> Option<GoProcedure> {
         let (start, info) = self.entry(index)?;
         let end = self.start(index + 1).filter(|end| *end >= start)?;
         Some(GoProcedure { code: LinkAddr(start)..LinkAddr(end), info })
@@ -132,12 +152,18 @@ impl<'a> GoTable<'a> {
 
     /// The procedure around an address.
     fn procedure_at(&self, addr: LinkAddr) -> Option<GoProcedure> {
+        self.procedure(self.index_at(addr)?)
+    }
+
+    /// Its index.
+    pub(crate) fn index_at(&self, addr: LinkAddr) -> Option<usize> {
         let (mut low, mut high) = (0, self.functions);
         while low < high {
             let middle = low + (high - low) / 2;
             if self.start(middle)? <= addr.0 { low = middle + 1 } else { high = middle }
         }
-        self.procedure(low.checked_sub(1)?).filter(|procedure| procedure.code.contains(&addr))
+        let index = low.checked_sub(1)?;
+        self.procedure(index).filter(|procedure| procedure.code.contains(&addr)).map(|_| index)
     }
 
     /// A number of what is said of a procedure: the `index`-th behind its entry address.
@@ -149,26 +175,128 @@ impl<'a> GoTable<'a> {
     /// The name, as Go's linker writes it.
     pub(crate) fn name(&self, procedure: &GoProcedure) -> Option<&str> {
         const NAME: u64 = 0;
-        let at = self.names.checked_add(self.number(procedure, NAME)?.into())?;
+        self.name_at(self.number(procedure, NAME)?)
+    }
+
+    fn name_at(&self, offset: u32) -> Option<&str> {
+        let at = self.names.checked_add(offset.into())?;
         let name = cstr_at(&self.bytes, at).filter(|name| !name.is_empty() && name.len() <= NAME_LEN_LIMIT)?;
         std::str::from_utf8(name).ok()
     }
 
     /// The source file and line of an address.
     pub(crate) fn line(&self, addr: LinkAddr) -> Option<(&str, u32)> {
-        const FILE: u64 = 4;
-        const LINE: u64 = 5;
-        const UNIT: u64 = 7;
         let procedure = self.procedure_at(addr)?;
         let value = |table| {
             let mut intervals = self.intervals(&procedure, table)?;
             intervals.find(|interval| interval.code.contains(&addr.0)).map(|interval| interval.value)
         };
-        let (file, line) = (u32::try_from(value(FILE)?).ok()?, u32::try_from(value(LINE)?).ok()?);
-        let in_unit = u64::from(self.number(&procedure, UNIT)?) + u64::from(file);
+        Some((self.file(&procedure, value(FILES)?)?, u32::try_from(value(LINES)?).ok()?))
+    }
+
+    /// The source file and line of each range of a procedure's code, ascending; without those of which nothing is known.
+    pub(crate) fn lines(&self, procedure: &GoProcedure) -> impl Iterator<Item = (Range<LinkAddr>, &str, u32)> {
+        let mut files = self.intervals(procedure, FILES).into_iter().flatten().peekable();
+        let mut lines = self.intervals(procedure, LINES).into_iter().flatten().peekable();
+        let mut at = procedure.code.start.0;
+        let mut known: Option<(i32, Option<&str>)> = None;
+        std::iter::from_fn(move || {
+            loop {
+                let (file, line) = (files.peek()?, lines.peek()?);
+                let end = file.code.end.min(line.code.end);
+                let code = LinkAddr(at)..LinkAddr(end);
+                let path = match known {
+                    Some((number, path)) if number == file.value => path,
+                    _ => self.file(procedure, file.value),
+                };
+                known = Some((file.value, path));
+                let found = path.zip(u32::try_from(line.value).ok()).filter(|_| at < end);
+                at = end;
+                files.next_if(|file| file.code.end <= at);
+                lines.next_if(|line| line.code.end <= at);
+                if let Some((path, line)) = found {
+                    return Some((code, path, line));
+                }
+            }
+        })
+    }
+
+    /// A file by its number in a procedure's unit.
+    fn file(&self, procedure: &GoProcedure, number: i32) -> Option<&str> {
+        const UNIT: u64 = 7;
+        let in_unit = u64::from(self.number(procedure, UNIT)?) + u64::from(u32::try_from(number).ok()?);
         let at = self.bytes.u32_at(self.units.checked_add(4 * in_unit)?).filter(|at| *at != u32::MAX)?;
         let name = cstr_at(&self.bytes, self.files.checked_add(at.into())?)?;
-        Some((std::str::from_utf8(name).ok().filter(|name| name.len() <= NAME_LEN_LIMIT)?, line))
+        std::str::from_utf8(name).ok().filter(|name| name.len() <= NAME_LEN_LIMIT)
+    }
+
+    /// Where in the image trees of inlined calls are: what offsets of them count from (`go:func.*`). Only the runtime's record of the program
+    /// (`moduledata`) says it; that begins with the addresses of this table and of its names. `None`: an older Go, or there is no record.
+    pub(crate) fn inlined_calls(&self, image: &Image) -> Option<LinkAddr> {
+        let place = match self.version {
+            Version::Go116 => return None,
+            Version::Go118 => 304,
+            Version::Go120 => 320,
+        };
+        let own = image.go_table()?.addr.0;
+        let loading = Loading::of(image);
+        let relocated = |slot: u64| {
+            let at = loading.pointers.binary_search_by_key(&slot, |(slot, _)| slot.0).ok()?;
+            loading.pointers.get(at).map(|(_, to)| to.0)
+        };
+        let word = |slot: u64| relocated(slot).or_else(|| image.bytes_at(LinkAddr(slot), 8)?.u64_at(0));
+        let is_record = |slot: &u64| word(slot.saturating_add(8)) == Some(own.wrapping_add(self.names));
+        let slots = loading.pointers.iter().filter(|(_, to)| to.0 == own).map(|(slot, _)| slot.0);
+        let record = slots.chain(words_in(image, own)).find(is_record)?;
+        let trees = LinkAddr(word(record.checked_add(place)?)?);
+        image.bytes_from(trees).is_some().then_some(trees)
+    }
+
+    /// Of each range of a procedure's code, the innermost inlined call that it belongs to, as an index of its tree: ascending, without gaps.
+    pub(crate) fn inlined(&self, procedure: &GoProcedure) -> impl Iterator<Item = (Range<LinkAddr>, Option<u32>)> {
+        const TREE: u64 = 2;
+        let count = self.number(procedure, TABLES).unwrap_or(0);
+        let table = (TREE < count.into()).then(|| self.first_table() + TREE);
+        let intervals = table.and_then(|table| self.intervals(procedure, table)).into_iter().flatten();
+        intervals.map(|Interval { code, value }| (LinkAddr(code.start)..LinkAddr(code.end), u32::try_from(value).ok()))
+    }
+
+    /// An inlined call of a procedure. `trees`: see [`GoTable::inlined_calls`].
+    pub(crate) fn inlined_call(
+        &self,
+        image: &Image,
+        trees: LinkAddr,
+        (procedure, index): (&GoProcedure, u32),
+    ) -> Option<GoInlinedCall<'_>> {
+        const TREE: u64 = 3;
+        let (tables, data) = (self.number(procedure, TABLES)?, self.number(procedure, self.first_table() - 1)? >> 24);
+        let offset = self.number(procedure, self.first_table() + u64::from(tables) + TREE);
+        let offset = offset.filter(|offset| TREE < data.into() && *offset != u32::MAX)?;
+        let tree = trees.0.checked_add(offset.into())?;
+        let len = if self.version == Version::Go120 { 16 } else { 20 };
+        let entry = image.bytes_at(LinkAddr(tree.checked_add(len * u64::from(index))?), len as usize)?;
+        let number = |at| entry.u32_at(at);
+        if self.version == Version::Go120 {
+            // What it is for the runtime, the name, where it is called, the line that it begins in.
+            let (name, called_at) = (self.name_at(number(4)?)?, number(8)?);
+            return Some(GoInlinedCall { name, called_at, parent: None, site: None, start_line: number(12) });
+        }
+        // The call around it, what it is for the runtime, file and line of the call, the name, where it is called.
+        let (name, called_at) = (self.name_at(number(12)?)?, number(16)?);
+        let site = self.file(procedure, number(4)? as i32).zip(number(8));
+        let parent = Some(i32::from(entry.u16_at(0)? as i16));
+        Some(GoInlinedCall { name, called_at, parent, site, start_line: None })
+    }
+
+    /// The line that a procedure begins in, from Go 1.20 on.
+    pub(crate) fn start_line(&self, procedure: &GoProcedure) -> Option<u32> {
+        const START_LINE: u64 = 8;
+        if self.version == Version::Go120 { self.number(procedure, START_LINE) } else { None }
+    }
+
+    /// The number before which a procedure's further tables are told.
+    fn first_table(&self) -> u64 {
+        if self.version == Version::Go120 { 10 } else { 9 }
     }
 
     /// What a table of values says of a procedure's code: differences of values and of addresses in turn.
@@ -235,6 +363,17 @@ impl<'a> GoTable<'a> {
         }
         section
     }
+}
+
+/// Where an image's data have a word, aligned to its length.
+fn words_in(image: &Image, word: u64) -> impl Iterator<Item = u64> {
+    let wanted = word.to_le_bytes();
+    let data = image.segments().iter().filter(|segment| !segment.executable);
+    let data = data.filter_map(|segment| Some((segment.vaddr.0, image.bytes_from(segment.vaddr)?)));
+    data.flat_map(move |(start, bytes)| {
+        let words = bytes.chunks_exact(8).zip((start..).step_by(8));
+        words.filter(move |(bytes, _)| **bytes == wanted).map(|(_, at)| at)
+    })
 }
 
 const RETURN_ADDRESS_BYTES: u64 = 8;
@@ -340,6 +479,9 @@ mod tests {
             (Some(("a.go", 7)), Some(("a.go", 7)), Some(("a.go", 9)), Some(("a.go", 9)))
         );
         assert_eq!((line(32), line(48), table.line(LinkAddr(TEXT - 1))), (None, None, None));
+        let runs = |index| table.lines(&table.procedure(index).unwrap()).collect::<Vec<_>>();
+        let at = |offset| LinkAddr(TEXT + offset);
+        assert_eq!((runs(0), runs(1)), (vec![(at(0)..at(8), "a.go", 7), (at(8)..at(32), "a.go", 9)], vec![]));
     }
 
     #[test]
@@ -377,6 +519,8 @@ mod tests {
             let procedures = table.procedures().count();
             let names: usize = table.procedures().filter_map(|p| table.name(&p).map(str::len)).sum();
             let lines = (0..64).filter(|offset| table.line(LinkAddr(TEXT + offset)).is_some()).count();
+            let runs: usize = table.procedures().map(|p| table.lines(&p).count() + table.inlined(&p).count()).sum();
+            assert!(runs <= 4 * procedures * bytes.len());
             assert!(procedures <= bytes.len() && names <= procedures * NAME_LEN_LIMIT && lines <= 64);
             assert!(table.call_frames().len() <= AMPLIFICATION * bytes.len() + (1 << 16));
         }

@@ -1,4 +1,4 @@
-//! Source structure from DWARF: procedures, the calls inlined into them, the scopes around them, and their lines.
+//! Source structure from DWARF, or from Go's own table where there is none: procedures, the calls inlined into them, the scopes around them, and their lines.
 //! It looks at no instructions and symbols, and does not guess what DWARF does not say.
 //!
 //! Everything is read unit by unit, and each unit when it is asked for, from as many threads as there are: what comes
@@ -13,6 +13,7 @@ mod containers;
 mod declared;
 mod files;
 mod folded;
+mod go;
 mod lambdas;
 mod module_dwarf;
 mod origins;
@@ -35,28 +36,36 @@ use crate::elf::Image;
 use crate::error::ImageError;
 use crate::units::Units;
 pub use begun::Begun;
+use go::GoScopes;
 use module_dwarf::ModuleDwarf;
 pub use unit::{
     CallSite, Container, ContainerId, ContainerKind, FileId, Frame, LineRun, Origin, Scope, ScopeId, ScopeKind, UnitId,
     UnitScopes,
 };
 
-/// The source structure that one image's DWARF holds. All methods take `&self`, from any thread.
+/// The source structure that one image's DWARF holds, or Go's own table. All methods take `&self`, from any thread.
 pub struct Scopes {
-    dwarf: ModuleDwarf,
-    units: Units,
+    source: Source,
     diagnostics: Vec<ImageError>,
+}
+
+enum Source {
+    Dwarf { dwarf: ModuleDwarf, units: Units },
+    Go(GoScopes),
 }
 
 impl Scopes {
     /// Whether there is anything to read.
-    pub fn has_any(image: &Image) -> bool {
-        image.section_headers().iter().any(|header| is_named(&header.name, ".debug_info") && header.has_bytes())
+    pub fn has_any(image: &Arc<Image>) -> bool {
+        has_dwarf(image) || GoScopes::of(image).is_some()
     }
 
     /// Finds the units of `image`, which holds the DWARF sections; `supplement` is what its `.gnu_debugaltlink` names.
     /// `program` is the file that was linked, if that is another one: a `.dwp` lies beside it.
     pub fn new(image: Arc<Image>, supplement: Option<Arc<Image>>, program: Option<&Path>) -> Scopes {
+        if let Some(go) = if has_dwarf(&image) { None } else { GoScopes::of(&image) } {
+            return Scopes { source: Source::Go(go), diagnostics: Vec::new() };
+        }
         let main = DwarfSections::load(Arc::clone(&image), supplement);
         let path = image.origin();
         let (units, index_diagnostics) = Units::index(&main, path);
@@ -64,7 +73,7 @@ impl Scopes {
         diagnostics.extend(main.supplement().into_iter().flat_map(|sup| sup.diagnostics(sup.image().origin())));
         diagnostics.extend(index_diagnostics);
         let dwarf = ModuleDwarf::new(main, program, CodeEnd::of(&image), &mut diagnostics);
-        Scopes { dwarf, units, diagnostics }
+        Scopes { source: Source::Dwarf { dwarf, units }, diagnostics }
     }
 
     /// What was found broken while the units were looked for. Each unit has its own besides.
@@ -74,17 +83,35 @@ impl Scopes {
 
     /// The units that may hold code, in the order of the file.
     pub fn units(&self) -> impl Iterator<Item = UnitId> + '_ {
-        self.dwarf.headers.iter().filter(|extent| extent.compiles).map(|extent| UnitId(extent.start as u64))
+        let (dwarf, go) = match &self.source {
+            Source::Dwarf { dwarf, .. } => (Some(dwarf), None),
+            Source::Go(go) => (None, Some(go)),
+        };
+        let of_dwarf = dwarf.into_iter().flat_map(|dwarf| &dwarf.headers).filter(|extent| extent.compiles);
+        let of_dwarf = of_dwarf.map(|extent| UnitId(extent.start as u64));
+        of_dwarf.chain(go.into_iter().flat_map(GoScopes::units))
     }
 
     /// The unit that holds `addr`.
     pub fn unit_at(&self, addr: LinkAddr) -> Option<UnitId> {
-        self.units.unit_at(addr.0).map(|unit| UnitId(unit.0 as u64))
+        match &self.source {
+            Source::Dwarf { units, .. } => units.unit_at(addr.0).map(|unit| UnitId(unit.0 as u64)),
+            Source::Go(go) => go.unit_at(addr),
+        }
     }
 
     /// Reads a unit. An error means that no part of it can be read; what is wrong with a part is among
     /// [`UnitScopes::diagnostics`].
     pub fn read(&self, unit: UnitId) -> Result<UnitScopes, ImageError> {
-        walk::read(&self.dwarf, unit).map_err(|error| self.dwarf.broken(unit.0, unit.0, error.to_string()))
+        match &self.source {
+            Source::Dwarf { dwarf, .. } => {
+                walk::read(dwarf, unit).map_err(|error| dwarf.broken(unit.0, unit.0, error.to_string()))
+            }
+            Source::Go(go) => go.read(unit),
+        }
     }
+}
+
+fn has_dwarf(image: &Image) -> bool {
+    image.section_headers().iter().any(|header| is_named(&header.name, ".debug_info") && header.has_bytes())
 }

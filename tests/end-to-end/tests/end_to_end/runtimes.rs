@@ -186,5 +186,9 @@ fn go_without_c() {
             file.ends_with("pure.go") && (13..=16).contains(&node["line"].as_u64().unwrap_or(0))
         };
         assert!(nodes.iter().any(is_in_work), "{name}: {nodes:?}");
+        // Inlined calls, from the same table.
+        let of_half = |node: &&serde_json::Value| node["kind"] == "inlined" && node["name"] == "main.half";
+        let half = nodes.iter().find(of_half).unwrap_or_else(|| panic!("{name}: no inlined call in {nodes:?}"));
+        assert_eq!(half["call_site"]["line"], 14, "{name}: {half}");
     }
 }
