@@ -50,7 +50,7 @@ pub struct Scopes {
 }
 
 enum Source {
-    Dwarf { dwarf: ModuleDwarf, units: Units },
+    Dwarf { dwarf: Box<ModuleDwarf>, units: Units },
     Go(GoScopes),
 }
 
@@ -73,7 +73,7 @@ impl Scopes {
         diagnostics.extend(main.supplement().into_iter().flat_map(|sup| sup.diagnostics(sup.image().origin())));
         diagnostics.extend(index_diagnostics);
         let dwarf = ModuleDwarf::new(main, program, CodeEnd::of(&image), &mut diagnostics);
-        Scopes { source: Source::Dwarf { dwarf, units }, diagnostics }
+        Scopes { source: Source::Dwarf { dwarf: Box::new(dwarf), units }, diagnostics }
     }
 
     /// What was found broken while the units were looked for. Each unit has its own besides.

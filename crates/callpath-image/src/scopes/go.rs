@@ -204,7 +204,7 @@ impl<'t> Reading<'_, 't> {
         let (decl_file, first_line) = entry.map_or((NONE, 0), |row| (row.file & !STATEMENT, row.line));
         let name = self.table.name(self.procedure).unwrap_or_default();
         let decl_line = self.table.start_line(self.procedure).unwrap_or(first_line);
-        self.scope((None, None), (name, decl_file, decl_line), &[code.clone()]);
+        self.scope((None, None), (name, decl_file, decl_line), std::slice::from_ref(&code));
         let mut order: Vec<(usize, u32)> = self.calls.iter().map(|(index, call)| (call.depth, *index)).collect();
         order.sort_unstable();
         let mut numbers: FxHashMap<u32, u32> = FxHashMap::default();
