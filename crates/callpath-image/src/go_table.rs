@@ -9,7 +9,10 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 
 use crate::bytes::{Bytes, cstr_at};
+use rustc_hash::FxHashMap;
+
 use crate::elf::{Image, Section};
+use crate::headers::Segment;
 use crate::loading::Loading;
 
 /// The table's names of sections: of an executable, of one that can lie anywhere.
@@ -85,9 +88,9 @@ impl Image {
 impl<'a> GoTable<'a> {
     /// That of an image, if it has one of a version that is known.
     pub(crate) fn of(image: &'a Image) -> Option<GoTable<'a>> {
-        let section = image.go_table()?;
-        let text = image.section(".text").map_or(0, |text| text.addr.0);
-        GoTable::parse(section.data, text)
+        let (_, table) = SECTIONS.iter().find_map(|name| image.plain_section(name))?;
+        let text = image.plain_section(".text").map_or(0, |(start, _)| start.0);
+        GoTable::parse(Cow::Borrowed(table), text)
     }
 
     /// `text`: where code begins, for tables that a loader writes it into.
@@ -179,9 +182,13 @@ impl<'a> GoTable<'a> {
     }
 
     fn name_at(&self, offset: u32) -> Option<&str> {
-        let at = self.names.checked_add(offset.into())?;
-        let name = cstr_at(&self.bytes, at).filter(|name| !name.is_empty() && name.len() <= NAME_LEN_LIMIT)?;
-        std::str::from_utf8(name).ok()
+        self.text_at(self.names.checked_add(offset.into())?).filter(|name| !name.is_empty())
+    }
+
+    fn text_at(&self, at: u64) -> Option<&str> {
+        let rest = self.bytes.get(usize::try_from(at).ok()?..)?;
+        let text = cstr_at(rest.get(..=NAME_LEN_LIMIT).unwrap_or(rest), 0)?;
+        std::str::from_utf8(text).ok()
     }
 
     /// The source file and line of an address.
@@ -199,17 +206,13 @@ impl<'a> GoTable<'a> {
         let mut files = self.intervals(procedure, FILES).into_iter().flatten().peekable();
         let mut lines = self.intervals(procedure, LINES).into_iter().flatten().peekable();
         let mut at = procedure.code.start.0;
-        let mut known: Option<(i32, Option<&str>)> = None;
+        let mut known: FxHashMap<i32, Option<&str>> = FxHashMap::default();
         std::iter::from_fn(move || {
             loop {
                 let (file, line) = (files.peek()?, lines.peek()?);
                 let end = file.code.end.min(line.code.end);
                 let code = LinkAddr(at)..LinkAddr(end);
-                let path = match known {
-                    Some((number, path)) if number == file.value => path,
-                    _ => self.file(procedure, file.value),
-                };
-                known = Some((file.value, path));
+                let path = *known.entry(file.value).or_insert_with(|| self.file(procedure, file.value));
                 let found = path.zip(u32::try_from(line.value).ok()).filter(|_| at < end);
                 at = end;
                 files.next_if(|file| file.code.end <= at);
@@ -226,8 +229,7 @@ impl<'a> GoTable<'a> {
         const UNIT: u64 = 7;
         let in_unit = u64::from(self.number(procedure, UNIT)?) + u64::from(u32::try_from(number).ok()?);
         let at = self.bytes.u32_at(self.units.checked_add(4 * in_unit)?).filter(|at| *at != u32::MAX)?;
-        let name = cstr_at(&self.bytes, self.files.checked_add(at.into())?)?;
-        std::str::from_utf8(name).ok().filter(|name| name.len() <= NAME_LEN_LIMIT)
+        self.text_at(self.files.checked_add(at.into())?)
     }
 
     /// Where in the image trees of inlined calls are: what offsets of them count from (`go:func.*`). Only the runtime's record of the program
@@ -238,7 +240,7 @@ impl<'a> GoTable<'a> {
             Version::Go118 => 304,
             Version::Go120 => 320,
         };
-        let own = image.go_table()?.addr.0;
+        let own = SECTIONS.iter().find_map(|name| image.plain_section(name))?.0.0;
         let loading = Loading::of(image);
         let relocated = |slot: u64| {
             let at = loading.pointers.binary_search_by_key(&slot, |(slot, _)| slot.0).ok()?;
@@ -249,7 +251,9 @@ impl<'a> GoTable<'a> {
         let slots = loading.pointers.iter().filter(|(_, to)| to.0 == own).map(|(slot, _)| slot.0);
         let record = slots.chain(words_in(image, own)).find(is_record)?;
         let trees = LinkAddr(word(record.checked_add(place)?)?);
-        image.bytes_from(trees).is_some().then_some(trees)
+        let holds =
+            |segment: &Segment| !segment.executable && segment.vaddr <= trees && image.bytes_from(trees).is_some();
+        image.segments().iter().any(holds).then_some(trees)
     }
 
     /// Of each range of a procedure's code, the innermost inlined call that it belongs to, as an index of its tree: ascending, without gaps.
@@ -276,13 +280,15 @@ impl<'a> GoTable<'a> {
         let len = if self.version == Version::Go120 { 16 } else { 20 };
         let entry = image.bytes_at(LinkAddr(tree.checked_add(len * u64::from(index))?), len as usize)?;
         let number = |at| entry.u32_at(at);
+        let len_bytes = procedure.code.end.0 - procedure.code.start.0;
+        let called_at = |at| number(at).filter(|called_at| u64::from(*called_at) < len_bytes);
         if self.version == Version::Go120 {
             // What it is for the runtime, the name, where it is called, the line that it begins in.
-            let (name, called_at) = (self.name_at(number(4)?)?, number(8)?);
+            let (name, called_at) = (self.name_at(number(4)?)?, called_at(8)?);
             return Some(GoInlinedCall { name, called_at, parent: None, site: None, start_line: number(12) });
         }
         // The call around it, what it is for the runtime, file and line of the call, the name, where it is called.
-        let (name, called_at) = (self.name_at(number(12)?)?, number(16)?);
+        let (name, called_at) = (self.name_at(number(12)?)?, called_at(16)?);
         let site = self.file(procedure, number(4)? as i32).zip(number(8));
         let parent = Some(i32::from(entry.u16_at(0)? as i16));
         Some(GoInlinedCall { name, called_at, parent, site, start_line: None })
@@ -370,10 +376,13 @@ fn words_in(image: &Image, word: u64) -> impl Iterator<Item = u64> {
     let wanted = word.to_le_bytes();
     let data = image.segments().iter().filter(|segment| !segment.executable);
     let data = data.filter_map(|segment| Some((segment.vaddr.0, image.bytes_from(segment.vaddr)?)));
-    data.flat_map(move |(start, bytes)| {
-        let words = bytes.chunks_exact(8).zip((start..).step_by(8));
-        words.filter(move |(bytes, _)| **bytes == wanted).map(|(_, at)| at)
-    })
+    let words = data.flat_map(|(start, bytes)| {
+        let at = move |(index, bytes)| Some((start.checked_add(8 * index as u64)?, bytes));
+        bytes.chunks_exact(8).enumerate().map_while(at)
+    });
+    // Segments may overlap.
+    let most = usize::try_from(image.file_len() / 4).unwrap_or(usize::MAX);
+    words.take(most).filter(move |(_, bytes)| **bytes == wanted).map(|(at, _)| at)
 }
 
 const RETURN_ADDRESS_BYTES: u64 = 8;

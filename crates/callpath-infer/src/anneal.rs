@@ -73,13 +73,16 @@ pub(crate) struct Annealing<'m> {
     worth_up_to: Vec<f64>,
     /// What a distinct path alone is worth.
     of_path: f64,
-    /// By height: its procedure on its stack, as a number in the high half, and how high it is with the paddings.
+    /// By height: its procedure on its stack, as a number in the high half, and how much higher it is than the lowest, with the paddings.
     keys: Vec<u64>,
     met: HashMap<u64, Met, BuildHasherDefault<Neighbours>>,
     below: Below,
     /// The worth of all that is alone with its identifier, less that of the procedures that are padded.
     value: f64,
-    highest: i64,
+    /// The height that no stack exceeds.
+    most: i64,
+    /// What heights in [`Annealing::keys`] count from.
+    lowest: i64,
     random: u64,
 }
 
@@ -92,22 +95,15 @@ struct Below {
 
 impl Below {
     fn of(map: &PathMap, nodes: &[u32], may_pad: impl Fn(u32) -> bool) -> Below {
+        let procedures = Above::of(map);
+        let at_nodes = AtNodes::of(map.nodes.len(), nodes);
         let mut counts = vec![0usize; map.procedures.len()];
-        let mut above: FxHashMap<u32, u32> = FxHashMap::default();
-        let mut above_of = |node: u32, each: &mut dyn FnMut(u32, u32)| {
-            above.clear();
-            for of in map.path(node).skip(1).filter_map(|node| map.nodes.get(node as usize)) {
-                *above.entry(of.procedure).or_default() += 1;
+        procedures.each(map, |node, above| {
+            let here = at_nodes.of_node(node).len();
+            for procedure in &above.distinct {
+                counts[*procedure as usize] += here;
             }
-            above.iter().for_each(|(procedure, times)| each(*procedure, *times));
-        };
-        for node in nodes {
-            above_of(*node, &mut |procedure, _| {
-                if let Some(count) = counts.get_mut(procedure as usize) {
-                    *count += 1;
-                }
-            });
-        }
+        });
         let (mut firsts, mut all) = (vec![0; counts.len() + 1], 0);
         for (procedure, count) in counts.iter().enumerate() {
             if *count <= MOST_BELOW && all + count <= MOST_BELOW_ALL && may_pad(procedure as u32) {
@@ -116,14 +112,17 @@ impl Below {
             firsts[procedure + 1] = all;
         }
         let (mut heights, mut next) = (vec![(0, 0); all], firsts.clone());
-        for (at, node) in (0u32..).zip(nodes) {
-            above_of(*node, &mut |procedure, times| {
-                let procedure = procedure as usize;
-                if next.get(procedure).zip(firsts.get(procedure + 1)).is_some_and(|(next, end)| next < end) {
-                    heights[next[procedure]] = (at, times);
+        procedures.each(map, |node, above| {
+            for procedure in above.distinct.iter().map(|procedure| *procedure as usize) {
+                for at in at_nodes.of_node(node).iter().filter(|_| firsts[procedure] < firsts[procedure + 1]) {
+                    heights[next[procedure]] = (*at, above.times[procedure]);
                     next[procedure] += 1;
                 }
-            });
+            }
+        });
+        // In the order of the lists that they lead to.
+        for procedure in 0..counts.len() {
+            heights[firsts[procedure]..firsts[procedure + 1]].sort_unstable();
         }
         Below { firsts, heights }
     }
@@ -135,6 +134,79 @@ impl Below {
 
     fn range(&self, procedure: u32) -> Range<usize> {
         self.firsts[procedure as usize]..self.firsts[procedure as usize + 1]
+    }
+}
+
+/// By node, the indices of its heights.
+struct AtNodes {
+    firsts: Vec<usize>,
+    heights: Vec<u32>,
+}
+
+impl AtNodes {
+    fn of(count: usize, nodes: &[u32]) -> AtNodes {
+        let mut heights: Vec<u32> = (0..nodes.len() as u32).collect();
+        heights.sort_unstable_by_key(|at| (nodes[*at as usize], *at));
+        let first = |node| heights.partition_point(|at| (nodes[*at as usize] as usize) < node);
+        AtNodes { firsts: (0..=count).map(first).collect(), heights }
+    }
+
+    fn of_node(&self, node: u32) -> &[u32] {
+        &self.heights[self.firsts[node as usize]..self.firsts[node as usize + 1]]
+    }
+}
+
+/// The callees of each node, so that all are met with what is above them.
+struct Above {
+    firsts: Vec<usize>,
+    callees: Vec<u32>,
+}
+
+/// What is above a node.
+struct Stack {
+    distinct: Vec<u32>,
+    /// By procedure.
+    times: Vec<u32>,
+}
+
+impl Above {
+    fn of(map: &PathMap) -> Above {
+        let parent = |node: u32| map.nodes[node as usize].parent.map_or(0, |parent| parent as usize + 1);
+        let mut callees: Vec<u32> = (0..map.nodes.len() as u32).collect();
+        callees.sort_unstable_by_key(|node| (parent(*node), *node));
+        let first = |place| callees.partition_point(|node| parent(*node) < place);
+        Above { firsts: (0..map.nodes.len() + 2).map(first).collect(), callees }
+    }
+
+    /// Each node; in all as much work as they have distinct procedures above them, however deep they are.
+    fn each(&self, map: &PathMap, mut each: impl FnMut(u32, &Stack)) {
+        let mut stack = Stack { distinct: Vec::new(), times: vec![0; map.procedures.len()] };
+        // Nodes and the next of their callees; the first of all: those that nobody calls.
+        let mut open: Vec<(Option<u32>, usize)> = vec![(None, 0)];
+        while let Some((node, next)) = open.last_mut() {
+            let place = node.map_or(0, |node| node as usize + 1);
+            if *next < self.firsts[place + 1] - self.firsts[place] {
+                let callee = self.callees[self.firsts[place] + *next];
+                *next += 1;
+                each(callee, &stack);
+                let procedure = map.nodes[callee as usize].procedure;
+                stack.times[procedure as usize] += 1;
+                if stack.times[procedure as usize] == 1 {
+                    stack.distinct.push(procedure);
+                }
+                open.push((Some(callee), 0));
+                continue;
+            }
+            if let Some(node) = *node {
+                let procedure = map.nodes[node as usize].procedure;
+                stack.times[procedure as usize] -= 1;
+                // What came last goes first.
+                if stack.times[procedure as usize] == 0 {
+                    stack.distinct.pop();
+                }
+            }
+            open.pop();
+        }
     }
 }
 
@@ -153,9 +225,10 @@ impl<'m> Annealing<'m> {
             Some(*sum)
         });
         let of_groups = heights.chunk_by(|one, two| one.0 == two.0).zip(0u64..);
-        // Heights of a procedure differ by less than 4 GiB, as stacks do.
+        let lowest = heights.iter().map(|(_, height, ..)| *height).min().unwrap_or(0);
+        // Heights differ by less than 4 GiB, as stacks do.
         let keys = of_groups.flat_map(|(group, number)| {
-            group.iter().map(move |(_, height, ..)| number << 32 | u64::from(*height as u32))
+            group.iter().map(move |(_, height, ..)| number << 32 | u64::from(height.wrapping_sub(lowest) as u32))
         });
         let nodes: Vec<u32> = heights.iter().map(|(_, _, node, _)| *node).collect();
         let highest = heights.iter().map(|(_, height, ..)| *height).max().unwrap_or(0);
@@ -167,7 +240,8 @@ impl<'m> Annealing<'m> {
             worth,
             of_path,
             keys: keys.collect(),
-            highest,
+            most: (highest as f64 * budget.growth) as i64,
+            lowest,
             met: HashMap::default(),
             below: Below::of(map, &nodes, may_pad),
             nodes,
@@ -179,11 +253,10 @@ impl<'m> Annealing<'m> {
         annealing
     }
 
-    /// The paddings of the procedures that are worth it, and whether the time was up before the search was over.
-    pub(crate) fn search(mut self) -> (Vec<u32>, bool) {
-        const MOVES_AT_ONCE: usize = 64;
+    /// The paddings of the procedures that are worth it, and whether the time was up before the search was over. The time also decides how fast
+    /// it cools: on another machine, other paddings may be found.
+    pub(crate) fn search(mut self, began: Instant) -> (Vec<u32>, bool) {
         const LEAST_MOVES: usize = 4096;
-        let began = Instant::now();
         let all = self.keys.len().saturating_mul(MOVES).max(LEAST_MOVES);
         let (mut moves, mut is_cut) = (0, false);
         let mut best = (self.value, self.bytes.clone());
@@ -194,10 +267,8 @@ impl<'m> Annealing<'m> {
                 break;
             }
             let left = 1.0 - of_time.max(moves as f64 / all as f64);
-            for _ in 0..MOVES_AT_ONCE {
-                self.try_one(self.of_path * HOT_PATHS * left * left);
-            }
-            moves += MOVES_AT_ONCE;
+            self.try_one(self.of_path * HOT_PATHS * left * left);
+            moves += 1;
             if self.value > best.0 {
                 best = (self.value, self.bytes.clone());
             }
@@ -312,7 +383,7 @@ impl<'m> Annealing<'m> {
     /// Whether no stack grows too much.
     fn has_room(&self, procedure: u32, bytes: u32) -> bool {
         let by = i64::from(bytes) - i64::from(self.bytes[procedure as usize]);
-        let most = (self.highest as f64 * self.budget.growth) as i64;
+        let most = self.most.saturating_sub(self.lowest);
         let height = |at: u32| i64::from(self.keys[at as usize] as u32);
         let fits = |&(at, times): &(u32, u32)| height(at) + by.saturating_mul(times.into()) <= most;
         by <= 0 || self.below.of_procedure(procedure).iter().all(fits)

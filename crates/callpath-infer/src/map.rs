@@ -296,11 +296,7 @@ impl PathMap {
     fn callers_by_code(&self, identifier: Identifier, seen: &[u32]) -> Vec<u32> {
         let parent = |node: &u32| self.nodes.get(*node as usize)?.parent;
         let mut callers: Vec<u32> = seen.iter().filter_map(parent).collect();
-        let from = self.calls.partition_point(|call| call.callee < identifier.procedure);
-        let calls = self.calls.get(from..).unwrap_or(&[]);
-        for call in calls.iter().take_while(|call| call.callee == identifier.procedure) {
-            let Some(height) = identifier.height.checked_sub(call.height) else { continue };
-            let by = Identifier { procedure: call.caller, height, ..identifier };
+        for by in self.direct_callers(identifier) {
             callers.extend(self.seen(by).iter().filter(|caller| !callers.contains(caller)).collect::<Vec<_>>());
         }
         callers
@@ -369,14 +365,40 @@ impl PathMap {
         map
     }
 
-    fn doubt(&self, identifier: Identifier, seen: &Seen) -> Doubt {
+    fn doubt(&self, identifier: Identifier, seen: &Seen, left: &mut usize) -> Doubt {
         if self.uncounted.binary_search(&identifier.procedure).is_ok() {
             return Doubt::Uncounted;
         }
         match self.paths_of(seen) {
-            only @ [_] if self.callers_by_code(identifier, only).len() > 1 => Doubt::OtherCall,
+            [only] if self.has_other_caller(identifier, *only, left) => Doubt::OtherCall,
             _ => Doubt::None,
         }
+    }
+
+    /// Whether the code has a direct call of a procedure in another context than the one that was seen. If there are too many to look
+    /// through, that is not ruled out. `left`: so many calls may be looked at.
+    fn has_other_caller(&self, identifier: Identifier, only: u32, left: &mut usize) -> bool {
+        let mut known = self.nodes.get(only as usize).and_then(|node| node.parent);
+        for by in self.direct_callers(identifier) {
+            let Some(next) = left.checked_sub(1) else { return true };
+            *left = next;
+            for caller in self.seen(by) {
+                if *known.get_or_insert(*caller) != *caller {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// What has direct calls of a procedure in the code, and where it would have to stand.
+    fn direct_callers(&self, identifier: Identifier) -> impl Iterator<Item = Identifier> {
+        let from = self.calls.partition_point(|call| call.callee < identifier.procedure);
+        let calls = self.calls.get(from..).unwrap_or(&[]).iter();
+        calls.take_while(move |call| call.callee == identifier.procedure).filter_map(move |call| {
+            let height = identifier.height.checked_sub(call.height)?;
+            Some(Identifier { procedure: call.caller, height, ..identifier })
+        })
     }
 
     /// Finds out which paths each identifier has, and whether the code has others. Heights must be in order.
@@ -396,8 +418,12 @@ impl PathMap {
                 self.index.insert(*identifier, Seen { paths: start..self.paths.len() as u32, doubt: Doubt::None });
             }
         }
-        let doubts: Vec<(Identifier, Doubt)> =
-            self.index.iter().map(|(identifier, seen)| (*identifier, self.doubt(*identifier, seen))).collect();
+        /// Some seconds; no map of a program needs as many.
+        const MOST_CALLS: usize = 1 << 28;
+        let mut left = MOST_CALLS;
+        let doubts =
+            self.index.iter().map(|(identifier, seen)| (*identifier, self.doubt(*identifier, seen, &mut left)));
+        let doubts: Vec<(Identifier, Doubt)> = doubts.collect();
         for (identifier, doubt) in doubts.into_iter().filter(|(_, doubt)| *doubt != Doubt::None) {
             if let Some(seen) = self.index.get_mut(&identifier) {
                 seen.doubt = doubt;

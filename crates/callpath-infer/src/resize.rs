@@ -10,7 +10,7 @@
 //!
 //! Which paddings tell most apart is searched in `anneal`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::anneal::Annealing;
 use crate::map::PathMap;
@@ -61,7 +61,7 @@ pub struct Resized {
     pub paddings: Paddings,
     /// How high the highest stack of the map is, before and with the paddings, bytes.
     pub highest: (i64, i64),
-    /// Whether the time was up before nothing better was found.
+    /// Whether the time was up before the search was over.
     pub is_cut: bool,
 }
 
@@ -101,7 +101,8 @@ impl PathMap {
 
     /// Searches for paddings. `may_pad`: by procedure, whether its frame can be padded.
     pub fn resize(&self, may_pad: impl Fn(u32) -> bool, budget: Budget) -> Resized {
-        let (bytes, is_cut) = Annealing::new(self, may_pad, budget).search();
+        let began = Instant::now();
+        let (bytes, is_cut) = Annealing::new(self, may_pad, budget).search(began);
         let of_procedures = (0u32..).zip(bytes.iter().copied()).filter(|(_, bytes)| *bytes > 0).collect();
         let highest = (highest(self, &vec![0; bytes.len()]), highest(self, &bytes));
         Resized { paddings: Paddings { of_procedures }, highest, is_cut }

@@ -69,7 +69,7 @@ fn paths_that_share_an_identifier_are_all_answers_those_seen_most_first() {
 
 /// Two programs that call a library: in a process of one of them, the other's paths are none.
 #[test]
-fn paths_through_modules_that_a_process_has_not() {
+fn paths_through_modules_that_a_process_does_not_have() {
     let mut builder = MapBuilder::default();
     let [one, two, library] = [1, 2, 3]
         .map(|at| builder.module(MapModule { path: format!("/usr/lib/{at}").into(), identity: vec![1, at] }).unwrap());
@@ -134,6 +134,29 @@ fn larger_frames_tell_paths_apart() {
     assert!(before == 160 && after <= 192, "{resized:?}");
     let out_of_time = map.resize(|_| true, Budget { time: std::time::Duration::ZERO, ..Budget::default() });
     assert!(out_of_time.is_cut && out_of_time.paddings == Paddings::default());
+}
+
+/// The work does not grow with the square of the depth; heights may lie on either side of 0.
+#[test]
+fn paddings_below_deep_recursion() {
+    const DEPTH: i64 = 20_000;
+    let Known { mut builder, root, procedures: [_, a, b, _, d], .. } = known();
+    let mut at = builder.node(None, a, root);
+    for depth in 0..DEPTH {
+        builder.met(at, 16 * (depth - DEPTH / 2), Weight { calls: 1, samples: 0 });
+        at = builder.node(Some(at), a, root);
+    }
+    // D below all of that, called by A and by B.
+    let by_b = builder.node(Some(at), b, root);
+    let nodes = [builder.node(Some(at), d, root), builder.node(Some(by_b), d, root)];
+    for node in nodes {
+        builder.met(node, 16 * DEPTH, Weight { calls: 1000, samples: 0 });
+    }
+    let map = builder.finish();
+    assert!(matches!(map.answer(Identifier { root, procedure: d, height: 16 * DEPTH }), Answer::Ambiguous(_)));
+    let resized = map.resize(|procedure| procedure == b, Budget::default());
+    let larger = map.resized(&resized.paddings);
+    assert!(nodes.iter().all(|node| larger.told().any(|(_, told)| told == *node)), "{resized:?}");
 }
 
 #[test]

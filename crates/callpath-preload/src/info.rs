@@ -51,8 +51,8 @@ impl Context {
     /// Whether the instruction before the interrupted one may be `int1`.
     pub fn is_after_int1(&self) -> bool {
         let before = self.registers[16].wrapping_sub(1);
-        // SAFETY: it can be read, and what a thread executes stays mapped.
-        is_readable(before) && unsafe { *(before as *const u8) } == 0xf1
+        // SAFETY: the eight bytes around it can be read, and what a thread executes stays mapped.
+        is_readable(before & !7) && unsafe { *(before as *const u8) } == 0xf1
     }
 
     /// Whether this very signal has ended a system call with EINTR, and no other one will be handled before the call

@@ -16,11 +16,9 @@ use callpath_db::{
 };
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, FrameKind, ModuleIndex};
-use callpath_image::identity::ModuleIdentity;
 use callpath_infer::{Certainty, Identifier, OtherBuild, PathMap, Root, Search, Told};
 use callpath_measurement::{
-    FULL_ROOT, Measurement, ModuleRecord, NOT_WALKED, PARTIAL_ROOT, PathTree, ProcessFile, SessionFile, ThreadProfile,
-    told_by,
+    FULL_ROOT, Measurement, NOT_WALKED, PARTIAL_ROOT, PathTree, SessionFile, ThreadProfile, told_by,
 };
 use callpath_schema::Metric;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -79,7 +77,7 @@ pub fn infer(
         sessions.map(|session| (session.metrics.len(), is_walked_until_told(session))).collect();
     let processes = measurement.processes.iter_mut().zip(&modules).zip(columns).zip(of_processes.which());
     for (((process, modules), (columns, is_walked)), which) in processes {
-        let own = own_modules(process, maps.map);
+        let own = of_processes.own(modules);
         let mut entered = FxHashSet::default();
         for thread in &mut process.threads {
             let (asker, asked, pairs, entered) = (&mut asker, &mut asked, &mut quality.pairs, &mut entered);
@@ -115,17 +113,6 @@ pub fn novel_profile(novel: &Novel, options: &AttributeOptions, progress: Progre
         [] => attribute(&novel.measurement, options, progress),
         callers => attribute_inferred(&novel.measurement, callers, options, progress),
     }
-}
-
-/// The index in a process of each module of the map, if the process has it.
-fn own_modules(process: &ProcessFile, map: &PathMap) -> Vec<ModuleIndex> {
-    let bytes = |identity: &ModuleIdentity| super::code::identity_bytes(identity);
-    let index = |module: &callpath_infer::MapModule| {
-        let is_it = |record: &ModuleRecord| record.identity.as_ref().is_some_and(|own| bytes(own) == module.identity);
-        let found = process.modules.iter().position(is_it);
-        found.and_then(|found| u16::try_from(found).ok()).map_or(ModuleIndex::NONE, ModuleIndex)
-    };
-    map.modules().iter().map(index).collect()
 }
 
 /// Maps, as the code of a measurement asks them.

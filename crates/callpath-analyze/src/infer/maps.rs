@@ -5,8 +5,9 @@
 
 use std::borrow::Cow;
 
+use callpath_format::frame::ModuleIndex;
 use callpath_infer::{OtherBuild, PathMap};
-use callpath_measurement::Measurement;
+use callpath_measurement::{Measurement, PARTIAL_ROOT};
 
 use super::code::Code;
 
@@ -45,6 +46,10 @@ impl<'m> Maps<'m> {
         code: &Code,
     ) -> Result<ProcessMaps<'m>, OtherBuild> {
         let numbers = numbers_in(self.map, code)?;
+        let mut has_procedures = vec![false; self.map.modules().len()];
+        for procedure in self.map.procedures() {
+            has_procedures[procedure.module as usize] = true;
+        }
         let mut maps = vec![Cow::Borrowed(self.map)];
         // What each is of: larger frames or not, and by module of the map whether it is there.
         let mut kinds = vec![(false, vec![true; self.map.modules().len()])];
@@ -57,7 +62,8 @@ impl<'m> Maps<'m> {
             is_larger.push(is_first || process.forked && parent.is_some_and(|(_, is_larger)| *is_larger));
             let larger = self.larger.filter(|_| is_larger[at]);
             let map = larger.unwrap_or(self.map);
-            let mut is_there = vec![false; map.modules().len()];
+            let is_asked = process.threads.iter().any(|thread| thread.tree.nodes().len() > PARTIAL_ROOT as usize + 1);
+            let mut is_there: Vec<bool> = has_procedures.iter().map(|has_any| !has_any || !is_asked).collect();
             for number in modules.iter().flatten().filter_map(|module| *numbers.get(*module)?) {
                 is_there[number as usize] = true;
             }
@@ -93,6 +99,19 @@ impl ProcessMaps<'_> {
     /// By module of the code, its number in the maps.
     pub(super) fn modules(&self) -> &[Option<u32>] {
         &self.modules
+    }
+
+    /// By module of the maps, its index in a process, whose modules are these of the code.
+    pub(super) fn own(&self, modules: &[Option<usize>]) -> Vec<ModuleIndex> {
+        let mut own = vec![ModuleIndex::NONE; self.whole().modules().len()];
+        // Of several, the first.
+        for (index, module) in modules.iter().enumerate().rev() {
+            let number = module.and_then(|module| *self.modules.get(module)?);
+            if let (Some(number), Ok(index)) = (number, u16::try_from(index)) {
+                own[number as usize] = ModuleIndex(index);
+            }
+        }
+        own
     }
 }
 

@@ -1,8 +1,10 @@
-//! The same of a Go program without DWARF: its own table says which calls were inlined, and their lines (`go_table`). Each procedure is
-//! a unit.
+//! Source structure of a Go program without DWARF: its own table (`go_table`) says which calls were inlined, and the lines. Each procedure
+//! is a unit.
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
@@ -17,21 +19,29 @@ const GO: u16 = 0x16;
 /// Inlined calls of a procedure, and ranges of code that belong to them, at most.
 const CALL_LIMIT: usize = 1 << 14;
 const RANGE_LIMIT: usize = 1 << 17;
+/// Names and files of a procedure, bytes.
+const TEXT_LIMIT: usize = 1 << 24;
 /// Inlined calls are not nested deeper.
 const DEPTH_LIMIT: usize = 256;
+
+/// All units together have no more rows, ranges and bytes of text than the file has bytes, times this.
+const AMPLIFICATION: u64 = 64;
 
 /// Where a program's table is, and its trees of inlined calls.
 pub(super) struct GoScopes {
     image: Arc<Image>,
     /// What offsets of trees count from.
     trees: LinkAddr,
+    /// How much more may be read.
+    left: AtomicU64,
 }
 
 impl GoScopes {
     /// Those of an image, if its table says which calls were inlined: from Go 1.18 on.
     pub(super) fn of(image: &Arc<Image>) -> Option<GoScopes> {
         let trees = GoTable::of(image)?.inlined_calls(image)?;
-        Some(GoScopes { image: Arc::clone(image), trees })
+        let left = image.file_len().saturating_mul(AMPLIFICATION).into();
+        Some(GoScopes { image: Arc::clone(image), trees, left })
     }
 
     pub(super) fn units(&self) -> impl Iterator<Item = UnitId> + use<> {
@@ -44,26 +54,34 @@ impl GoScopes {
     }
 
     pub(super) fn read(&self, id: UnitId) -> Result<UnitScopes, ImageError> {
-        let broken = || ImageError::Malformed {
+        let broken = |why: &str| ImageError::Malformed {
             path: self.image.origin().to_path_buf(),
-            what: "a procedure of .gopclntab",
-            offset: id.0,
-            why: "it has no such procedure".to_owned(),
+            what: "Go's table of procedures, .gopclntab",
+            offset: 0,
+            why: format!("procedure {}: {why}", id.0),
         };
-        let table = GoTable::of(&self.image).ok_or_else(broken)?;
+        let table = GoTable::of(&self.image).ok_or_else(|| broken("there is no table"))?;
         let index = usize::try_from(id.0).ok();
-        let procedure = index.and_then(|index| table.procedure(index)).ok_or_else(broken)?;
+        let procedure = index.and_then(|index| table.procedure(index)).ok_or_else(|| broken("there is none"))?;
+        if self.left.load(Relaxed) == 0 {
+            return Err(broken("the table says more of those before than a program's can"));
+        }
         let mut reading = Reading {
             scopes: self,
             table: &table,
             procedure: &procedure,
-            innermost: table.inlined(&procedure).collect(),
+            innermost: table.inlined(&procedure).take(RANGE_LIMIT).collect(),
             calls: FxHashMap::default(),
             unit: empty(id),
             files: FxHashMap::default(),
         };
         reading.read();
-        Ok(reading.unit)
+        let unit = reading.unit;
+        let spent = unit.rows.len() + unit.ranges.len() + unit.paint_addrs.len() + unit.text.len();
+        let take = |left: u64| Some(left.saturating_sub(spent as u64));
+        // It always succeeds.
+        let _ = self.left.fetch_update(Relaxed, Relaxed, take);
+        Ok(unit)
     }
 }
 
@@ -95,6 +113,8 @@ struct Call<'t> {
     parent: Option<u32>,
     depth: usize,
     ranges: Vec<Range<LinkAddr>>,
+    /// Where the first code of its own begins, of no call inside of it.
+    own: Option<LinkAddr>,
 }
 
 struct Reading<'a, 't> {
@@ -111,7 +131,7 @@ struct Reading<'a, 't> {
 impl<'t> Reading<'_, 't> {
     fn read(&mut self) {
         let mut rows = Vec::new();
-        for (code, file, line) in self.table.lines(self.procedure) {
+        for (code, file, line) in self.table.lines(self.procedure).take(RANGE_LIMIT) {
             let file = self.file(file);
             rows.push(Row { addr: code.start.0, file: file | STATEMENT, line, discriminator: 0, column: 0 });
             rows.push(Row { addr: code.end.0, file: END, line: 0, discriminator: 0, column: 0 });
@@ -140,6 +160,10 @@ impl<'t> Reading<'_, 't> {
     }
 
     fn text(&mut self, text: &str) -> Text {
+        // Names may overlap in a file that was made for it.
+        if self.unit.text.len() + text.len() > TEXT_LIMIT {
+            return Text::default();
+        }
         let start = self.unit.text.len() as u32;
         self.unit.text.push_str(text);
         Text { start, len: text.len() as u32 }
@@ -150,20 +174,21 @@ impl<'t> Reading<'_, 't> {
         let innermost = std::mem::take(&mut self.innermost);
         let mut range_count = 0;
         for (code, index) in &innermost {
+            if range_count >= RANGE_LIMIT {
+                break;
+            }
             let mut next = *index;
             let mut chain = Vec::new();
             while let Some(index) = next {
-                if chain.len() >= DEPTH_LIMIT || chain.contains(&index) || self.calls.len() >= CALL_LIMIT {
+                if chain.len() >= DEPTH_LIMIT || chain.contains(&index) {
                     break;
                 }
                 let parent = match self.calls.get(&index) {
                     Some(call) => call.parent,
                     None => {
-                        let Some(said) =
-                            self.table.inlined_call(&self.scopes.image, self.scopes.trees, (self.procedure, index))
-                        else {
-                            break;
-                        };
+                        let (image, trees) = (&self.scopes.image, self.scopes.trees);
+                        let said = self.table.inlined_call(image, trees, (self.procedure, index));
+                        let Some(said) = said.filter(|_| self.calls.len() < CALL_LIMIT) else { break };
                         let parent = match said.parent {
                             Some(parent) => u32::try_from(parent).ok(),
                             None => {
@@ -175,7 +200,7 @@ impl<'t> Reading<'_, 't> {
                                     .and_then(|(_, index)| *index)
                             }
                         };
-                        self.calls.insert(index, Call { said, parent, depth: 0, ranges: Vec::new() });
+                        self.calls.insert(index, Call { said, parent, depth: 0, ranges: Vec::new(), own: None });
                         parent
                     }
                 };
@@ -185,9 +210,12 @@ impl<'t> Reading<'_, 't> {
             // What is around a call that cannot be read is not known: it stands in the procedure.
             for (depth, index) in chain.iter().rev().enumerate() {
                 range_count += 1;
-                let Some(call) = self.calls.get_mut(index).filter(|_| range_count < RANGE_LIMIT) else { continue };
+                let Some(call) = self.calls.get_mut(index) else { continue };
                 if call.ranges.is_empty() {
                     call.depth = depth;
+                }
+                if depth + 1 == chain.len() {
+                    call.own.get_or_insert(code.start);
                 }
                 match call.ranges.last_mut() {
                     Some(last) if last.end == code.start => last.end = code.end,
@@ -212,7 +240,7 @@ impl<'t> Reading<'_, 't> {
         for (_, index) in order {
             let Some(call) = calls.remove(&index) else { continue };
             let parent = call.parent.and_then(|parent| numbers.get(&parent)).copied().unwrap_or(0);
-            let of_callee = call.ranges.first().and_then(|code| self.unit.line_at(code.start));
+            let of_callee = call.own.and_then(|own| self.unit.line_at(own));
             let decl_file = of_callee.and_then(|run| run.file).map_or(NONE, |file| file.0);
             let site = match call.said.site {
                 Some((file, line)) => Some((self.file(file), line)),

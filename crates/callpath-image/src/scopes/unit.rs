@@ -12,7 +12,7 @@ use crate::error::ImageError;
 /// "None" where a number leads to something.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A compilation unit, by its offset in `.debug_info`.
+/// A compilation unit, by its offset in `.debug_info`; of Go's own table a procedure, by its index there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct UnitId(pub u64);
 

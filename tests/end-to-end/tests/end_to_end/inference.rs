@@ -504,14 +504,14 @@ fn a_map_that_lacks_a_module() {
     let json = place.json(["report", "--json", "--map", "true.map", "infer"]);
     let samples = &json["quality"]["inferred"]["samples"];
     assert!(number(samples, "/missing") > 0, "{samples}");
-    // The loader's own paths are those of every program. Those of libraries lead through the map's program, which is not here.
-    for node in json["nodes"].as_array().into_iter().flatten().filter(|node| node["certainty"] == "precise") {
-        let module = node["module"].as_str().unwrap_or_default();
-        assert!(module.starts_with("ld-linux"), "{node}");
-    }
+    // What the loader calls is the same in every program. All else leads through the map's program, which is not here.
+    let nodes = json["nodes"].as_array().expect("nodes");
+    let is_precise = |node: &Value| node["certainty"] == "precise";
+    let is_wrong = |node: &&Value| node["module"] == "true" || is_precise(node) && node["module"] == "inferred";
+    assert_eq!(nodes.iter().find(is_wrong), None);
 }
 
-/// Of a map of several programs, each process has the paths of its own code, as if the map had no others.
+/// Of a map of several programs, each process is told the paths of its own code alone.
 #[test]
 fn a_map_of_two_programs() {
     let (place, program) = (Place::new(), known());
@@ -524,11 +524,17 @@ fn a_map_of_two_programs() {
     // Heights, and the stacks themselves: what the map says can be compared with them.
     assert_eq!(place.record(("--unwind=both", "walked"), &[&program, "300"]).status, 3);
     let [alone, both] = ["known.map", "both.map"].map(|map| place.json(["map", "check", map, "walked", "--json"]));
-    assert_eq!(alone["samples"], both["samples"]);
+    // The other program may have shown that a library's procedure has other callers: then a path is likely.
+    let known = |checked: &Value| {
+        ["precise", "likely"].map(|verdict| number(checked, &format!("/samples/{verdict}"))).iter().sum::<u64>()
+    };
+    assert!(known(&alone) > 0, "{alone}");
+    assert_eq!(known(&alone), known(&both), "{alone} {both}");
     assert_eq!(number(&both, "/samples/wrong"), 0, "{both}");
     assert_eq!(place.record(("--unwind=infer", "infer"), &[&program, "300"]).status, 3);
     let [alone, both] = ["known.map", "both.map"].map(|map| place.json(["report", "--json", "--map", map, "infer"]));
-    assert!(number(&both, "/quality/inferred/samples/precise") > 0, "{both}");
-    assert_eq!(alone["quality"], both["quality"]);
-    assert_eq!(alone["nodes"], both["nodes"]);
+    let names = |json: &Value| -> Vec<String> {
+        json["nodes"].as_array().expect("nodes").iter().map(|node| node["name"].to_string()).collect()
+    };
+    assert_eq!(names(&alone), names(&both));
 }
