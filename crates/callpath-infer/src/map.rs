@@ -150,7 +150,7 @@ pub enum Answer<'m> {
     /// One: the index of its innermost node.
     Precise(u32),
     /// One was seen: the index of its innermost node. The code has a direct call of the procedure in another context, where the stack would be as
-    /// high; that call was never seen.
+    /// high; that call was never seen. Or the procedure was also met below a call at which the stack is not as high each time.
     Likely(u32),
     /// Several: the same of each, those seen most first.
     Ambiguous(&'m [u32]),
@@ -180,6 +180,8 @@ pub struct PathMap {
     pub(crate) code: Code,
     /// What was seen in contexts that have no identifier.
     pub(crate) unidentified: Weight,
+    /// Nodes of paths that a process cannot take ([`PathMap::of_modules`]); empty: there are none.
+    left_out: Vec<bool>,
     index: FxHashMap<Identifier, Seen>,
     paths: Vec<u32>,
 }
@@ -197,8 +199,8 @@ struct Seen {
 enum Doubt {
     /// The code has no direct call of the procedure in another context.
     None,
-    /// It has one.
-    OtherCall,
+    /// It has one; or the procedure was met at heights that are not known, and this may be one of them.
+    Other,
     /// Not all calls of the procedure could be counted.
     Uncounted,
 }
@@ -272,7 +274,7 @@ impl PathMap {
                 let callers = self.callers_by_code(identifier, seen);
                 if callers.is_empty() { Answer::Missing } else { Answer::ByCode(callers) }
             }
-            (&[only], Doubt::OtherCall) => Answer::Likely(only),
+            (&[only], Doubt::Other) => Answer::Likely(only),
             (&[only], Doubt::None) => Answer::Precise(only),
             (several, _) => Answer::Ambiguous(several),
         }
@@ -353,6 +355,7 @@ impl PathMap {
             is_whole.push(above && has(node.procedure));
         }
         let mut map = self.clone();
+        map.left_out = is_whole.iter().map(|is_whole| !is_whole).collect();
         map.heights.retain(|(node, ..)| is_whole.get(*node as usize).is_some_and(|is_whole| *is_whole));
         map.calls.retain(|call| has(call.callee) && has(call.caller));
         map.code.modules.retain(|module| is_there.get(*module as usize).is_some_and(|is_there| *is_there));
@@ -365,12 +368,37 @@ impl PathMap {
         map
     }
 
+    /// By stack and procedure, how high the stack is at least where the procedure was met at no known height: below calls at which the
+    /// stack is not as high each time, in handlers of signals.
+    fn open_from(&self) -> FxHashMap<(u32, u32), i64> {
+        /// Its return address.
+        const LEAST_BYTES: i64 = 8;
+        let mut known: Vec<Option<i64>> = vec![None; self.nodes.len()];
+        for (node, height, _) in &self.heights {
+            if let Some(known) = known.get_mut(*node as usize) {
+                *known = Some(known.map_or(*height, |least| least.min(*height)));
+            }
+        }
+        let mut open_from: FxHashMap<(u32, u32), i64> = FxHashMap::default();
+        let mut least: Vec<i64> = Vec::with_capacity(self.nodes.len());
+        for (at, (node, known)) in self.nodes.iter().zip(known).enumerate() {
+            let above = node.parent.and_then(|parent| least.get(parent as usize)).copied();
+            let from = known.unwrap_or_else(|| above.unwrap_or(0).saturating_add(LEAST_BYTES));
+            if known.is_none() && !self.left_out.get(at).is_some_and(|is_out| *is_out) {
+                let open = open_from.entry((node.root, node.procedure)).or_insert(from);
+                *open = from.min(*open);
+            }
+            least.push(from);
+        }
+        open_from
+    }
+
     fn doubt(&self, identifier: Identifier, seen: &Seen, left: &mut usize) -> Doubt {
         if self.uncounted.binary_search(&identifier.procedure).is_ok() {
             return Doubt::Uncounted;
         }
         match self.paths_of(seen) {
-            [only] if self.has_other_caller(identifier, *only, left) => Doubt::OtherCall,
+            [only] if self.has_other_caller(identifier, *only, left) => Doubt::Other,
             _ => Doubt::None,
         }
     }
@@ -421,8 +449,15 @@ impl PathMap {
         /// Some seconds; no map of a program needs as many.
         const MOST_CALLS: usize = 1 << 28;
         let mut left = MOST_CALLS;
-        let doubts =
-            self.index.iter().map(|(identifier, seen)| (*identifier, self.doubt(*identifier, seen, &mut left)));
+        let open_from = self.open_from();
+        let is_open = |identifier: &Identifier| {
+            let from = open_from.get(&(identifier.root, identifier.procedure));
+            from.is_some_and(|from| *from <= identifier.height)
+        };
+        let doubts = self.index.iter().map(|(identifier, seen)| {
+            let doubt = self.doubt(*identifier, seen, &mut left);
+            (*identifier, if doubt == Doubt::None && is_open(identifier) { Doubt::Other } else { doubt })
+        });
         let doubts: Vec<(Identifier, Doubt)> = doubts.collect();
         for (identifier, doubt) in doubts.into_iter().filter(|(_, doubt)| *doubt != Doubt::None) {
             if let Some(seen) = self.index.get_mut(&identifier) {

@@ -105,6 +105,28 @@ fn paths_through_modules_that_a_process_does_not_have() {
     assert_eq!(map.of_modules(&[true; 3]).told().count(), map.told().count());
 }
 
+/// Where a procedure was also met at no known height, one path alone is no certain one, unless that lies above.
+#[test]
+fn paths_without_heights_leave_a_doubt() {
+    let Known { mut builder, root, procedures: [main, a, .., d], nodes: [of_main, _, _, by_c] } = known();
+    let variable = procedure(&mut builder, 0, 0x600, "variable");
+    // At 152, what it calls is at 160 at least.
+    let of_variable = builder.node(Some(of_main), variable, root);
+    builder.met(of_variable, 152, Weight { calls: 1, samples: 0 });
+    builder.node(Some(of_variable), d, root);
+    let map = builder.finish();
+    let ask = |procedure, height| map.answer(Identifier { root, procedure, height });
+    assert_eq!(ask(d, 160), Answer::Likely(by_c));
+    assert!(matches!(ask(a, 48), Answer::Precise(_)) && ask(main, 16) == Answer::Precise(of_main));
+    let Known { mut builder, root, procedures: [.., d], nodes: [of_main, _, _, by_c], .. } = known();
+    let variable = procedure(&mut builder, 0, 0x600, "variable");
+    let of_variable = builder.node(Some(of_main), variable, root);
+    builder.met(of_variable, 160, Weight { calls: 1, samples: 0 });
+    builder.node(Some(of_variable), d, root);
+    let map = builder.finish();
+    assert_eq!(map.answer(Identifier { root, procedure: d, height: 160 }), Answer::Precise(by_c));
+}
+
 #[test]
 fn larger_frames_tell_paths_apart() {
     let Known { builder, root, procedures: [_, a, b, c, d], nodes: [_, by_a, by_b, by_c] } = known();
