@@ -57,9 +57,10 @@ pub(crate) struct GoProcedure {
 pub(crate) struct GoInlinedCall<'t> {
     /// What was called.
     pub(crate) name: &'t str,
-    /// Where an instruction is whose line is that of the call, from the procedure's first one, bytes.
+    /// Offset, from the procedure's start, of an instruction that has the call's line; bytes.
     pub(crate) called_at: u32,
-    /// The call around it in the tree, negative: the procedure. `None`: the one of the instruction at [`GoInlinedCall::called_at`].
+    /// Index of the enclosing call in the tree; negative: the procedure itself. `None` (from Go 1.20 on): the call that the instruction
+    /// at [`GoInlinedCall::called_at`] belongs to.
     pub(crate) parent: Option<i32>,
     /// The call's file and line, where the tree has them.
     pub(crate) site: Option<(&'t str, u32)>,
@@ -300,7 +301,7 @@ impl<'a> GoTable<'a> {
         if self.version == Version::Go120 { self.number(procedure, START_LINE) } else { None }
     }
 
-    /// The number before which a procedure's further tables are told.
+    /// Index of the first further table of a procedure, for [`GoTable::number`].
     fn first_table(&self) -> u64 {
         if self.version == Version::Go120 { 10 } else { 9 }
     }

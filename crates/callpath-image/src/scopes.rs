@@ -1,4 +1,4 @@
-//! Source structure from DWARF, or from Go's own table where there is none: procedures, the calls inlined into them, the scopes around them, and their lines.
+//! Source structure from DWARF, or from Go's own table in images without DWARF: procedures, the calls inlined into them, the scopes around them, and their lines.
 //! It looks at no instructions and symbols, and does not guess what DWARF does not say.
 //!
 //! Everything is read unit by unit, and each unit when it is asked for, from as many threads as there are: what comes
@@ -60,7 +60,7 @@ impl Scopes {
         has_dwarf(image) || GoScopes::of(image).is_some()
     }
 
-    /// Finds the units of `image`, which holds the DWARF sections; `supplement` is what its `.gnu_debugaltlink` names.
+    /// Finds the units of `image`, which holds the DWARF sections or Go's table; `supplement` is what its `.gnu_debugaltlink` names.
     /// `program` is the file that was linked, if that is another one: a `.dwp` lies beside it.
     pub fn new(image: Arc<Image>, supplement: Option<Arc<Image>>, program: Option<&Path>) -> Scopes {
         if let Some(go) = if has_dwarf(&image) { None } else { GoScopes::of(&image) } {

@@ -409,7 +409,7 @@ fn stripped_go_programs() {
         different += usize::from(by_dwarf != by_table);
         inlined += by_table.len() - 1;
     }
-    // Instructions whose line DWARF gives those before.
+    // They differ at instructions to which DWARF gives the line of the preceding ones.
     assert!(different * 10_000 <= count, "{different} of {count}");
     assert!(inlined * 10 > count, "{inlined} of {count}");
     damaged_go_tables(&stripped);

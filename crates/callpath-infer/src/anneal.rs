@@ -1,8 +1,9 @@
 //! The search for paddings: simulated annealing.
 //!
-//! A move takes two paths with one identifier, and a procedure that one of them goes through more often than the other, and pads that by another size,
-//! which shifts all that it calls. Which of some sizes it is, is drawn (Gibbs sampling): those that tell more paths apart are more likely, and the
-//! longer the search has lasted, the more so. Taking the best at once gives the first ones all of the stack that may be used.
+//! A move picks two paths that share an identifier, and a procedure that occurs more often on one than on the other; now and then a
+//! procedure that is padded already. It changes that procedure's padding, which shifts everything the procedure calls. The size is drawn
+//! at random from a few (Gibbs sampling): sizes that tell more paths apart are likelier, increasingly so as the search goes on. A greedy
+//! search would let the first procedures use up the stack that may be used.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -67,7 +68,7 @@ pub(crate) struct Annealing<'m> {
     bytes: Vec<u32>,
     /// The nodes of all heights, those of a procedure together. Its other lists are in the same order.
     nodes: Vec<u32>,
-    /// By height: half of all worth is shared by distinct paths, half by what was seen of them.
+    /// By height: half of all worth is spread evenly over the paths, half by how often each was seen.
     worth: Vec<f64>,
     /// The sums of the worths up to each.
     worth_up_to: Vec<f64>,
@@ -77,7 +78,7 @@ pub(crate) struct Annealing<'m> {
     keys: Vec<u64>,
     met: HashMap<u64, Met, BuildHasherDefault<Neighbours>>,
     below: Below,
-    /// The worth of all that is alone with its identifier, less that of the procedures that are padded.
+    /// The worth of all that is alone with its identifier, less the cost of the paddings.
     value: f64,
     /// The height that no stack exceeds.
     most: i64,
@@ -127,7 +128,7 @@ impl Below {
         Below { firsts, heights }
     }
 
-    /// None: it may not be padded, or too much is below it.
+    /// Empty: it may not be padded, calls nothing, or too much is below it.
     fn of_procedure(&self, procedure: u32) -> &[(u32, u32)] {
         &self.heights[self.range(procedure)]
     }
@@ -316,7 +317,7 @@ impl<'m> Annealing<'m> {
         same.get(drawn).copied()
     }
 
-    /// A procedure that one of two paths with the same identifier goes through more often than the other, those first that little is below.
+    /// A procedure that one of two paths with the same identifier goes through more often than the other: drawn, more often the fewer heights are below it.
     fn differing(&mut self) -> Option<u32> {
         let map = self.map;
         let at = self.draw()?;

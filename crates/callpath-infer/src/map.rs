@@ -150,7 +150,8 @@ pub enum Answer<'m> {
     /// One: the index of its innermost node.
     Precise(u32),
     /// One was seen: the index of its innermost node. The code has a direct call of the procedure in another context, where the stack would be as
-    /// high; that call was never seen. Or the procedure was also met below a call at which the stack is not as high each time.
+    /// high; that call was never seen. Or the procedure was also met at an unknown height, which may be this one: below a call at which the
+    /// stack is not as high each time, or in a handler of a signal.
     Likely(u32),
     /// Several: the same of each, those seen most first.
     Ambiguous(&'m [u32]),
@@ -180,7 +181,7 @@ pub struct PathMap {
     pub(crate) code: Code,
     /// What was seen in contexts that have no identifier.
     pub(crate) unidentified: Weight,
-    /// Nodes of paths that a process cannot take ([`PathMap::of_modules`]); empty: there are none.
+    /// By node, whether a process cannot take its path ([`PathMap::of_modules`]); empty: it can take all.
     left_out: Vec<bool>,
     index: FxHashMap<Identifier, Seen>,
     paths: Vec<u32>,
@@ -191,13 +192,13 @@ pub struct PathMap {
 struct Seen {
     /// Its paths, in [`PathMap::paths`].
     paths: Range<u32>,
-    /// Whether they are all that may be.
+    /// Whether there may be others.
     doubt: Doubt,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Doubt {
-    /// The code has no direct call of the procedure in another context.
+    /// No reason for one; or several paths, where none is looked for.
     None,
     /// It has one; or the procedure was met at heights that are not known, and this may be one of them.
     Other,

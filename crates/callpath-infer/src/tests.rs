@@ -67,7 +67,7 @@ fn paths_that_share_an_identifier_are_all_answers_those_seen_most_first() {
     assert_eq!(Precision::share(&Default::default()), None);
 }
 
-/// Two programs that call a library: in a process of one of them, the other's paths are none.
+/// Two programs that call a library: a process of one program never gets the other's paths.
 #[test]
 fn paths_through_modules_that_a_process_does_not_have() {
     let mut builder = MapBuilder::default();
@@ -105,7 +105,7 @@ fn paths_through_modules_that_a_process_does_not_have() {
     assert_eq!(map.of_modules(&[true; 3]).told().count(), map.told().count());
 }
 
-/// Where a procedure was also met at no known height, one path alone is no certain one, unless that lies above.
+/// A single path is only likely if the procedure was also met at an unknown height, unless that must be greater.
 #[test]
 fn paths_without_heights_leave_a_doubt() {
     let Known { mut builder, root, procedures: [main, a, .., d], nodes: [of_main, _, _, by_c] } = known();

@@ -51,7 +51,7 @@ impl Context {
     /// Whether the instruction before the interrupted one may be `int1`.
     pub fn is_after_int1(&self) -> bool {
         let before = self.registers[16].wrapping_sub(1);
-        // SAFETY: the eight bytes around it can be read, and what a thread executes stays mapped.
+        // SAFETY: the eight bytes around it could be read just now; a program must not unmap code that it runs in.
         is_readable(before & !7) && unsafe { *(before as *const u8) } == 0xf1
     }
 

@@ -106,7 +106,7 @@ unsafe extern "C" fn restore() {
 
 unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Context) {
     const TRAP_PERF_ASYNC: u32 = 1;
-    /// The processor gave no reason. The kernel takes that for the instruction `int1`; but breakpoint events in virtual
+    /// `si_code` of a SIGTRAP for which the processor gave no reason. The kernel takes that for the instruction `int1`; but breakpoint events in virtual
     /// machines cause it, too, when a thread is switched to. The instruction is then executed, and counted, again.
     const TRAP_BRKPT: i32 = 1;
     // SAFETY: the kernel passes both to a handler with SA_SIGINFO.

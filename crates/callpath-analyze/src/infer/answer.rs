@@ -115,7 +115,7 @@ pub fn novel_profile(novel: &Novel, options: &AttributeOptions, progress: Progre
     }
 }
 
-/// Maps, as the code of a measurement asks them.
+/// Asks maps for the paths of a measurement.
 pub(super) struct Asker<'a> {
     pub(super) map: &'a PathMap,
     searches: Vec<Search<'a>>,

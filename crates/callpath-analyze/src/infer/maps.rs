@@ -1,7 +1,7 @@
 //! Which map tells the paths of which process.
 //!
-//! A path leads through a process only if the process has all its code: a map of several programs, or of another program with the same
-//! libraries, has paths that do not.
+//! A process can take a path only if it has mapped all modules of the path. A map of several programs, or of another program with the
+//! same libraries, also has paths that this process cannot take.
 
 use std::borrow::Cow;
 
@@ -32,7 +32,7 @@ pub(super) struct ProcessMaps<'m> {
 }
 
 impl<'m> Maps<'m> {
-    /// Of the processes of a measurement, each with its modules as the code has them.
+    /// Picks a map for each process of a measurement. `modules`: for each process, its modules' indices in `code`.
     ///
     /// Frames were larger in the first process of a rank, and in what it and its forks have forked. What executes another program has the
     /// frames that the program has.
@@ -51,7 +51,7 @@ impl<'m> Maps<'m> {
             has_procedures[procedure.module as usize] = true;
         }
         let mut maps = vec![Cow::Borrowed(self.map)];
-        // What each is of: larger frames or not, and by module of the map whether it is there.
+        // Of each map: whether frames are larger, and which modules a process has.
         let mut kinds = vec![(false, vec![true; self.map.modules().len()])];
         let mut which = Vec::with_capacity(measurement.processes.len());
         let mut is_larger: Vec<bool> = Vec::with_capacity(measurement.processes.len());
@@ -62,6 +62,7 @@ impl<'m> Maps<'m> {
             is_larger.push(is_first || process.forked && parent.is_some_and(|(_, is_larger)| *is_larger));
             let larger = self.larger.filter(|_| is_larger[at]);
             let map = larger.unwrap_or(self.map);
+            // Most processes of a machine have no samples: they need no map of their own. Nor does it matter where no path leads.
             let is_asked = process.threads.iter().any(|thread| thread.tree.nodes().len() > PARTIAL_ROOT as usize + 1);
             let mut is_there: Vec<bool> = has_procedures.iter().map(|has_any| !has_any || !is_asked).collect();
             for number in modules.iter().flatten().filter_map(|module| *numbers.get(*module)?) {
@@ -86,7 +87,7 @@ impl ProcessMaps<'_> {
         &self.maps[0]
     }
 
-    /// All.
+    /// All of them, by number.
     pub(super) fn maps(&self) -> impl Iterator<Item = &PathMap> {
         self.maps.iter().map(|map| &**map)
     }
@@ -101,7 +102,7 @@ impl ProcessMaps<'_> {
         &self.modules
     }
 
-    /// By module of the maps, its index in a process, whose modules are these of the code.
+    /// By module of the maps, its index in a process. `modules`: the process's modules, as indices in the code.
     pub(super) fn own(&self, modules: &[Option<usize>]) -> Vec<ModuleIndex> {
         let mut own = vec![ModuleIndex::NONE; self.whole().modules().len()];
         // Of several, the first.

@@ -24,10 +24,10 @@ const TEXT_LIMIT: usize = 1 << 24;
 /// Inlined calls are not nested deeper.
 const DEPTH_LIMIT: usize = 256;
 
-/// All units together have no more rows, ranges and bytes of text than the file has bytes, times this.
+/// No unit is read once those before have this many times more rows, ranges and bytes of text than the file has bytes.
 const AMPLIFICATION: u64 = 64;
 
-/// Where a program's table is, and its trees of inlined calls.
+/// An image with a table, and where its trees of inlined calls are.
 pub(super) struct GoScopes {
     image: Arc<Image>,
     /// What offsets of trees count from.
@@ -64,7 +64,7 @@ impl GoScopes {
         let index = usize::try_from(id.0).ok();
         let procedure = index.and_then(|index| table.procedure(index)).ok_or_else(|| broken("there is none"))?;
         if self.left.load(Relaxed) == 0 {
-            return Err(broken("the table says more of those before than a program's can"));
+            return Err(broken("the table describes more than a program of this size can have"));
         }
         let mut reading = Reading {
             scopes: self,
@@ -113,7 +113,7 @@ struct Call<'t> {
     parent: Option<u32>,
     depth: usize,
     ranges: Vec<Range<LinkAddr>>,
-    /// Where the first code of its own begins, of no call inside of it.
+    /// Start of its first code that belongs to no nested call.
     own: Option<LinkAddr>,
 }
 
@@ -136,7 +136,7 @@ impl<'t> Reading<'_, 't> {
             rows.push(Row { addr: code.start.0, file: file | STATEMENT, line, discriminator: 0, column: 0 });
             rows.push(Row { addr: code.end.0, file: END, line: 0, discriminator: 0, column: 0 });
         }
-        // Where the next range begins at the end of one, that is no end.
+        // An end row is dropped where the next range begins.
         let (mut kept, mut rows) = (Vec::with_capacity(rows.len()), rows.into_iter().peekable());
         while let Some(row) = rows.next() {
             if row.file != END || rows.peek().is_none_or(|next| next.addr != row.addr) {
@@ -160,7 +160,7 @@ impl<'t> Reading<'_, 't> {
     }
 
     fn text(&mut self, text: &str) -> Text {
-        // Names may overlap in a file that was made for it.
+        // In a malicious file, names may overlap.
         if self.unit.text.len() + text.len() > TEXT_LIMIT {
             return Text::default();
         }

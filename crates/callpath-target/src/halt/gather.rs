@@ -20,9 +20,9 @@ struct Gathering {
     ended: Vec<Pid>,
     started: Instant,
     at_most: Duration,
-    /// When the first was seized: from then on a signal stops it.
+    /// Before the first was seized: from then on a signal stops it.
     seized: Option<Instant>,
-    /// When the first stopped, or was asked to.
+    /// No later than when the first stopped.
     since: Option<Instant>,
 }
 
@@ -98,10 +98,10 @@ impl Gathering {
         loop {
             let mut new = threads_of(process);
             new.retain(|tid| self.threads.iter().all(|thread| thread.tid != *tid) && !self.ended.contains(tid));
-            // One that ended just now may have made another one, which was not listed.
             if new.is_empty() {
                 return Ok(());
             }
+            // One that ends meanwhile may have made another one, which was not listed: all are listed anew.
             self.stop(process, new)?;
             if self.started.elapsed() > self.at_most {
                 let pid = self.pid;

@@ -2,8 +2,8 @@
 
 use callpath_end_to_end::{C, Profile, Program};
 
-/// A thread pays for a handler with four times its time, before the next one: all but the last are paid for, less 10 ms
-/// that it has to its credit.
+/// A thread pays for a handler with four times its time, before the next one. So all but the last, which is no longer than
+/// the longest, are paid for, less 10 ms that a thread has to its credit.
 #[track_caller]
 fn assert_a_fifth(profile: &Profile) {
     const CREDIT_NS: u64 = 10_000_000;
