@@ -100,6 +100,10 @@ fn what_unwinds_passes_calls_in_copies() {
         let copies = relocation.modules.iter().flat_map(|module| &module.copies.made);
         assert!(copies.filter(|made| made.copy.enlarged_at_home > 0).count() > 3000, "{options:?}");
     }
+    let program = compile("g++", "relocation/cancels.cpp", gcc[0], directory.path());
+    for overwrite in [false, true] {
+        check(&[program.to_str().unwrap()], &Options { calls: Calls::Copy, overwrite, ..Options::default() });
+    }
     let program = compile("rustc", "relocation/panics.rs", &["-O"], directory.path());
     check_all(&[program.to_str().unwrap()]);
 }

@@ -94,11 +94,15 @@ fn at_other_rates() {
 fn of_wall_time_while_it_sleeps() {
     const ASLEEP_NS: u64 = 500_000_000;
     let program = Program::at("/bin/sleep").arguments(["0.5"]).options(&["-e", "wall-time", "-e", "cpu-time"]);
+    let stolen_before_ns = stolen_ns();
     let (recorded, cost_ns) = program.same_with_rusage();
+    // The kernel may count what the host took from the machine for the thread, or not.
+    let stolen_ns = stolen_ns() - stolen_before_ns;
     let profile = recorded.profile();
     let (wall, cpu) = (profile.through(&["process:sleep"], "wall-time"), profile.total("cpu-time"));
     // Up to the sample of the last wait at least, and no more than the process lasted, by the recorder's clock.
     let lasted_ns = profile.duration_ns("sleep");
     assert!((ASLEEP_NS * 9 / 10..lasted_ns + SLACK_NS).contains(&wall), "{wall} ns of wall time, lasted {lasted_ns}");
-    assert!(cpu < cost_ns + cost_ns / 50 + SLACK_NS, "{cpu} ns of CPU time, {cost_ns} by the kernel");
+    let most = cost_ns + cost_ns / 50 + SLACK_NS + stolen_ns;
+    assert!(cpu < most, "{cpu} ns of CPU time, {cost_ns} by the kernel, {stolen_ns} stolen");
 }
