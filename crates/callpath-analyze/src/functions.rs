@@ -194,9 +194,9 @@ impl Functions {
         !self.symbols.is_complete()
     }
 
-    /// There is DWARF: without it, source files are those of symbols and inlined calls are not known.
-    pub fn has_dwarf(&self) -> bool {
-        Scopes::has_any(&self.with_dwarf)
+    /// There is DWARF, or Go's own table: without them, source files are those of symbols and inlined calls are not known.
+    pub fn has_scopes(&self) -> bool {
+        self.scopes().is_some()
     }
 
     /// The names of all functions, as reports show them but for what only DWARF says of Rust's.
@@ -214,8 +214,7 @@ impl Functions {
     }
 
     fn new_scopes(&self) -> Option<Scopes> {
-        let new = || Scopes::new(Arc::clone(&self.with_dwarf), self.supplement.clone(), Some(self.image.origin()));
-        self.has_dwarf().then(new)
+        Scopes::find(Arc::clone(&self.with_dwarf), self.supplement.clone(), Some(self.image.origin()))
     }
 
     fn symbols_of(&self, listed: &Listed) -> &[CodeSymbol] {

@@ -23,8 +23,7 @@ fn names(path: &Path) -> BTreeSet<String> {
     let image = Arc::new(Image::read(path).unwrap());
     let procedures = Procedures::new(Arc::clone(&image), None);
     let mut names: BTreeSet<String> = procedures.named().filter_map(|p| p.name).map(str::to_owned).collect();
-    if Scopes::has_any(&image) {
-        let scopes = Scopes::new(image, None, None);
+    if let Some(scopes) = Scopes::find(image, None, None) {
         for unit in scopes.units().filter_map(|unit| scopes.read(unit).ok()) {
             let origins = unit.scopes().filter_map(|scope| scope.origin?.linkage_name());
             names.extend(origins.map(str::to_owned));

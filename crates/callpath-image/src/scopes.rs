@@ -55,17 +55,24 @@ enum Source {
 }
 
 impl Scopes {
-    /// Whether there is anything to read.
-    pub fn has_any(image: &Arc<Image>) -> bool {
-        has_dwarf(image) || GoScopes::of(image).is_some()
-    }
-
     /// Finds the units of `image`, which holds the DWARF sections or Go's table; `supplement` is what its `.gnu_debugaltlink` names.
     /// `program` is the file that was linked, if that is another one: a `.dwp` lies beside it.
     pub fn new(image: Arc<Image>, supplement: Option<Arc<Image>>, program: Option<&Path>) -> Scopes {
-        if let Some(go) = if has_dwarf(&image) { None } else { GoScopes::of(&image) } {
-            return Scopes { source: Source::Go(go), diagnostics: Vec::new() };
+        match Scopes::find(Arc::clone(&image), supplement.clone(), program) {
+            Some(scopes) => scopes,
+            None => Scopes::of_dwarf(image, supplement, program),
         }
+    }
+
+    /// The same, if there is anything to read.
+    pub fn find(image: Arc<Image>, supplement: Option<Arc<Image>>, program: Option<&Path>) -> Option<Scopes> {
+        if has_dwarf(&image) {
+            return Some(Scopes::of_dwarf(image, supplement, program));
+        }
+        GoScopes::of(&image).map(|go| Scopes { source: Source::Go(go), diagnostics: Vec::new() })
+    }
+
+    fn of_dwarf(image: Arc<Image>, supplement: Option<Arc<Image>>, program: Option<&Path>) -> Scopes {
         let main = DwarfSections::load(Arc::clone(&image), supplement);
         let path = image.origin();
         let (units, index_diagnostics) = Units::index(&main, path);

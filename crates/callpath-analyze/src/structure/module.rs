@@ -77,10 +77,8 @@ pub fn structure(
     wanted: Option<&[LinkAddr]>,
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> ModuleStructure {
-    let has_dwarf = Scopes::has_any(&source.with_dwarf);
-    let scopes = has_dwarf.then(|| {
-        Scopes::new(Arc::clone(&source.with_dwarf), source.supplement.clone(), Some(source.module.image().origin()))
-    });
+    let program = source.module.image().origin();
+    let scopes = Scopes::find(Arc::clone(&source.with_dwarf), source.supplement.clone(), Some(program));
     with_flow(&source.module, |flow, odd| {
         let numbers: Vec<usize> = match wanted {
             None => (0..flow.len()).collect(),

@@ -18,7 +18,7 @@ fn inlined_copies_are_counted_beside_the_function_itself() {
     let dir = tempfile::tempdir().unwrap();
     let module = library(dir.path(), "gcc", &["-O2", "-g"], &[("inlined.c", INLINED)]);
     let functions = read(&module);
-    assert!(functions.has_dwarf());
+    assert!(functions.has_scopes());
     let chosen = select(&functions, "twice");
     assert_eq!(entries(&chosen), addrs_of(&module, "twice"));
     assert_eq!(chosen.chosen.len(), 1);
@@ -41,7 +41,7 @@ fn inlined_copies_are_counted_beside_the_function_itself() {
     assert_eq!(functions.diagnostics().len(), 0);
     let without = library(dir.path(), "gcc", &["-O2"], &[("inlined.c", INLINED)]);
     let without = read(&without);
-    assert!(!without.has_dwarf() && without.inlined(&patterns(&["twice"])).is_empty());
+    assert!(!without.has_scopes() && without.inlined(&patterns(&["twice"])).is_empty());
 }
 
 #[test]

@@ -116,7 +116,7 @@ impl Choice {
             named.any(|pattern| pattern.is_of(functions.path()))
         };
         let mut meant = self.modules.iter().map(|module| &module.functions).filter(|f| is_meant(f)).peekable();
-        let is_said = meant.peek().is_some() && !meant.any(Functions::has_dwarf);
+        let is_said = meant.peek().is_some() && !meant.any(Functions::has_scopes);
         is_said.then(|| WITHOUT_DWARF.to_owned())
     }
 
