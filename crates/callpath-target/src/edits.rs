@@ -48,7 +48,22 @@ pub struct Write {
     pub new: Vec<u8>,
 }
 
-impl Edits<'_> {
+impl<'m> Edits<'m> {
+    /// What is new, and what changes: the second needs all threads of the program to stand still, the first does not.
+    pub fn apart(self) -> (Edits<'m>, Edits<'m>) {
+        let (new, changed) = self.writes.into_iter().partition(|write| write.old.is_none());
+        (Edits { memory: self.memory, writes: new }, Edits { memory: Vec::new(), writes: changed })
+    }
+
+    /// Maps new memory, and writes what is to stand in it; `thread` makes the system calls, others may run.
+    pub(crate) fn add(&self, traced: &mut impl Traced, thread: Pid) -> Result<(), TargetError> {
+        for memory in &self.memory {
+            remote_memory::map(traced, thread, memory)?;
+        }
+        let mut new = self.writes.iter().filter(|write| write.old.is_none());
+        new.try_for_each(|write| traced.memory().write(write.at.0, &write.new))
+    }
+
     /// Makes the changes. All threads of the program must stand still, none where bytes change; `thread` makes the system
     /// calls. If any of the old bytes differ, nothing has been changed but that new memory is there.
     pub(crate) fn apply(&self, traced: &mut impl Traced, thread: Pid) -> Result<(), TargetError> {

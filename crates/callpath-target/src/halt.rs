@@ -1,4 +1,4 @@
-//! A running process that callpath did not start, all of its threads stopped: looked at, changed, and let go.
+//! A running process that callpath did not start, its threads stopped, or one of them: looked at, changed, and let go.
 //!
 //! Nothing of the program's own is called, and what callpath does is undone by nobody: should callpath be killed, the
 //! threads run on, with the changes that are complete. A thread that works for callpath at that moment goes on where it
@@ -19,7 +19,7 @@ mod signal_frames;
 mod tracer;
 mod worker;
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::time::{Duration, Instant};
 
 use callpath_format::address::RunAddr;
@@ -34,43 +34,33 @@ pub use load::LoadedObject;
 use tracer::Tracer;
 use worker::Worker;
 
-/// A process whose threads all stand still, by ptrace. Dropped, it runs on.
+/// Threads of a process stand still, by ptrace; others may run. Dropped, all run on.
 ///
-/// Other processes that share its memory stand still, too. A thread of callpath's own does the tracing: the kernel obeys
+/// The process can be given memory that nothing uses yet. A thread of callpath's own does the tracing: the kernel obeys
 /// one thread only, and lets go what it traces when that thread ends, whatever state it is in.
 #[derive(Debug)]
-pub struct Halted {
+pub struct Stopped {
     worker: Worker,
     pid: Pid,
     since: Instant,
+    is_whole: bool,
 }
 
-impl Halted {
-    /// Stops a process within `at_most`.
-    ///
-    /// Threads are asked to stop until there are no others. System calls that they are in go on later as if they had
-    /// not been interrupted, with two exceptions. The time-out of a call that the kernel does not restart (`epoll_wait`,
-    /// `semtimedop`, `sigtimedwait`, `recv` with `SO_RCVTIMEO`) begins anew. And one that has done part of its work
-    /// returns that, as it may at any time (a `read` from a pipe that is short).
+impl Stopped {
+    /// Stops the first thread of a process within `at_most`, and no other. What [`Halted::halt`] says of system calls holds.
     ///
     /// # Errors
-    /// If there is no such process, this user may not trace it, something else does, it is a 32-bit one, or a thread
-    /// does not stop in time. The process then runs on unchanged.
-    pub fn halt(pid: Pid, at_most: Duration) -> Result<Halted, TargetError> {
-        let (worker, since) = Worker::start(pid, move || Tracer::gather(pid, at_most))?;
-        Ok(Halted { worker, pid, since })
+    /// As of [`Halted::halt`]; also if the first thread has ended, sleeps so deeply that it cannot be stopped, or seccomp
+    /// filters restrict it.
+    pub fn first_thread(pid: Pid, at_most: Duration) -> Result<Stopped, TargetError> {
+        let is_whole = prepare::first_is_alone(pid)?;
+        let (worker, since) = Worker::start(pid, move || Tracer::gather_some(pid, vec![pid], at_most))?;
+        Ok(Stopped { worker, pid, since, is_whole })
     }
 
-    /// Registers a process for what [`Halted::apply`] needs. With several threads the kernel takes some 20 ms for that; only
-    /// one of them stands still meanwhile, one that waits anyway if there is such a one. Without this, `apply` registers it
-    /// while all of them stand still.
-    ///
-    /// # Errors
-    /// If the threads cannot be stopped ([`Halted::halt`]), or none of them can make the system call.
-    pub fn prepare(pid: Pid, at_most: Duration) -> Result<(), TargetError> {
-        let Some(threads) = prepare::threads(pid) else { return Ok(()) };
-        let (worker, _) = Worker::start(pid, move || Tracer::gather_some(pid, threads, at_most))?;
-        worker.finish(Tracer::register_for_changes).map(|((), _)| ())
+    /// Whether no thread of the process runs.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
     }
 
     /// The process.
@@ -78,7 +68,7 @@ impl Halted {
         self.pid
     }
 
-    /// When its first thread was asked to stop.
+    /// When the first of them was asked to stop.
     pub fn since(&self) -> Instant {
         self.since
     }
@@ -101,17 +91,6 @@ impl Halted {
         self.worker.with(|tracer| {
             tracer.give_back()?;
             ptrace::registers(thread)
-        })
-    }
-
-    /// Gives a thread other registers, with which it will run on.
-    ///
-    /// # Errors
-    /// If the thread has ended.
-    pub fn set_registers(&self, thread: Pid, registers: &libc::user_regs_struct) -> Result<(), TargetError> {
-        self.worker.with(|tracer| {
-            tracer.give_back()?;
-            ptrace::set_registers(thread, registers)
         })
     }
 
@@ -180,6 +159,84 @@ impl Halted {
         })
     }
 
+    /// Gives the process new memory, and writes what is to stand there. Of these changes no old bytes are expected.
+    ///
+    /// # Errors
+    /// If memory cannot be mapped.
+    pub fn add(&self, edits: &Edits<'_>) -> Result<(), TargetError> {
+        self.worker.with(|tracer| tracer.add(edits))
+    }
+
+    /// Lets the threads run on, their pending signals delivered. Returns how long the process stood still.
+    ///
+    /// # Errors
+    /// If a thread cannot be let go.
+    pub fn release(self) -> Result<Duration, TargetError> {
+        let since = self.since;
+        let ((), ended) = self.worker.finish(Tracer::release)?;
+        Ok(ended.saturating_duration_since(since))
+    }
+}
+
+/// A process whose threads all stand still, by ptrace. Dropped, it runs on.
+///
+/// Other processes that share its memory stand still, too.
+#[derive(Debug)]
+pub struct Halted(Stopped);
+
+impl Deref for Halted {
+    type Target = Stopped;
+
+    fn deref(&self) -> &Stopped {
+        &self.0
+    }
+}
+
+impl From<Halted> for Stopped {
+    fn from(halted: Halted) -> Stopped {
+        halted.0
+    }
+}
+
+impl Halted {
+    /// Stops a process within `at_most`.
+    ///
+    /// Threads are asked to stop until there are no others. System calls that they are in go on later as if they had
+    /// not been interrupted, with two exceptions. The time-out of a call that the kernel does not restart (`epoll_wait`,
+    /// `semtimedop`, `sigtimedwait`, `recv` with `SO_RCVTIMEO`) begins anew. And one that has done part of its work
+    /// returns that, as it may at any time (a `read` from a pipe that is short).
+    ///
+    /// # Errors
+    /// If there is no such process, this user may not trace it, something else does, it is a 32-bit one, or a thread
+    /// does not stop in time. The process then runs on unchanged.
+    pub fn halt(pid: Pid, at_most: Duration) -> Result<Halted, TargetError> {
+        let (worker, since) = Worker::start(pid, move || Tracer::gather(pid, at_most))?;
+        Ok(Halted(Stopped { worker, pid, since, is_whole: true }))
+    }
+
+    /// Registers a process for what [`Halted::apply`] needs. With several threads the kernel takes some 20 ms for that; only
+    /// one of them stands still meanwhile, one that waits anyway if there is such a one. Without this, `apply` registers it
+    /// while all of them stand still.
+    ///
+    /// # Errors
+    /// If the threads cannot be stopped ([`Halted::halt`]), or none of them can make the system call.
+    pub fn prepare(pid: Pid, at_most: Duration) -> Result<(), TargetError> {
+        let Some(threads) = prepare::threads(pid) else { return Ok(()) };
+        let (worker, _) = Worker::start(pid, move || Tracer::gather_some(pid, threads, at_most))?;
+        worker.finish(Tracer::register_for_changes).map(|((), _)| ())
+    }
+
+    /// Gives a thread other registers, with which it will run on.
+    ///
+    /// # Errors
+    /// If the thread has ended.
+    pub fn set_registers(&self, thread: Pid, registers: &libc::user_regs_struct) -> Result<(), TargetError> {
+        self.0.worker.with(|tracer| {
+            tracer.give_back()?;
+            ptrace::set_registers(thread, registers)
+        })
+    }
+
     /// Sees to it that no thread stands inside bytes that change: where `to` knows where the same instruction stands
     /// elsewhere, the thread will go on there; others are run on, instruction by instruction. The first byte of a range
     /// is not inside. Returns how many threads were moved. Return addresses are not looked at.
@@ -191,7 +248,7 @@ impl Halted {
         changing: &[Range<RunAddr>],
         to: impl Fn(RunAddr) -> Option<RunAddr> + Sync,
     ) -> Result<usize, TargetError> {
-        self.worker.with(|tracer| {
+        self.0.worker.with(|tracer| {
             tracer.give_back()?;
             tracer.move_out(changing, &to)
         })
@@ -203,7 +260,7 @@ impl Halted {
     /// # Errors
     /// If memory cannot be mapped, or bytes are not what they should be.
     pub fn apply(&self, edits: &Edits<'_>) -> Result<(), TargetError> {
-        self.worker.with(|tracer| tracer.apply(edits))
+        self.0.worker.with(|tracer| tracer.apply(edits))
     }
 
     /// Puts back what stood where bytes were changed, after [`Halted::move_out`]. New memory stays: a thread may come
@@ -212,7 +269,7 @@ impl Halted {
     /// # Errors
     /// If the bytes are no longer those that were written; then nothing has been changed.
     pub fn undo(&self, edits: &Edits<'_>) -> Result<(), TargetError> {
-        self.worker.with(|tracer| tracer.undo(edits))
+        self.0.worker.with(|tracer| tracer.undo(edits))
     }
 
     /// Lets the threads run on, their pending signals delivered. Returns how long the process stood still.
@@ -220,8 +277,6 @@ impl Halted {
     /// # Errors
     /// If a thread cannot be let go.
     pub fn release(self) -> Result<Duration, TargetError> {
-        let since = self.since;
-        let ((), ended) = self.worker.finish(Tracer::release)?;
-        Ok(ended.saturating_duration_since(since))
+        self.0.release()
     }
 }

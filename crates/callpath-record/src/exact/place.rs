@@ -37,7 +37,7 @@ use super::times::Times;
 use super::{Copied, ExactKind};
 use crate::error::RecordError;
 use crate::moved::{MovedCode, ProgramNumber};
-use crate::probe::{Injected, InjectedInto, Loaded, halt, map_private};
+use crate::probe::{Injected, InjectedInto, Loaded, Stops, halt, map_private};
 use crate::program::kill;
 use crate::serve::Recorder;
 
@@ -148,7 +148,7 @@ fn put_all_in(
     let routines = match copied.counts() {
         Some(counts) => {
             let into = InjectedInto { pid, slot: Some(slot), program, counts_contexts: has_contexts };
-            Some(Injected::into(into, recorder, counts.injected)?.routines)
+            Some(Injected::into(into, recorder, (counts.injected, &mut Stops::default()))?.routines)
         }
         None => None,
     };

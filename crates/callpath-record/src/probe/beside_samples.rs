@@ -1,7 +1,7 @@
 //! Probes in a program that is recorded: one measurement of both, one tree. The program waits at its beginning until
 //! the probes are in; our object counts in the slot and the records that the process has for its samples.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use callpath_schema::RefusedProbe;
 use callpath_target::Ended;
@@ -10,6 +10,7 @@ use crate::beats::while_beating;
 use crate::error::RecordError;
 use crate::probe::chooser::Chooser;
 use crate::probe::control::{Control, Demand};
+use crate::probe::halt::Stops;
 use crate::probe::inject::{Injected, InjectedInto};
 use crate::probe::patches::Probes;
 use crate::probe::subject::LOOK_EVERY;
@@ -57,7 +58,7 @@ pub fn record_with_probes(
 struct Results {
     probed: usize,
     refused: Vec<RefusedProbe>,
-    stops: Vec<Duration>,
+    stops: Stops,
     left_in: Vec<String>,
 }
 
@@ -137,8 +138,7 @@ impl ProbedProgram<'_> {
             self.probes.find(pid)?;
             self.probes.check()?;
             let into = InjectedInto { pid, slot: Some(slot), program: None, counts_contexts: false };
-            let injected = Injected::into(into, recorder, self.object)?;
-            self.probes.stops.push(injected.stood_still);
+            let injected = Injected::into(into, recorder, (self.object, &mut self.probes.stops))?;
             self.probes.put_in(recorder, pid, injected)?;
             Ok::<Injected, RecordError>(injected)
         })?;

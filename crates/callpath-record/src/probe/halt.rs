@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use callpath_target::{Halted, Pid};
+use callpath_target::{Halted, Pid, Stopped};
 
 use crate::error::RecordError;
 
@@ -15,6 +15,34 @@ pub(crate) fn prepare(pid: Pid) {
     const AT_MOST: Duration = Duration::from_millis(200);
     // Where it cannot be done, it is tried again when it is needed.
     drop(Halted::prepare(pid, AT_MOST));
+}
+
+/// How often and how long a program stood still.
+#[derive(Clone, Default, Debug)]
+pub struct Stops {
+    /// As a whole: how long each time.
+    pub whole: Vec<Duration>,
+    /// Its first thread alone, while others ran.
+    pub first_thread: Vec<Duration>,
+}
+
+impl Stops {
+    /// Lets run on what stands still, and notes how long it did.
+    pub(crate) fn end(&mut self, stopped: Stopped) -> Result<(), RecordError> {
+        let times = if stopped.is_whole() { &mut self.whole } else { &mut self.first_thread };
+        times.push(stopped.release()?);
+        Ok(())
+    }
+}
+
+/// Stops the first thread of a process, or all of them where that one cannot work for us.
+pub(crate) fn halt_first(pid: Pid) -> Result<Stopped, RecordError> {
+    /// Longer than a busy machine takes to stop it.
+    const AT_MOST: Duration = Duration::from_millis(200);
+    match Stopped::first_thread(pid, AT_MOST) {
+        Ok(stopped) => Ok(stopped),
+        Err(_) => Ok(halt(pid)?.into()),
+    }
 }
 
 /// Stops all threads of a process.

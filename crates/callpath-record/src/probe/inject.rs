@@ -1,15 +1,14 @@
 //! Our object in a process: mapped, with both memories, and begun.
 
 use std::process::Command;
-use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::shared::probe::{Admission, Admitted, JOIN, Routines};
-use callpath_target::{Halted, MapEntry, Maps, Pid, SharedMapping, StepOptions, Stepper};
+use callpath_target::{MapEntry, Maps, Pid, SharedMapping, StepOptions, Stepper, Stopped};
 
 use crate::error::RecordError;
 use crate::moved::{MovedCode, ProgramNumber};
-use crate::probe::halt::{halt, prepare};
+use crate::probe::halt::{Stops, halt_first, prepare};
 use crate::serve::Recorder;
 use crate::settings::RecordOptions;
 
@@ -90,16 +89,15 @@ pub(crate) struct InjectedInto {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Injected {
     pub(crate) routines: Routines,
-    /// How long the process stood still for it.
-    pub(crate) stood_still: Duration,
 }
 
 impl Injected {
-    /// Maps the object and both memories, and lets the object begin.
+    /// Maps the object and both memories, and lets the object begin. Nothing of the program leads there yet: one thread
+    /// does it, while others run.
     pub(crate) fn into(
         subject: InjectedInto,
         recorder: &mut Recorder<'_>,
-        object: &[u8],
+        (object, stops): (&[u8], &mut Stops),
     ) -> Result<Injected, RecordError> {
         let InjectedInto { pid, slot, program, .. } = subject;
         let shared = &mut recorder.shared;
@@ -109,7 +107,7 @@ impl Injected {
         }
         let table = shared.injected_table;
         prepare(pid);
-        let halted = halt(pid)?;
+        let halted = halt_first(pid)?;
         let loaded = halted.load(object, None)?;
         let join = loaded.symbol(JOIN).ok_or_else(|| unusable("it lacks its first routine"))?;
         // A process that is sampled has both already.
@@ -157,14 +155,14 @@ impl Injected {
             Some((Admitted::NoMemory, _)) => return Err(unusable("the process gets no memory")),
         };
         halted.system_call(libc::SYS_munmap, [stack.0, STACK_BYTES, 0, 0, 0, 0])?;
-        let stood_still = halted.release()?;
+        stops.end(halted)?;
         // No thread is in it before something calls it.
         if let Some(table) = table {
             let code = LinkAddr(0)..LinkAddr(loaded.len_bytes());
             let ours = MovedCode::ours(loaded.base(), code, table, &mut shared.publisher);
             shared.moved.push(ours.only_in(program));
         }
-        Ok(Injected { routines, stood_still })
+        Ok(Injected { routines })
     }
 }
 
@@ -178,7 +176,7 @@ impl Injected {
 }
 
 /// Private memory of the process's own, of zeroes.
-pub(crate) fn map_private(halted: &Halted, len_bytes: u64) -> Result<RunAddr, RecordError> {
+pub(crate) fn map_private(halted: &Stopped, len_bytes: u64) -> Result<RunAddr, RecordError> {
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     let mapped = halted.system_call(libc::SYS_mmap, [0, len_bytes, protection, flags, u64::MAX, 0])?;

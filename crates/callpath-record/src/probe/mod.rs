@@ -33,6 +33,7 @@ pub use beside_samples::{ProbesBesideSamples, record_with_probes};
 pub use chooser::Chooser;
 use control::Control;
 pub use control::{Answer, CONTROL_SOCKET, ListedProbe, ask};
+pub use halt::Stops;
 pub(crate) use halt::halt;
 pub(crate) use inject::{Injected, InjectedInto, map_private};
 pub(crate) use modules::Loaded;
@@ -68,8 +69,8 @@ pub struct ProbedProcess {
     pub probed: usize,
     /// Those that could not be.
     pub refused: Vec<RefusedProbe>,
-    /// How long the process stood still, each time.
-    pub stops: Vec<Duration>,
+    /// How often and how long the process stood still.
+    pub stops: Stops,
     /// Why probes could not be taken out, completing "failed to ...": the process still has them.
     pub left_in: Vec<String>,
 }
@@ -77,7 +78,7 @@ pub struct ProbedProcess {
 impl From<Recorded> for ProbedProcess {
     /// A recording without probes.
     fn from(recorded: Recorded) -> ProbedProcess {
-        ProbedProcess { recorded, probed: 0, refused: Vec::new(), stops: Vec::new(), left_in: Vec::new() }
+        ProbedProcess { recorded, probed: 0, refused: Vec::new(), stops: Stops::default(), left_in: Vec::new() }
     }
 }
 
@@ -155,12 +156,11 @@ fn set(
     recorder: &mut Recorder<'_>,
     (pid, object): (Pid, &[u8]),
 ) -> Result<Injected, RecordError> {
-    let injected =
-        Injected::into(InjectedInto { pid, slot: None, program: None, counts_contexts: false }, recorder, object)?;
+    let into = InjectedInto { pid, slot: None, program: None, counts_contexts: false };
+    let injected = Injected::into(into, recorder, (object, &mut probes.stops))?;
     if !recorder.serve_until_admitted(pid, TABLES_AT_MOST) {
         return Err(RecordError::NotAdmitted { pid });
     }
-    probes.stops.push(injected.stood_still);
     probes.put_in(recorder, pid, injected)?;
     Ok(injected)
 }

@@ -18,7 +18,7 @@ use crate::error::RecordError;
 use crate::moved::MovedCode;
 use crate::probe::asks::{MISSING, asking_functions};
 use crate::probe::chooser::Chooser;
-use crate::probe::halt::halt;
+use crate::probe::halt::{Stops, halt, halt_first};
 use crate::probe::inject::Injected;
 use crate::probe::inside::{inside, standing};
 use crate::probe::measured::Measured;
@@ -84,7 +84,7 @@ pub(crate) struct Probes<'o> {
     /// What was ever probed: module and entry.
     probed: BTreeSet<(PathBuf, LinkAddr)>,
     pub(super) refused: Vec<RefusedProbe>,
-    pub(super) stops: Vec<Duration>,
+    pub(super) stops: Stops,
     /// Functions that could not get hidden probes, of the last module, each with its reason.
     blind: Vec<String>,
     /// Some function asks for contexts.
@@ -103,7 +103,7 @@ impl<'o> Probes<'o> {
             others: Vec::new(),
             probed: BTreeSet::new(),
             refused: Vec::new(),
-            stops: Vec::new(),
+            stops: Stops::default(),
             blind: Vec::new(),
             is_asked: false,
             left_in: Vec::new(),
@@ -259,7 +259,7 @@ impl<'o> Probes<'o> {
             let jumps = functions.iter().flat_map(|function| function.jumps.iter().cloned());
             let edits = Edits { memory: vec![memory], writes: code.into_iter().chain(jumps).collect() };
             places += 1;
-            match self.apply(&edits, pid, (recorder, moved)) {
+            match self.apply(edits, pid, (recorder, moved)) {
                 Ok(threads) => break (threads, functions, homes),
                 // The program, or another probe, has mapped something there meanwhile.
                 Err(error) if places < PLACES && is_taken(&error) => {}
@@ -336,22 +336,26 @@ impl<'o> Probes<'o> {
         Ok(Some(Planned { memory, code, functions, moved, homes }))
     }
 
-    /// Makes the changes in a process that stands still meanwhile, up to when its load map says where the new code
-    /// belongs. Returns its threads as they stood.
+    /// Adds the new code to a process, and makes the changes while it stands still, up to when its load map says where the
+    /// new code belongs. Returns its threads as they stood.
     fn apply(
         &mut self,
-        edits: &Edits<'static>,
+        edits: Edits<'static>,
         pid: Pid,
         (recorder, mut moved): (&mut Recorder<'_>, MovedCode),
     ) -> Result<Vec<Standing>, RecordError> {
         recorder.prepare(pid, &mut moved);
+        let (new, changes) = edits.apart();
+        let stopped = halt_first(pid)?;
+        stopped.add(&new)?;
+        self.stops.end(stopped)?;
         let halted = halt(pid)?;
-        halted.move_out(&changed(edits), |_| None)?;
+        halted.move_out(&changed(&changes), |_| None)?;
         let threads = standing(&halted)?;
-        halted.apply(edits)?;
+        halted.apply(&changes)?;
         recorder.shared.moved.push(moved);
         recorder.refresh_map(pid, Duration::ZERO);
-        self.stops.push(halted.release()?);
+        self.stops.end(halted.into())?;
         Ok(threads)
     }
 
@@ -451,8 +455,8 @@ impl<'o> Probes<'o> {
                 moved.take_out(&entries);
             }
             for &pid in &pids {
-                match undo(recorder, pid, &loaded, &edits) {
-                    Ok(stop) => self.stops.extend(stop),
+                match undo(recorder, pid, (&loaded, &edits, &mut self.stops)) {
+                    Ok(()) => {}
                     Err(error) => self.left_in.push(format!("take probes out of process {pid}: {error}")),
                 }
             }
@@ -461,23 +465,22 @@ impl<'o> Probes<'o> {
     }
 }
 
-/// Puts back what stood in a module, if it is there. Returns how long the process stood still.
+/// Puts back what stood in a module, if it is there.
 fn undo(
     recorder: &mut Recorder<'_>,
     pid: Pid,
-    loaded: &Loaded,
-    edits: &Edits<'static>,
-) -> Result<Option<Duration>, RecordError> {
-    let Ok(maps) = Maps::read(pid) else { return Ok(None) };
+    (loaded, edits, stops): (&Loaded, &Edits<'static>, &mut Stops),
+) -> Result<(), RecordError> {
+    let Ok(maps) = Maps::read(pid) else { return Ok(()) };
     let is_there = recorder.shared.allocator.is_mapped_in(&maps) && loaded.is_in(&maps);
     if !is_there || !edits.writes.first().is_some_and(|write| stands(pid, write)) {
-        return Ok(None);
+        return Ok(());
     }
     let halted = halt(pid)?;
     halted.move_out(&changed(edits), |_| None)?;
     halted.undo(edits)?;
     recorder.refresh_map(pid, Duration::ZERO);
-    Ok(Some(halted.release()?))
+    stops.end(halted.into())
 }
 
 impl InModule {

@@ -1,4 +1,5 @@
-//! Registering a process for changes of its code (`membarrier`), while most of its threads run.
+//! What is done before all threads are stopped, while most of them run: above all, registering the process for changes
+//! of its code (`membarrier`).
 
 use super::gather::threads_of;
 use super::release::let_go;
@@ -20,6 +21,21 @@ pub(super) fn threads(pid: Pid) -> Option<Vec<Pid>> {
         |thread: &Pid| TaskStatus::read(pid, *thread).is_some_and(|status| status.state == 'S' && status.seccomp == 0);
     let second = threads.iter().copied().find(waits).filter(|second| *second != pid);
     Some([pid].into_iter().chain(second).collect())
+}
+
+/// Whether a process has a single thread.
+///
+/// # Errors
+/// If its first thread cannot work for callpath.
+pub(super) fn first_is_alone(pid: Pid) -> Result<bool, TargetError> {
+    let status = TaskStatus::read(pid, pid).ok_or(TargetError::NoProcess { pid })?;
+    let why = match status.state {
+        _ if status.has_ended() => "its first thread has ended",
+        'D' => "its first thread sleeps deeply",
+        _ if status.seccomp != 0 => return Err(TargetError::Seccomp { pid }),
+        _ => return Ok(threads_of(pid).len() == 1),
+    };
+    Err(TargetError::Refused { pid, why: why.to_owned() })
 }
 
 impl Tracer {

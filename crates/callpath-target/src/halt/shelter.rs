@@ -55,21 +55,25 @@ impl Shelter {
         code && memory.expect(self.calls, &CALLS_AND_RETURNS).is_ok()
     }
 
-    /// Where a frame of so many bytes can be, far below what the first thread uses; given the registers of all threads,
-    /// its first. A thread whose callpath was killed may not have come to its own frame yet: that stays. `None`: there is
+    /// Where a frame of so many bytes can be, far below what the first thread uses; given the registers of all threads that
+    /// stand still, its first. A thread whose callpath was killed may not have come to its own frame yet: that stays. `None`: there is
     /// no room, or the first thread is on another stack, and what is below is not known to be free.
     pub(super) fn place(&self, threads: &[libc::user_regs_struct], len_bytes: u64) -> Option<u64> {
         const PLACES: u64 = 6;
+        /// For the first thread, if it alone stands still: where others stand is not known then.
+        const OWN_PLACES: u64 = 1;
         /// What the first thread may need of its stack before the frame has been used.
         const APART: u64 = 16 << 10;
         let first = threads.first().filter(|first| self.stack.contains(&first.rsp))?;
         let len = len_bytes.next_multiple_of(64);
-        let end = self.stack.start + PLACES * len;
+        let shared_end = self.stack.start + PLACES * len;
+        let end = shared_end + OWN_PLACES * len;
         if first.rsp < end + APART && self.own_frame(first).is_none() {
             return None;
         }
+        let places = if threads.len() == 1 { shared_end..end } else { self.stack.start..shared_end };
         let is_used = |at: u64| threads.iter().any(|thread| (at..at + len).contains(&thread.rsp));
-        (self.stack.start..end).step_by(usize::try_from(len).ok()?).find(|at| !is_used(*at))
+        places.step_by(usize::try_from(len).ok()?).find(|at| !is_used(*at))
     }
 
     /// Of a thread that is about to go on from its frame, since callpath was killed: where rsp points to that.

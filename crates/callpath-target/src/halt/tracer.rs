@@ -156,6 +156,12 @@ impl Tracer {
         self.system_call_on_borrowed(number, arguments)
     }
 
+    /// As [`super::Stopped::add`].
+    pub(super) fn add(&mut self, edits: &Edits<'_>) -> Result<(), TargetError> {
+        let thread = self.caller()?;
+        edits.add(self, thread)
+    }
+
     /// As [`super::Halted::apply`].
     pub(super) fn apply(&mut self, edits: &Edits<'_>) -> Result<(), TargetError> {
         let thread = if edits.memory.is_empty() { self.pid } else { self.caller()? };

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{anyhow, bail};
 use callpath_db::{RefusedProbe, nearest};
 use callpath_record::{
-    FromOutside, ProbeMetric, ProbeMetricError, ProbeOptions, ProbedProcess, RecordOptions, Recursion, Sentinel,
+    FromOutside, ProbeMetric, ProbeMetricError, ProbeOptions, ProbedProcess, RecordOptions, Recursion, Sentinel, Stops,
     Unwind, probe, probe_events,
 };
 use callpath_tables::probes::{AtExit, Called, KeepingFlags};
@@ -202,16 +202,23 @@ pub(super) fn say_probed(choice: &Choice, probed: &ProbedProcess, say: impl Fn(&
     if refused.len() > NAMED {
         say(&format_args!("not probed: {} others", refused.len() - NAMED));
     }
-    if let Some(longest) = probed.stops.iter().max() {
+    let Stops { whole, first_thread } = &probed.stops;
+    if let Some(longest) = whole.iter().max() {
         let (functions, are) = if probed.probed == 1 { ("function", "was") } else { ("functions", "were") };
-        let times = match probed.stops.len() {
+        let times = |stops: &[Duration]| match stops.len() {
             1 => "once".to_owned(),
             count => format!("{count} times"),
         };
+        let at_most = |longest: &Duration| format!("{:.1} ms at most", longest.as_secs_f64() * 1e3);
+        let alone = first_thread.iter().max();
+        let alone =
+            alone.map(|longest| format!("; its first thread alone {}, {}", times(first_thread), at_most(longest)));
         say(&format_args!(
-            "{} {functions} {are} probed; the program stood still {times}, {:.1} ms at most",
+            "{} {functions} {are} probed; the program stood still {}, {}{}",
             probed.probed,
-            longest.as_secs_f64() * 1e3
+            times(whole),
+            at_most(longest),
+            alone.unwrap_or_default()
         ));
     }
     probed
