@@ -68,7 +68,7 @@ impl Stopped {
         self.pid
     }
 
-    /// When the first of them was asked to stop.
+    /// When the first of them stopped, or shortly before.
     pub fn since(&self) -> Instant {
         self.since
     }

@@ -22,7 +22,7 @@ struct Gathering {
     at_most: Duration,
     /// Before the first was seized: from then on a signal stops it.
     seized: Option<Instant>,
-    /// No later than when the first stopped.
+    /// No later than when the first stopped, and no earlier than when all were last seen running.
     since: Option<Instant>,
 }
 
@@ -164,7 +164,9 @@ impl Gathering {
 
     fn wait_for_all(&mut self) -> Result<(), TargetError> {
         let mut patience = Patience::default();
+        let mut is_first_look = true;
         loop {
+            let looked = Instant::now();
             let mut ended = Vec::new();
             for thread in self.threads.iter_mut().filter(|thread| !thread.stopped) {
                 match look(thread.tid, thread.tid == thread.process)? {
@@ -174,8 +176,10 @@ impl Gathering {
                     Some(Stop::Ended) => ended.push(thread.tid),
                     Some(Stop::Signal(signal)) => {
                         (thread.stopped, thread.signal) = (true, Some(signal));
-                        // Perhaps before it was asked.
-                        self.since = self.seized;
+                        if is_first_look {
+                            // Perhaps before it was asked.
+                            self.since = self.seized;
+                        }
                     }
                     Some(Stop::SystemCall | Stop::Interrupt | Stop::Event) => thread.stopped = true,
                 }
@@ -185,6 +189,11 @@ impl Gathering {
             }
             self.threads.retain(|thread| !ended.contains(&thread.tid));
             let Some(running) = self.threads.iter().find(|thread| !thread.stopped) else { return Ok(()) };
+            if self.threads.iter().all(|thread| !thread.stopped) {
+                // One that waits for a processor stops when it gets one: until then, nothing is held up.
+                self.since = Some(looked);
+            }
+            is_first_look = false;
             if self.started.elapsed() > self.at_most {
                 return Err(self.does_not_stop(running));
             }

@@ -44,7 +44,7 @@ pub(super) struct Thread {
 #[derive(Debug)]
 pub(super) struct Tracer {
     pub(super) pid: Pid,
-    /// When the first thread was asked to stop.
+    /// When the first thread stopped, or shortly before.
     pub(super) since: Instant,
     pub(super) threads: Vec<Thread>,
     memory: TracedMemory,

@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use callpath_format::address::RunAddr;
-use callpath_target::{Edits, Halted, LoadedObject, Maps, NewMemory, SharedMapping, SharedMemory, TargetError, Write};
+use callpath_target::{
+    Edits, Halted, LoadedObject, Maps, NewMemory, SharedMapping, SharedMemory, Stopped, TargetError, Write,
+};
 
 use crate::program::{Program, compile, other_user};
 
@@ -16,7 +18,7 @@ pub(crate) fn object() -> Vec<u8> {
 }
 
 /// Memory of the process for a stack: the address past its end.
-pub(crate) fn stack(halted: &Halted) -> RunAddr {
+pub(crate) fn stack(halted: &Stopped) -> RunAddr {
     const BYTES: u64 = 64 * 1024;
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;

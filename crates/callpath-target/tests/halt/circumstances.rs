@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use callpath_target::{Halted, Pid, TargetError};
+use callpath_target::{Halted, Pid, Stopped, TargetError};
 
 use crate::changes::{object, stack};
 use crate::program::{Program, other_user};
@@ -203,13 +203,19 @@ const TO_HALT: &str = "CALLPATH_TEST_TO_HALT";
 #[ignore = "started by the test below"]
 fn halts_and_waits_to_be_killed() {
     let Ok(pid) = std::env::var(TO_HALT) else { return };
-    let halted = match Halted::halt(Pid(pid.parse().unwrap()), Duration::from_secs(10)) {
+    let (pid, at_most) = (Pid(pid.parse().unwrap()), Duration::from_secs(10));
+    let work = std::env::var(WORK).unwrap_or_default();
+    let halted = match work.strip_prefix(FIRST) {
+        Some(_) => Stopped::first_thread(pid, at_most),
+        None => Halted::halt(pid, at_most).map(Stopped::from),
+    };
+    let halted = match halted {
         Ok(halted) => halted,
         Err(error) => return println!("\n{error}"),
     };
     halted.system_call(libc::SYS_getpid, [0; 6]).unwrap();
     println!("\nhalted");
-    let work: Box<dyn Fn()> = match std::env::var(WORK).unwrap_or_default().as_str() {
+    let work: Box<dyn Fn()> = match work.strip_prefix(FIRST).unwrap_or(&work) {
         "calls" => Box::new(|| assert!(halted.system_call(libc::SYS_sched_yield, [0; 6]).is_ok())),
         "borrows" => Box::new(|| {
             halted.system_call(libc::SYS_getpid, [0; 6]).unwrap();
@@ -227,6 +233,9 @@ fn halts_and_waits_to_be_killed() {
         work();
     }
 }
+
+/// Of what is done on the first thread alone.
+const FIRST: &str = "first ";
 
 /// What that copy is at when it is killed.
 const WORK: &str = "CALLPATH_TEST_WORK";
@@ -281,7 +290,7 @@ fn killed(program: &Program, work: &str) {
 fn a_program_runs_on_when_its_tracer_is_killed() {
     for source in ["busy.c", "computes.c"] {
         let program = Program::start(source, &[]);
-        for work in ["", "calls", "borrows", "routines"] {
+        for work in ["", "calls", "borrows", "routines", "first calls", "first routines"] {
             killed(&program, work);
         }
         program.ends_rightly();
@@ -292,7 +301,7 @@ fn a_program_runs_on_when_its_tracer_is_killed() {
 #[test]
 fn a_program_that_sleeps_does_so_when_its_tracer_is_killed() {
     let program = Program::start("waits.c", &["nanosleep"]);
-    for work in ["calls", "routines"] {
+    for work in ["calls", "routines", "first calls"] {
         program.await_state('S');
         killed(&program, work);
     }
