@@ -17,6 +17,12 @@ use crate::loading::Loading;
 
 /// The table's names of sections: of an executable, of one that can lie anywhere.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
+/// Where it is without a section of its own: C's linker puts it there if the program can lie anywhere.
+const AMONG_OTHERS: &str = ".data.rel.ro";
+/// Go programs have one of these.
+const SECTIONS_OF_GO: [&str; 2] = [".go.buildinfo", ".note.go.buildid"];
+/// How the table begins, behind its first byte, which the version decides.
+const HEAD: [u8; 7] = [0xff, 0xff, 0xff, 0, 0, 1, 8];
 
 /// No name is longer.
 const NAME_LEN_LIMIT: usize = 1 << 16;
@@ -29,6 +35,15 @@ enum Version {
     Go116,
     Go118,
     Go120,
+}
+
+/// Where an image has a table.
+pub(crate) struct GoPlace {
+    section: &'static str,
+    /// In the section, bytes.
+    offset: usize,
+    /// Where code begins, for a table that does not say it.
+    text: u64,
 }
 
 /// The table of an image.
@@ -81,17 +96,62 @@ struct Interval {
 
 impl Image {
     /// Go's own table of the code, if it has one: what stands in for call frame information and symbols where they are missing.
+    /// Where it has no section of its own, it reaches up to the end of what it is in.
     pub fn go_table(&self) -> Option<Section<'_>> {
-        SECTIONS.iter().find_map(|name| self.section(name))
+        let place = self.go_place()?;
+        let (addr, data) = place.bytes(self)?;
+        Some(Section { name: place.section, addr, data: Cow::Borrowed(data), executable: false })
     }
+}
+
+impl GoPlace {
+    pub(crate) fn find(image: &Image) -> Option<GoPlace> {
+        let named = SECTIONS.iter().find(|name| image.plain_section(name).is_some());
+        let mut place = match named {
+            Some(section) => GoPlace { section, offset: 0, text: 0 },
+            None if SECTIONS_OF_GO.iter().any(|name| image.section(name).is_some()) => GoPlace::among_others(image)?,
+            None => return None,
+        };
+        let (addr, bytes) = place.bytes(image)?;
+        let table = GoTable::parse(Cow::Borrowed(bytes), 0)?;
+        if table.lacks_text() {
+            let text = table.text_in_record(image, addr);
+            place.text = text.or_else(|| Some(image.plain_section(".text")?.0.0)).unwrap_or(0);
+        }
+        Some(place)
+    }
+
+    fn among_others(image: &Image) -> Option<GoPlace> {
+        const ALIGNMENT: u64 = 8;
+        let (start, bytes) = image.plain_section(AMONG_OTHERS)?;
+        let executable = image.executable_ranges();
+        let is_table = |offset: &usize| {
+            let table = bytes.get(*offset..).and_then(|bytes| GoTable::parse(Cow::Borrowed(bytes), 0));
+            let names_code = |table: GoTable<'_>| {
+                table.lacks_text() || table.procedure(0).is_some_and(|first| is_in(&executable, first.code.start))
+            };
+            start.0.wrapping_add(*offset as u64).is_multiple_of(ALIGNMENT) && table.is_some_and(names_code)
+        };
+        let offset = memchr::memmem::find_iter(bytes, &HEAD).filter_map(|at| at.checked_sub(1)).find(is_table)?;
+        Some(GoPlace { section: AMONG_OTHERS, offset, text: 0 })
+    }
+
+    /// Its address, and all bytes from there to the end of the section.
+    fn bytes<'i>(&self, image: &'i Image) -> Option<(LinkAddr, &'i [u8])> {
+        let (start, bytes) = image.plain_section(self.section)?;
+        Some((LinkAddr(start.0.checked_add(self.offset as u64)?), bytes.get(self.offset..)?))
+    }
+}
+
+fn is_in(ranges: &[Range<LinkAddr>], addr: LinkAddr) -> bool {
+    ranges.iter().any(|range| range.contains(&addr))
 }
 
 impl<'a> GoTable<'a> {
     /// That of an image, if it has one of a version that is known.
     pub(crate) fn of(image: &'a Image) -> Option<GoTable<'a>> {
-        let (_, table) = SECTIONS.iter().find_map(|name| image.plain_section(name))?;
-        let text = image.plain_section(".text").map_or(0, |(start, _)| start.0);
-        GoTable::parse(Cow::Borrowed(table), text)
+        let place = image.go_place()?;
+        GoTable::parse(Cow::Borrowed(place.bytes(image)?.1), place.text)
     }
 
     /// `text`: where code begins, for tables that a loader writes it into.
@@ -118,6 +178,11 @@ impl<'a> GoTable<'a> {
         // Each procedure has an entry there.
         (functions as u64).checked_mul(found.entry_bytes()).filter(|len| *len < found.bytes.len() as u64)?;
         Some(found)
+    }
+
+    /// Whether it leaves it to others to say where code begins.
+    fn lacks_text(&self) -> bool {
+        self.version != Version::Go116 && self.text == 0
     }
 
     fn entry_bytes(&self) -> u64 {
@@ -234,14 +299,29 @@ impl<'a> GoTable<'a> {
     }
 
     /// Where in the image trees of inlined calls are: what offsets of them count from (`go:func.*`). Only the runtime's record of the program
-    /// (`moduledata`) says it; that begins with the addresses of this table and of its names. `None`: an older Go, or there is no record.
+    /// says it. `None`: an older Go, or there is no record.
     pub(crate) fn inlined_calls(&self, image: &Image) -> Option<LinkAddr> {
         let place = match self.version {
             Version::Go116 => return None,
             Version::Go118 => 304,
             Version::Go120 => 320,
         };
-        let own = SECTIONS.iter().find_map(|name| image.plain_section(name))?.0.0;
+        let (own, _) = image.go_place()?.bytes(image)?;
+        let trees = LinkAddr(self.in_record(image, own, place)?);
+        let holds =
+            |segment: &Segment| !segment.executable && segment.vaddr <= trees && image.bytes_from(trees).is_some();
+        image.segments().iter().any(holds).then_some(trees)
+    }
+
+    /// Where code begins, by the same record.
+    fn text_in_record(&self, image: &Image, own: LinkAddr) -> Option<u64> {
+        const TEXT: u64 = 176;
+        let text = self.in_record(image, own, TEXT)?;
+        is_in(&image.executable_ranges(), LinkAddr(text)).then_some(text)
+    }
+
+    /// A word of the runtime's record of the program (`moduledata`), which begins with the addresses of this table (`own`) and of its names.
+    fn in_record(&self, image: &Image, LinkAddr(own): LinkAddr, place: u64) -> Option<u64> {
         let loading = Loading::of(image);
         let relocated = |slot: u64| {
             let at = loading.pointers.binary_search_by_key(&slot, |(slot, _)| slot.0).ok()?;
@@ -251,10 +331,7 @@ impl<'a> GoTable<'a> {
         let is_record = |slot: &u64| word(slot.saturating_add(8)) == Some(own.wrapping_add(self.names));
         let slots = loading.pointers.iter().filter(|(_, to)| to.0 == own).map(|(slot, _)| slot.0);
         let record = slots.chain(words_in(image, own)).find(is_record)?;
-        let trees = LinkAddr(word(record.checked_add(place)?)?);
-        let holds =
-            |segment: &Segment| !segment.executable && segment.vaddr <= trees && image.bytes_from(trees).is_some();
-        image.segments().iter().any(holds).then_some(trees)
+        word(record.checked_add(place)?)
     }
 
     /// Of each range of a procedure's code, the innermost inlined call that it belongs to, as an index of its tree: ascending, without gaps.

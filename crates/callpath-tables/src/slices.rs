@@ -123,7 +123,7 @@ impl Slices {
             return None;
         }
         // Goroutines' starts can only be found from all of the code.
-        let entries = FrameEntries::of_image(image).filter(|_| image.section(".gopclntab").is_none())?;
+        let entries = FrameEntries::of_image(image).filter(|_| image.go_table().is_none())?;
         if len(&mut entries.all().iter().map(|entry| &entry.code)) < code_bytes / 2 {
             return None;
         }

@@ -30,7 +30,7 @@ use callpath_tables::recipes::RecipeOptions;
 use callpath_tables::table_cache::{TableCache, key_of, read_file, replace_file};
 
 /// Raised whenever the same input may give another structure.
-const STRUCTURE_VERSION: u32 = 17;
+const STRUCTURE_VERSION: u32 = 18;
 const MAGIC: [u8; 8] = *b"CPSTRC03";
 const HEADER_LEN_BYTES: usize = 8 + 16 + 8;
 

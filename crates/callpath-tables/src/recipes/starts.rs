@@ -31,9 +31,9 @@ enum Evidence {
 struct Pattern {
     /// Bytes in hexadecimal, `??` for any; those of the code without a caller in brackets.
     code: &'static str,
-    /// If other code may have the same bytes: the code is in a module with this section, aligned to this many bytes,
+    /// If other code may have the same bytes: the code is in a module with Go's own table, aligned to this many bytes,
     /// and occurs once.
-    only: Option<(&'static str, u64)>,
+    only_go: Option<u64>,
 }
 
 struct Library {
@@ -53,11 +53,11 @@ const LIBRARIES: &[Library] = &[
     // `context` have copies.
     Library {
         name: "boost.context: make_fcontext",
-        evidence: Evidence::Code(Pattern { code: "[55 ff e3 48 31 ff e8 ?? ?? ?? ?? f4]", only: None }),
+        evidence: Evidence::Code(Pattern { code: "[55 ff e3 48 31 ff e8 ?? ?? ?? ?? f4]", only_go: None }),
     },
     Library {
         name: "boost.context: make_fcontext, for CET",
-        evidence: Evidence::Code(Pattern { code: "[55 ff e3 f3 0f 1e fa 48 31 ff e8 ?? ?? ?? ?? f4]", only: None }),
+        evidence: Evidence::Code(Pattern { code: "[55 ff e3 f3 0f 1e fa 48 31 ff e8 ?? ?? ?? ?? f4]", only_go: None }),
     },
     // A greenlet begins in the middle of its creator's stack, which changes as soon as that continues. This runs the
     // greenlet's function, and switches to its parent instead of returning.
@@ -73,7 +73,7 @@ const LIBRARIES: &[Library] = &[
     },
     Library {
         name: "Go: a goroutine, without symbols",
-        evidence: Evidence::Code(Pattern { code: "cc [90 e8 ?? ?? ?? ?? 90] cc", only: Some((".gopclntab", 16)) }),
+        evidence: Evidence::Code(Pattern { code: "cc [90 e8 ?? ?? ?? ?? 90] cc", only_go: Some(16) }),
     },
     // Code that a goroutine runs on its thread's own stack, and Go code that C calls on the goroutine's stack. Only
     // Go's runtime knows the other stack: the word that cgocallback leaves as its return address is not one (it is the
@@ -125,7 +125,7 @@ pub(super) fn find_in<'a>(
         frames.ranges.iter().filter_map(|range| described(image, &bytes_from, frames, range)).collect();
     for library in LIBRARIES {
         if let Evidence::Code(pattern) = &library.evidence
-            && pattern.only.is_none_or(|(section, _)| image.section(section).is_some())
+            && (pattern.only_go.is_none() || image.go_table().is_some())
         {
             starts.extend(pattern.find(code));
         }
@@ -156,13 +156,7 @@ pub(crate) fn identify(image: &Image, named: &Named, hash: &mut Xxh3) {
             hash.update(&number.to_le_bytes());
         }
     }
-    let sections = LIBRARIES.iter().filter_map(|library| match &library.evidence {
-        Evidence::Code(pattern) => Some(pattern.only?.0),
-        _ => None,
-    });
-    for section in sections {
-        hash.update(&[u8::from(image.section(section).is_some())]);
-    }
+    hash.update(&[u8::from(image.go_table().is_some())]);
 }
 
 /// The start in a range of call frame information, by its recipes or by its code.
@@ -241,7 +235,7 @@ impl Pattern {
         let first = words.iter().position(|word| word.starts_with('[')).unwrap_or(0);
         let after = words.iter().position(|word| word.ends_with(']')).map_or(words.len(), |last| last + 1);
         let literal: Vec<u8> = pattern.iter().map_while(|byte| *byte).collect();
-        let alignment = self.only.map_or(1, |(_, alignment)| alignment);
+        let alignment = self.only_go.unwrap_or(1);
         let mut found = Vec::new();
         for (start, bytes) in code {
             for at in memmem::find_iter(bytes, &literal) {
@@ -255,7 +249,7 @@ impl Pattern {
                 found.push(LinkAddr(from)..LinkAddr(start.0 + (at + after) as u64));
             }
         }
-        if self.only.is_some() && found.len() > 1 {
+        if self.only_go.is_some() && found.len() > 1 {
             found.clear();
         }
         found
