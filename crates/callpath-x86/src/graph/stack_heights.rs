@@ -14,6 +14,12 @@ pub(super) trait BlockCode {
     /// Those of a block, in order, with the addresses of their ends.
     fn instructions(&self, block: u32) -> Vec<(u64, Instruction)>;
 
+    /// Whether a height counts as known only where it is the same on all paths to a block. Without that the first path's is taken:
+    /// compilers keep heights equal, but below memory of a length that is computed (`alloca`) and behind calls that do not return.
+    fn compares_paths(&self) -> bool {
+        false
+    }
+
     /// How control comes to the procedure, if that is known.
     fn begins(&self) -> Option<Begins> {
         None
@@ -39,6 +45,7 @@ struct WholeGraph<'f, 'a> {
     /// The ends of calls of procedures that may pop their arguments.
     popped: FxHashSet<u64>,
     begins: Begins,
+    compares_paths: bool,
 }
 
 impl WholeGraph<'_, '_> {
@@ -52,6 +59,10 @@ impl BlockCode for WholeGraph<'_, '_> {
         let block = self.graph.blocks.get(block as usize);
         let instructions = block.map_or_else(Vec::new, |block| self.flow.instructions(&block.code));
         instructions.into_iter().map(|(at, instruction)| (at.0 + u64::from(instruction.len()), instruction)).collect()
+    }
+
+    fn compares_paths(&self) -> bool {
+        self.compares_paths
     }
 
     fn begins(&self) -> Option<Begins> {
@@ -69,7 +80,7 @@ impl<'a> ModuleFlow<'a> {
     /// For each block of a procedure: how far rsp is above its value at the entry before the block's last instruction
     /// takes effect, if that is a return or a jump, else behind it. Bytes; `None` where that is not known.
     pub(crate) fn heights_at_ends(&self, graph: &ProcedureGraph) -> Vec<Option<i64>> {
-        let whole = self.whole(graph, Begins::Called);
+        let whole = self.whole(graph, Begins::Called, false);
         let starts = solve(graph, &mut OfBlocks(&whole), whole.entry());
         let at_end = |(number, start): (u32, Option<StackHeight>)| {
             let mut height = start?;
@@ -88,7 +99,7 @@ impl<'a> ModuleFlow<'a> {
     /// comes there. Bytes; `None` where that is not known before the program runs: below memory of a length that is computed
     /// (`alloca`), or a frame that is aligned to more than 16 bytes.
     pub fn call_heights(&self, graph: &ProcedureGraph, begins: Begins) -> FxHashMap<LinkAddr, Option<i64>> {
-        let whole = self.whole(graph, begins);
+        let whole = self.whole(graph, begins, true);
         let starts = solve(graph, &mut OfBlocks(&whole), whole.entry());
         let mut heights = FxHashMap::default();
         for (number, start) in (0u32..).zip(starts) {
@@ -107,11 +118,11 @@ impl<'a> ModuleFlow<'a> {
         heights
     }
 
-    fn whole<'f>(&'f self, graph: &'f ProcedureGraph, begins: Begins) -> WholeGraph<'f, 'a> {
+    fn whole<'f>(&'f self, graph: &'f ProcedureGraph, begins: Begins, compares_paths: bool) -> WholeGraph<'f, 'a> {
         let pops = |target: LinkAddr| self.procedure_at(target).is_some_and(|callee| self.may_pop_arguments(callee));
         let is_popped = |call: &&CallSite| call.target.is_some_and(pops);
         let popped = graph.calls.iter().filter(is_popped).map(|call| call.code.end.0).collect();
-        WholeGraph { flow: self, graph, popped, begins }
+        WholeGraph { flow: self, graph, popped, begins, compares_paths }
     }
 
     /// Whether a procedure seems to contain a return that pops arguments.
@@ -165,9 +176,13 @@ impl<W: BlockCode> Analysis for OfBlocks<'_, W> {
         height
     }
 
-    /// Compilers keep the height equal on all paths to a block: the first one is used.
-    fn join(&self, _: &mut StackHeight, _: &StackHeight) -> bool {
-        false
+    fn join(&self, known: &mut StackHeight, other: &StackHeight) -> bool {
+        if !self.0.compares_paths() {
+            return false;
+        }
+        let same = |one: Option<i64>, other| one.filter(|_| one == other);
+        let joined = StackHeight { rsp: same(known.rsp, other.rsp), rbp: same(known.rbp, other.rbp) };
+        std::mem::replace(known, joined) != joined
     }
 }
 
