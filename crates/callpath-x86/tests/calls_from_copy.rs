@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use callpath_format::address::LinkAddr;
 use callpath_x86::listing::listing;
 use callpath_x86::liveness::{Convention, Liveness};
-use callpath_x86::rewrite::{Operation, Place, Plan, Reason, Rewriter, Rewritten};
+use callpath_x86::rewrite::{Contexts, Operation, Place, Plan, Reason, Rewriter, Rewritten};
 use small::{BASE, with_procedures};
 
 mod small;
@@ -179,4 +179,25 @@ fn padding_before_the_entry_has_room() {
         let found = copied(&[before, &code], 1, &[Place::Entry], None).map(|_| ());
         assert_eq!(found, Err(Reason::NoRoom), "{before:x?}");
     }
+}
+
+#[test]
+fn the_mark_behind_a_call_that_does_not_return_stays_in_its_procedure() {
+    // sub rsp, 8; 23 times nop; call 0x40. The next procedure begins right behind: ret. The last one: ud2
+    let code = [&b"\x48\x83\xec\x08"[..], &[0x90; 23], b"\xe8\x20\x00\x00\x00"].concat();
+    let call = LinkAddr(BASE + 27);
+    let copy = with_procedures(&[&code, b"\xc3", b"\x0f\x0b"], |flow, graphs| {
+        let liveness = Liveness::new(flow, graphs, Convention::SystemV);
+        let mut plan = Plan::default();
+        plan.let_copy_call(BIAS);
+        plan.call_in_copy(call);
+        plan.give_words(true);
+        let (entry, words) = (BASE, LinkAddr(0x9800));
+        plan.count_contexts(Contexts { number: 1, entry, routine: ROUTINE, words, has_back_edges: false }, true);
+        Rewriter::new(flow, graphs, &liveness).copy(0, COPY, &plan).unwrap()
+    });
+    let behind = copy.returns.first().expect("a call in the copy").0;
+    assert!(behind < copy.code.len() as u32, "there is no mark");
+    assert_eq!(copy.origin_of(LinkAddr(COPY.0 + u64::from(behind))), Some(call));
+    assert!(copy.origins.iter().all(|(_, origin)| origin.0 < BASE + code.len() as u64), "{:?}", copy.origins);
 }

@@ -19,9 +19,8 @@ fn heights(code: &[u8]) -> Vec<(u64, Option<i64>)> {
 #[test]
 fn memory_of_a_computed_length_on_one_path() {
     // push rbp; mov rbp, rsp; test edi, edi; je 0xb; 3 bytes; call 0x20; leave; ret
-    let around = |middle: &[u8]| {
-        [b"\x55\x48\x89\xe5\x85\xff\x74\x03", middle, b"\xe8\x10\x00\x00\x00\xc9\xc3"].concat()
-    };
+    let around =
+        |middle: &[u8]| [b"\x55\x48\x89\xe5\x85\xff\x74\x03", middle, b"\xe8\x10\x00\x00\x00\xc9\xc3"].concat();
     // nop
     assert_eq!(heights(&around(b"\x0f\x1f\x00")), [(15, Some(16))]);
     // sub rsp, rax

@@ -263,17 +263,20 @@ impl Copy {
                     }
                 }
                 if source.in_copy.contains(&step.at) {
-                    copy.returns.push((out.offset(), LinkAddr(step.end())));
+                    // Behind a call that does not return there may be another procedure.
+                    let end = LinkAddr(step.end());
+                    let behind = body.graph.block_at(end).map_or(origin, |_| end);
+                    copy.returns.push((out.offset(), end));
                     if let Some(word) = plan.context_word().and_then(Cell::offset_in_activation) {
                         let unknown = Refusal { at: origin, reason: Reason::FrameUnknown };
                         sites = sites.checked_add(1).ok_or(unknown)?;
                         let mark = contexts::mark(word, source.frame.before(origin), sites).ok_or(unknown)?;
-                        copy.origins.push((out.offset(), LinkAddr(step.end())));
+                        copy.origins.push((out.offset(), behind));
                         out.bytes(&mark);
                     }
                     if !plan.at(Place::AfterCall(origin)).is_empty() {
-                        copy.origins.push((out.offset(), LinkAddr(step.end())));
-                        source.insert(&mut out, Place::AfterCall(origin), LinkAddr(step.end()))?;
+                        copy.origins.push((out.offset(), behind));
+                        source.insert(&mut out, Place::AfterCall(origin), behind)?;
                     }
                 }
             }
