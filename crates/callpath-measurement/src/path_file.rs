@@ -130,6 +130,11 @@ impl CountedProcedure {
 }
 
 impl PathCounts {
+    /// Whether edges were counted.
+    pub fn is_of_edges(&self) -> bool {
+        self.edges.iter().any(|counted| !counted.blocks.is_empty())
+    }
+
     /// Whether paths or edges were counted, and not calls alone.
     pub fn has_paths(&self) -> bool {
         !self.edges.is_empty() || self.procedures.iter().any(|procedure| procedure.possible > 0)

@@ -122,6 +122,9 @@ pub struct CountedProcedure {
     pub number: Option<u32>,
     /// The first of its words of a lane, if they are not.
     pub first_word: u32,
+    /// The word of a lane that counts its activations, if one does: where paths are counted, but not in contexts, and there are calls, which
+    /// may be left by an exception or `longjmp`.
+    pub entries: Option<u32>,
     /// Its number among those whose paths are counted in a hash table, if they are.
     pub hashed: Option<u32>,
     /// Its number among those that measure the times of their paths, if it does.
@@ -288,6 +291,14 @@ pub fn counted(
             if counts_inside {
                 let ways = Ways::new(flow, graph);
                 let too_many = too_many(graph);
+                let may_be_left = head.is_none() && counting.inside == Inside::Paths && !graph.calls.is_empty();
+                let entries = may_be_left.then_some(next_word);
+                if let Some(word) = entries {
+                    let offset = i32::try_from(word).map_err(|_| too_many)?;
+                    let table = Cell::OfThread(counting.lane_word);
+                    plan.insert(Place::Entry, Operation::Count { table, index: None, offset });
+                    next_word = next_word.checked_add(1).ok_or(too_many)?;
+                }
                 let Planned { words, counts, compared, operations } = match counting.inside {
                     Inside::Edges => {
                         let may_return_twice = !calls.are_all_in_copy(flow, graph) || may_return_twice(flow, graph);
@@ -341,6 +352,7 @@ pub fn counted(
                     entry,
                     number,
                     first_word: next_word,
+                    entries,
                     hashed,
                     timed,
                     ways,

@@ -118,6 +118,9 @@ impl ExactJson<'_> {
             match &procedure.flow {
                 Some(flow) => drop(above.insert("cut_short".into(), flow.cut_short.into())),
                 None => {
+                    if let Some(activations) = procedure.activations {
+                        above.insert("cut_short".into(), activations.cut_short.into());
+                    }
                     above.insert("possible".into(), procedure.possible.into());
                     above.insert("cuts".into(), procedure.cuts.into());
                 }

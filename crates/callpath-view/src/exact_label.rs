@@ -150,6 +150,7 @@ pub(crate) mod tests {
         };
         let looping = ExactProcedure {
             flow: None,
+            activations: None,
             name: "work<int>".into(),
             module: "app".into(),
             place: at("main.c", 10),

@@ -67,6 +67,7 @@ impl ProcedureCode<'_> {
         });
         ExactProcedure {
             flow,
+            activations: counted.activations,
             name: name_at(self.names, entry, self.structure).name,
             module: String::new(),
             place: self.structure.and_then(|structure| Some(place(structure, structure.location?))),

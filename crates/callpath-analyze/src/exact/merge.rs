@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use callpath_db::exact::ExactActivations;
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::FrameKey;
 use callpath_image::identity::ModuleIdentity;
@@ -46,6 +47,8 @@ pub(super) struct MergedProcedure {
     pub(super) paths: BTreeMap<PathKey, MergedPath>,
     /// If edges were counted.
     pub(super) flow: Option<MergedFlow>,
+    /// If paths were, and activations besides.
+    pub(super) activations: Option<ExactActivations>,
 }
 
 /// How often a path was executed.
@@ -60,7 +63,9 @@ pub(super) struct MergedPath {
 impl MergedProcedure {
     /// Whether it is known to have been executed.
     pub(super) fn is_executed(&self) -> bool {
-        !self.paths.is_empty() || self.flow.as_ref().is_some_and(|flow| !flow.blocks.is_empty())
+        !self.paths.is_empty()
+            || self.activations.is_some_and(|activations| activations.entries > 0)
+            || self.flow.as_ref().is_some_and(|flow| !flow.blocks.is_empty())
     }
 }
 
@@ -192,6 +197,14 @@ impl Merged {
                 continue;
             };
             let sum = self.modules[at].procedures.entry(counted.entry).or_default();
+            if sum.possible > 0 {
+                let ExactActivations { entries, cut_short } = sum.activations.unwrap_or_default();
+                sum.activations = Some(ExactActivations {
+                    entries: entries.saturating_add(counted.entries),
+                    cut_short: cut_short.saturating_add(counted.cut_short.unwrap_or(0)),
+                });
+                continue;
+            }
             sum.flow.get_or_insert_with(MergedFlow::new).add(counted);
         }
         for refused in &counts.refused {

@@ -80,10 +80,21 @@ pub struct ExactProcedure {
     pub paths: Vec<ExactPath>,
     /// What was counted if edges were, and not paths.
     pub flow: Option<ExactFlow>,
+    /// What was counted of its activations besides paths, if that was.
+    pub activations: Option<ExactActivations>,
     /// What samples say that it cost at addresses of its blocks that are not among `blocks`.
     pub sampled_unexecuted: u64,
     /// What samples say that it cost at its other addresses, which are in no block.
     pub sampled_outside: u64,
+}
+
+/// How often a procedure was entered, counted where it begins.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ExactActivations {
+    /// How often.
+    pub entries: u64,
+    /// How many of these activations were not left: what they executed last is in no path.
+    pub cut_short: u64,
 }
 
 /// How often blocks were executed and edges passed, where edges were counted.
@@ -240,10 +251,13 @@ impl ExactProcedure {
         Some(path.time.interval_ns(path.executions)? + by_clock)
     }
 
-    /// How often it was entered at its first instruction; of paths, by those that were ended.
+    /// How often it was entered at its first instruction; of paths, where nothing else counts that, by those that were ended.
     pub fn entries(&self) -> u64 {
         if let Some(flow) = &self.flow {
             return flow.entries;
+        }
+        if let Some(activations) = self.activations {
+            return activations.entries;
         }
         let entered = self.paths.iter().filter(|path| path.category.is_from_entry());
         entered.fold(0, |sum, path| sum.saturating_add(path.executions))

@@ -129,6 +129,22 @@ impl Counted {
                             let time = measured().unwrap_or_default();
                             paths.push(CountedPath { number, category, blocks, executions, time });
                         }
+                        let entries = procedure.entries.and_then(|entries| words.get(entries as usize)).copied();
+                        if let Some(entries) = entries.filter(|entries| *entries > 0) {
+                            let ended = paths.iter().filter(|path| path.category.is_to_exit());
+                            let ended = ended.fold(0, |sum: u64, path| sum.saturating_add(path.executions));
+                            // What began before a fork may have ended behind it.
+                            let cut_short = entries.saturating_sub(ended);
+                            counts.cut_short = counts.cut_short.saturating_add(cut_short);
+                            counts.edges.push(CountedEdges {
+                                module,
+                                entry,
+                                entries,
+                                cut_short: Some(cut_short),
+                                blocks: Vec::new(),
+                                edges: Vec::new(),
+                            });
+                        }
                         let (possible, cuts) = (numbering.paths(), numbering.cuts());
                         counts.procedures.push(CountedProcedure { module, entry, possible, cuts, paths });
                     }

@@ -197,7 +197,7 @@ impl<'a> ExactText<'a> {
             };
             said.push(format!(
                 "{} {words} no number, and what was executed of them is not counted: where that may have been, executions are \
-                 the least that there were. Exceptions cut paths short.",
+                 the least that there were. Exceptions, longjmp and exits cut paths short.",
                 thousands(*cut_short)
             ));
         }
@@ -437,10 +437,19 @@ fn blocks_of(text: ExactText<'_>, procedure: &ExactProcedure, total: ExactCost, 
         Some(ExactFlow { cut_short: Some(cut_short), .. }) => {
             ("", format!(", cut short {}", count(*cut_short, "time", "times")))
         }
-        None => (
-            if text.counts.quality.cut_short > 0 { "at least " } else { "" },
-            format!(", {} of {} paths", thousands(procedure.paths.len() as u64), value(procedure.possible, "count")),
-        ),
+        None => {
+            let is_known = procedure.activations.is_some() || text.counts.quality.cut_short == 0;
+            let cut_short = procedure.activations.map_or(0, |activations| activations.cut_short);
+            let cut_short = match cut_short {
+                0 => String::new(),
+                cut_short => format!(", cut short {}", count(cut_short, "time", "times")),
+            };
+            let paths = thousands(procedure.paths.len() as u64);
+            (
+                if is_known { "" } else { "at least " },
+                format!("{cut_short}, {paths} of {} paths", value(procedure.possible, "count")),
+            )
+        }
     };
     let facts = format!(
         "{at}  [{}], {} of all instructions, entered {at_least}{}{end}",

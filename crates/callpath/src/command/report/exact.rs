@@ -222,7 +222,7 @@ pub(super) fn add_account(profile: &mut Profile, is_json: bool) -> anyhow::Resul
             "Calls of {procedures} were counted exactly, in their contexts: the metric calls. --view contexts shows the tree's shape{paths}."
         )
     } else {
-        let is_of_edges = paths.processes.iter().any(|(_, counts)| !counts.edges.is_empty());
+        let is_of_edges = paths.processes.iter().any(|(_, counts)| counts.is_of_edges());
         let views = if is_of_edges { "--view blocks" } else { "--view paths and --view blocks" };
         let besides = if profile.is_sampled() { ", too" } else { "" };
         format!("There are exact counts{besides}: see them with {views}.")
