@@ -32,9 +32,14 @@ PLAIN int jumps(int x) {
     if (x % 4 == 0) longjmp(place, 1);
     return x;
 }
+PLAIN int passes(int x) {
+    int r = jumps(x);
+    asm volatile("" : "+r"(r));
+    return r;
+}
 PLAIN int comes_back(int x) {
     if (setjmp(place)) return -1;
-    return jumps(x);
+    return passes(x);
 }
 static std::atomic<long> handled;
 PLAIN void handles(int) {
