@@ -92,13 +92,10 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
         recorder.note(USER_ONLY);
     }
     for handle in &handles {
-        outside = match recorder.begin_outside(outside, handle.pid()) {
-            Ok(outside) => outside,
-            Err(error) => {
-                discard_directory(&directory);
-                return Err(refusal(handle, &error));
-            }
-        };
+        if let Err(error) = recorder.begin_outside(&mut outside, handle.pid()) {
+            discard_directory(&directory);
+            return Err(refusal(handle, &error));
+        }
     }
     recorder.outside = Some(outside);
     let until = options.duration.map(|duration| Instant::now() + duration);
