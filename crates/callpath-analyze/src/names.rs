@@ -25,6 +25,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::structure::{ModuleSource, ProcedureStructure};
 use callpath_tables::module::Module;
+use callpath_x86::idioms::signal_return;
 
 /// A procedure as a person sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -314,6 +315,13 @@ impl ModuleNames {
     /// The module's bytes at `addr`, as the file has them.
     pub fn bytes(&self, addr: LinkAddr, len_bytes: usize) -> Option<&[u8]> {
         self.source.as_ref()?.image.bytes_at(addr, len_bytes)
+    }
+
+    /// Where the code is that a frame's look-up address stands for: a signal's handler returns to the beginning of its restorer, and the
+    /// byte before that is another procedure's.
+    pub(crate) fn shown_at(&self, addr: LinkAddr) -> LinkAddr {
+        let is_before = signal_return::begins_behind(addr, |at, len| self.bytes(at, len));
+        LinkAddr(addr.0.wrapping_add(u64::from(is_before)))
     }
 
     /// Source lines, one for each address, in the order of `addrs`. `None` where the compiler recorded nothing. For a
