@@ -330,6 +330,8 @@ fn a_process_whose_file_is_gone() {
     attached.until(200);
     attached.interrupt();
     attached.profile(&[]).assert_full(990);
+    // It has the name that it had, with nothing of the kernel's behind it.
+    attached.profile(&["--process", "copy"]).assert_full(990);
 }
 
 #[test]
