@@ -221,9 +221,9 @@ impl ModuleNames {
 
     /// That the file is no longer what ran, in a sentence that says what to do.
     pub fn replacement(&self) -> Option<String> {
-        self.replaced().map(|error| {
+        self.replaced().map(|(ran, now)| {
             let path = self.path.display();
-            format!("{path} was replaced since it ran ({error}): record again to see its names")
+            format!("{path} was replaced since it ran (what ran has {ran}, what is there now has {now}): record again to see its names")
         })
     }
 
@@ -344,8 +344,11 @@ impl ModuleNames {
     }
 
     /// The file belongs to another build than the one that ran.
-    fn replaced(&self) -> Option<&ImageError> {
-        self.diagnostics.iter().find(|error| matches!(error, ImageError::Replaced { .. }))
+    fn replaced(&self) -> Option<(&ModuleIdentity, &ModuleIdentity)> {
+        self.diagnostics.iter().find_map(|error| match error {
+            ImageError::Replaced { expected, found, .. } => Some((expected, found)),
+            _ => None,
+        })
     }
 
     fn hint(&self, package: Option<&str>) -> String {
