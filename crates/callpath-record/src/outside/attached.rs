@@ -130,7 +130,8 @@ pub(super) fn check_events(record: &RecordOptions, of: &str, user_only: Option<b
     if record.kernel && user_only == Some(true) {
         return Err(RecordError::KernelHidden);
     }
-    let refused = |event: &Event, reason: String| Err(RecordError::Event { event: event.name.clone(), reason });
+    let refused =
+        |event: &Event, reason: String| Err(RecordError::Event { event: event.asked_name().to_owned(), reason });
     for event in &record.events {
         match (event.source, user_only) {
             (EventSource::Clock(Clock::CpuTime), _) | (EventSource::Clock(Clock::WallTime), Some(false) | None) => {}
