@@ -25,6 +25,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::structure::{ModuleSource, ProcedureStructure};
 use callpath_tables::module::Module;
+use callpath_x86::idioms::signal_return;
 
 /// A procedure as a person sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -220,9 +221,9 @@ impl ModuleNames {
 
     /// That the file is no longer what ran, in a sentence that says what to do.
     pub fn replacement(&self) -> Option<String> {
-        self.replaced().map(|error| {
+        self.replaced().map(|(ran, now)| {
             let path = self.path.display();
-            format!("{path} was replaced since it ran ({error}): record again to see its names")
+            format!("{path} was replaced since it ran (what ran has {ran}, what is there now has {now}): record again to see its names")
         })
     }
 
@@ -316,6 +317,13 @@ impl ModuleNames {
         self.source.as_ref()?.image.bytes_at(addr, len_bytes)
     }
 
+    /// Where the code is that a frame's look-up address stands for: a signal's handler returns to the beginning of its restorer, and the
+    /// byte before that is another procedure's.
+    pub(crate) fn shown_at(&self, addr: LinkAddr) -> LinkAddr {
+        let is_before = signal_return::begins_behind(addr, |at, len| self.bytes(at, len));
+        LinkAddr(addr.0.wrapping_add(u64::from(is_before)))
+    }
+
     /// Source lines, one for each address, in the order of `addrs`. `None` where the compiler recorded nothing. For a
     /// return address ask for the byte before.
     pub fn lines(&self, addrs: &[LinkAddr]) -> Vec<Option<SourceLine>> {
@@ -336,8 +344,11 @@ impl ModuleNames {
     }
 
     /// The file belongs to another build than the one that ran.
-    fn replaced(&self) -> Option<&ImageError> {
-        self.diagnostics.iter().find(|error| matches!(error, ImageError::Replaced { .. }))
+    fn replaced(&self) -> Option<(&ModuleIdentity, &ModuleIdentity)> {
+        self.diagnostics.iter().find_map(|error| match error {
+            ImageError::Replaced { expected, found, .. } => Some((expected, found)),
+            _ => None,
+        })
     }
 
     fn hint(&self, package: Option<&str>) -> String {

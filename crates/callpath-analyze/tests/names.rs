@@ -95,7 +95,11 @@ fn another_build_gives_no_names() {
         assert_eq!(names.lines(&[main]), [None]);
         let said: Vec<String> = names.diagnostics().collect();
         assert!(said[0].contains(program.to_str().unwrap()) && said[0].contains(&ran.to_string()), "{said:?}");
-        assert!(missing_names_hints(&[&names])[0].contains("was replaced since it ran"));
+        let (path, now) = (program.display(), identity_of(&program));
+        let sentence = format!(
+            "{path} was replaced since it ran (what ran has {ran}, what is there now has {now}): record again to see its names"
+        );
+        assert_eq!(missing_names_hints(&[&names])[0], sentence);
     }
 }
 

@@ -75,6 +75,11 @@ impl Event {
         }
     }
 
+    /// As it was asked for.
+    pub(crate) fn asked_name(&self) -> &str {
+        if self.is_for_off_cpu { OFF_CPU } else { &self.name }
+    }
+
     /// The counter, if it is one.
     pub(crate) fn counter(&self) -> Option<&Counter> {
         match &self.source {

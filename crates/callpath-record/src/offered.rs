@@ -132,7 +132,7 @@ fn paranoid(enough: i32) -> String {
 fn refused(event: &Event, reason: String) -> RecordError {
     let here: Vec<String> = offered_events().into_iter().filter(|o| o.why_not.is_none()).map(|o| o.name).collect();
     let reason = format!("{reason}; what can be sampled here: {}", here.join(", "));
-    RecordError::Event { event: event.name.clone(), reason }
+    RecordError::Event { event: event.asked_name().to_owned(), reason }
 }
 
 #[cfg(test)]

@@ -308,7 +308,9 @@ impl Process {
         self.receive_tables(shared, LOOK_AT_MOST);
         let slot = shared.allocator.slot(self.slot);
         let wanted = slot.map_wanted.load(Acquire);
-        if slot.raw.load(Acquire) != 0 {
+        // Samples from outside have spent of the budget for generated code, and leave no raw samples.
+        self.code.generated.begin_round();
+        if slot.raw.load(Acquire) != 0 || !self.postponed.is_empty() {
             self.drain_raw(shared);
         }
         let slot = shared.allocator.slot(self.slot);

@@ -1,6 +1,7 @@
 //! Raw samples, unwound by the collector's own walk once their tables are there.
 
 mod copied;
+mod stack;
 mod start;
 
 use std::ops::ControlFlow;
@@ -18,7 +19,6 @@ use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex
 use callpath_format::table::RecipeId;
 use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT};
 use callpath_tables::recipes::generated::{CallersRbp, Return};
-use callpath_target::StackSamples;
 use callpath_unwind::{CodeMap, Cursor, End, Located, Memory, Stop, walk};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -27,6 +27,7 @@ use crate::generated::{GeneratedCode, ModuleList, Witness};
 use crate::module::{Awaited, ModuleId};
 use crate::thread::Thread;
 pub(crate) use copied::Copied;
+use stack::Stack;
 pub(crate) use start::{Begun, start_of_thread};
 
 /// The raw samples that a process has put down since the last time.
@@ -214,7 +215,7 @@ impl<'a> Raw<'a> {
                 ControlFlow::Continue(())
             });
             let full = end == End::Outermost;
-            ran_out |= end == End::Stopped(Stop::Unreadable) && !self.is_whole_stack();
+            ran_out |= end == End::Stopped(Stop::Unreadable) && memory.has_ended() && !self.is_whole_stack();
             if innermost_only {
                 // More of the stack helps only where what was not found lies above.
                 ran_out &= memory.is_short();
@@ -236,7 +237,7 @@ impl<'a> Raw<'a> {
                     let (ran_out, met_postponed) = (ran_out && !full, !full && generated.postponed);
                     let base = self.sample.stack_base.load(Relaxed);
                     let height = innermost_cfa.filter(|_| base != 0).map(|cfa| base.wrapping_sub(cfa) as i64);
-                    let read_bytes = memory.read_bytes;
+                    let read_bytes = memory.read_bytes();
                     return Walked { keys, full, height, ran_out, read_bytes, met_unknown, met_awaited, met_postponed };
                 }
             }
@@ -440,48 +441,6 @@ impl RetainedRaw {
         let stack = vec![RetainedPage { start: 0x7000, words }];
         let (values, code, kernel) = (Vec::new(), Vec::new(), Vec::new());
         RetainedRaw { sample: RawSample::default(), values, stack, code, kernel, owner }
-    }
-}
-
-/// A copy of a stack: parts by address, each beginning where the one before ends.
-struct Stack<'a> {
-    parts: &'a [StackPart<'a>],
-    /// What of it was needed: up to the last byte that was read.
-    read_bytes: usize,
-    /// The same with what was to be read and is not there.
-    wanted_bytes: usize,
-}
-
-impl<'a> Stack<'a> {
-    fn new(parts: &'a [StackPart<'a>]) -> Stack<'a> {
-        Stack { parts, read_bytes: 0, wanted_bytes: 0 }
-    }
-
-    /// Whether a longer copy could have had what was to be read.
-    fn is_short(&self) -> bool {
-        (self.read_bytes + 1..=StackSamples::MOST_BYTES as usize).contains(&self.wanted_bytes)
-    }
-
-    /// The eight bytes at `addr`, a multiple of eight bytes from the copy's first one.
-    fn word(&self, addr: u64) -> Option<u64> {
-        let index = self.parts.partition_point(|part| part.start <= addr).checked_sub(1)?;
-        let part = self.parts.get(index)?;
-        part.words.get(((addr - part.start) / 8) as usize).map(|word| word.load(Relaxed))
-    }
-}
-
-impl Memory for Stack<'_> {
-    fn read_u64(&mut self, addr: u64) -> Option<u64> {
-        let from_start = addr.checked_sub(self.parts.first()?.start)?;
-        let shift = from_start % 8;
-        self.wanted_bytes = self.wanted_bytes.max(usize::try_from(from_start).unwrap_or(usize::MAX).saturating_add(8));
-        let low = self.word(addr - shift)?;
-        self.read_bytes = self.read_bytes.max(from_start as usize + 8);
-        if shift == 0 {
-            return Some(low);
-        }
-        let high = self.word((addr - shift).checked_add(8)?)?;
-        Some(low >> (8 * shift) | high << (64 - 8 * shift))
     }
 }
 

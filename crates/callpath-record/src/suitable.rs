@@ -81,6 +81,11 @@ pub fn way_in(path: &Path) -> Result<WayIn, RecordError> {
     }
 }
 
+/// Whether the program at `path`, or its interpreter, runs with other privileges than ours.
+pub(crate) fn gains_privileges(path: &Path) -> bool {
+    executed(path).is_ok_and(|(_, file)| check_privilege(&file).is_err())
+}
+
 fn is_musl(interpreter: &Path) -> bool {
     interpreter.file_name().unwrap_or_default().as_bytes().starts_with(b"ld-musl")
 }

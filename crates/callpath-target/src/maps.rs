@@ -141,7 +141,7 @@ fn parse_line(line: &[u8]) -> Option<MapEntry> {
     let inode = field()?.parse().ok()?;
     let hex = |s| u64::from_str_radix(s, 16).ok();
     let path = unescape(rest);
-    let (path, deleted) = match path.strip_suffix(b" (deleted)") {
+    let (path, deleted) = match without_deletion(&path) {
         Some(path) => (path.to_vec(), true),
         None => (path, false),
     };
@@ -155,6 +155,11 @@ fn parse_line(line: &[u8]) -> Option<MapEntry> {
         path: PathBuf::from(std::ffi::OsStr::from_bytes(&path)),
         deleted,
     })
+}
+
+/// The path of a file that is deleted, without what the kernel says of that behind it.
+pub(crate) fn without_deletion(path: &[u8]) -> Option<&[u8]> {
+    path.strip_suffix(b" (deleted)")
 }
 
 /// The kernel writes a line feed in a path as `\012`.

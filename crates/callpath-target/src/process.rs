@@ -3,8 +3,11 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::maps::without_deletion;
 use crate::memory::read_memory;
 use crate::pid::Pid;
 
@@ -79,14 +82,21 @@ impl ProcessHandle {
         words.split(|b| *b == 0).map(|w| String::from_utf8_lossy(w).into_owned()).collect()
     }
 
-    /// The file that it runs.
+    /// The file that it runs; of one that is deleted, where it was.
     pub fn executable(&self) -> Option<PathBuf> {
-        std::fs::read_link(format!("/proc/{}/exe", self.pid)).ok()
+        let link = PathBuf::from(format!("/proc/{}/exe", self.pid));
+        let said = std::fs::read_link(&link).ok()?;
+        let identity = |path: &Path| std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+        // A file may have such a name.
+        let is_there = || identity(&said).is_some_and(|there| identity(&link) == Some(there));
+        Some(match without_deletion(said.as_os_str().as_bytes()) {
+            Some(before) if !is_there() => PathBuf::from(std::ffi::OsString::from_vec(before.to_vec())),
+            _ => said,
+        })
     }
 
     /// The inode of that file.
     pub fn runs_file(&self) -> Option<u64> {
-        use std::os::unix::fs::MetadataExt;
         Some(std::fs::metadata(format!("/proc/{}/exe", self.pid)).ok()?.ino())
     }
 
@@ -100,7 +110,6 @@ impl ProcessHandle {
 
     /// What was given to `execve`, as the kernel has noted it at the top of the process's stack.
     fn executed_name(&self) -> Option<PathBuf> {
-        use std::os::unix::ffi::OsStringExt;
         const AT_EXECFN: u64 = 31;
         const PAGE: u64 = 4096;
         let auxiliary = read_whole(format!("/proc/{}/auxv", self.pid)).ok()?;
@@ -300,6 +309,25 @@ mod tests {
         drop(ours);
         thread.join().unwrap();
         assert_eq!(own.waiting(tid), None);
+    }
+
+    /// The kernel says that the file is gone, and its name is what it was; a file that is called so is there.
+    #[test]
+    fn a_deleted_program_has_the_name_that_it_had() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, is_deleted) in [("sleeper", true), ("sleeper (deleted)", false)] {
+            let program = directory.path().canonicalize().unwrap().join(name);
+            std::fs::copy("/bin/sleep", &program).unwrap();
+            let mut child = std::process::Command::new(&program).arg("60").spawn().unwrap();
+            if is_deleted {
+                std::fs::remove_file(&program).unwrap();
+            }
+            let handle = ProcessHandle::open(Pid(child.id()));
+            let (file, by_name) = (handle.executable(), handle.program());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert_eq!((file, by_name), (Some(program.clone()), Some(program)));
+        }
     }
 
     #[test]

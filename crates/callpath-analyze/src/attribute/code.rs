@@ -323,10 +323,13 @@ impl ModuleCode {
     pub(super) fn read(&mut self, options: &AttributeOptions, cache: &TableCache) {
         let (path, identity, _) = &self.key;
         let names = options.open(path, identity.as_ref());
-        let mut addresses: Vec<LinkAddr> = self.addresses.iter().copied().collect();
+        // As the measurement has them, by where they are shown.
+        let mut addresses: Vec<(LinkAddr, LinkAddr)> =
+            self.addresses.iter().map(|address| (names.shown_at(*address), *address)).collect();
         addresses.sort_unstable();
+        let shown: Vec<LinkAddr> = addresses.iter().map(|(shown, _)| *shown).collect();
         let source = names.structure_source();
-        let structure = source.map(|source| cached_structure(&source, Some(&addresses), cache, &|_, _| {}));
+        let structure = source.map(|source| cached_structure(&source, Some(&shown), cache, &|_, _| {}));
         names.end_analysis();
         // A module without a source has no structure, and its names say why.
         let structure = structure.unwrap_or_default();
@@ -344,9 +347,9 @@ impl ModuleCode {
         // But it knows DWARF's alone.
         let are_in_structure = !names.has_lines_of_go();
         let has_line = |address: LinkAddr| are_in_structure && place(address).1.is_some();
-        let outside: Vec<LinkAddr> = addresses.iter().copied().filter(|address| !has_line(*address)).collect();
+        let outside: Vec<LinkAddr> = shown.into_iter().filter(|address| !has_line(*address)).collect();
         let mut lines_outside = names.lines(&outside).into_iter();
-        for address in addresses {
+        for (address, met) in addresses {
             let (within, scoped_range) = place(address);
             let line = match within.zip(scoped_range).filter(|_| are_in_structure) {
                 Some((within, range)) => range.location.map(|location| within.source_line(location)),
@@ -373,10 +376,10 @@ impl ModuleCode {
             let ordinal = if declared.is_some() { 0 } else { named.ordinal };
             let identity = if named.identity == 0 { u64::from(ordinal) } else { named.identity };
             let (procedure, start, named) = (named.name, named.start, named.named);
-            let system_call = system_calls::at(&names, address);
+            let system_call = system_calls::at(&names, met);
             let location =
                 CodeLocation { procedure, identity, start, named, declared, scopes, line, jumps_anywhere, system_call };
-            self.locations.insert(address, location);
+            self.locations.insert(met, location);
         }
         self.names = Some(names);
     }

@@ -188,6 +188,9 @@ fn lists() {
         names(&["page-faults@1,cpu-time", "off-cpu"], rate(1000)),
         Ok((words(&["page-faults", "cpu-time", "wall-time"]), 1_000_000))
     );
+    let (events, _) = parse_events(&words(&["off-cpu", "page-faults"]), Unsaid::default()).unwrap();
+    let asked: Vec<&str> = events.iter().map(Event::asked_name).collect();
+    assert_eq!(asked, ["off-cpu", "off-cpu", "page-faults"], "a refusal names what was asked for");
     assert!(names(&["off-cpu@never"], rate(50)).is_err() && names(&["off-cpus"], rate(50)).is_err());
     assert_eq!(split_list("cpu/a=1,b=2/u,cycles"), ["cpu/a=1,b=2/u", "cycles"]);
     assert_eq!(names(&["cpu-time", "cpu-time"], Unsaid::default()), Err(EventError::Twice("cpu-time".into())));

@@ -92,13 +92,10 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
         recorder.note(USER_ONLY);
     }
     for handle in &handles {
-        outside = match recorder.begin_outside(outside, handle.pid()) {
-            Ok(outside) => outside,
-            Err(error) => {
-                discard_directory(&directory);
-                return Err(refusal(handle, &error));
-            }
-        };
+        if let Err(error) = recorder.begin_outside(&mut outside, handle.pid()) {
+            discard_directory(&directory);
+            return Err(refusal(handle, &error));
+        }
     }
     recorder.outside = Some(outside);
     let until = options.duration.map(|duration| Instant::now() + duration);
@@ -133,7 +130,8 @@ pub(super) fn check_events(record: &RecordOptions, of: &str, user_only: Option<b
     if record.kernel && user_only == Some(true) {
         return Err(RecordError::KernelHidden);
     }
-    let refused = |event: &Event, reason: String| Err(RecordError::Event { event: event.name.clone(), reason });
+    let refused =
+        |event: &Event, reason: String| Err(RecordError::Event { event: event.asked_name().to_owned(), reason });
     for event in &record.events {
         match (event.source, user_only) {
             (EventSource::Clock(Clock::CpuTime), _) | (EventSource::Clock(Clock::WallTime), Some(false) | None) => {}

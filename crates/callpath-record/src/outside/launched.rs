@@ -14,6 +14,7 @@ use crate::rings::{Outside, USER_ONLY, of_started, sees_user_mode_only};
 use crate::serve::{Prepared, Program, Recorded, Recorder};
 use crate::settings::{FromOutside, RecordOptions, Unwind};
 use crate::signals::Signals;
+use crate::suitable::gains_privileges;
 
 /// Runs the program and samples it until it ends. `what` completes "it is ...": why it cannot be measured from inside, if it cannot.
 pub(crate) fn record_from_outside(
@@ -55,6 +56,11 @@ pub(crate) fn record_from_outside(
         outside.begin_at_exec(pid.0).map_err(failed)
     };
     let (waiter, pid) = Waiter::start_after(&launch, prepared.doorbell(), Some(&mut begin))?;
+    if gains_privileges(program) {
+        // The kernel has taken the events away when it executed the program. What this says of it is read with the records; a program
+        // that has ended needs none, and what is refused is said then.
+        drop(outside.begin(pid));
+    }
     if options.unwind != Unwind::Walk {
         outside.started = FirstStack::read(&ProcessHandle::open(pid)).map(|stack| (pid, stack));
     }

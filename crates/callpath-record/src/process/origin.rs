@@ -54,6 +54,11 @@ impl Origin {
         Origin { command: vec![name], control_group, is_new: true, before_ns, ..Origin::default() }
     }
 
+    /// It has executed a program, and mapped nothing since.
+    pub(crate) fn has_just_executed(&self) -> bool {
+        self.is_new && self.maps.entries.is_empty()
+    }
+
     /// With the stack of its first thread, which may not be there any more at its first sample.
     pub(crate) fn with_stack(self, first_stack: Option<FirstStack>) -> Origin {
         Origin { first_stack, ..self }

@@ -58,6 +58,8 @@ pub(crate) struct Outside {
     cpu_ns: Option<[u64; 2]>,
     /// This user may not sample the kernel.
     pub(crate) is_user_only: bool,
+    /// It has gained privileges, and this user may not sample it any more.
+    is_out_of_reach: bool,
     /// Records of it may have been lost.
     is_doubted: bool,
     /// Since when its memory map is known, by the monotonic clock.
@@ -167,6 +169,16 @@ impl Process {
         self.outside.is_some()
     }
 
+    /// It has executed a program, and mapped nothing since.
+    pub(crate) fn has_just_executed(&self) -> bool {
+        self.outside.as_ref().is_some_and(|outside| outside.is_new && outside.maps.entries.is_empty())
+    }
+
+    /// It has gained privileges, and this user may not sample it any more.
+    pub(crate) fn is_out_of_reach(&mut self) {
+        self.outside.iter_mut().for_each(|outside| outside.is_out_of_reach = true);
+    }
+
     /// What a process begins with that it forks.
     pub(crate) fn origin_of_fork(&self) -> Option<Origin> {
         let outside = self.outside.as_ref()?;
@@ -230,6 +242,7 @@ impl Process {
             return;
         }
         let gap = match outside {
+            outside if outside.is_out_of_reach => Gap::AfterLastSample,
             outside if outside.is_user_only => Gap::InKernel,
             outside if outside.has_lost => Gap::NoRoom,
             _ => Gap::NeverSampled,

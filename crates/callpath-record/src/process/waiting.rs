@@ -25,13 +25,13 @@ pub(super) struct Live {
 impl Process {
     /// Walks the raw samples that it has put down since the last time.
     pub(crate) fn drain_raw(&mut self, shared: &mut Shared) {
+        self.code.generated.begin_round();
         let chunks = raw::take_list(&shared.allocator, shared.allocator.slot(self.slot));
         if chunks.is_empty() {
             return self.look_again_at_postponed(shared);
         }
         self.find_threads(shared);
         let live = self.live_threads(shared.allocator.settings());
-        self.code.generated.begin_round();
         let mut longest = 0;
         // Oldest first.
         let mut refreshed = false;
@@ -99,7 +99,6 @@ impl Process {
             return;
         }
         let live = self.live_threads(shared.allocator.settings());
-        self.code.generated.begin_round();
         let postponed: Vec<_> = self.postponed.take().collect();
         for retained in postponed {
             if has_ended {

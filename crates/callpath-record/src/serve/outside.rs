@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callpath_target::{Pid, ProcessHandle, Record, Ring, RingRecord, StackSamples, What};
+use callpath_target::{Pid, ProcessHandle, Record, Ring, RingRecord, StackSamples, What, has_memory};
 use rustc_hash::FxHashMap;
 
 use super::Recorder;
@@ -15,6 +15,10 @@ use crate::time_base::monotonic_ns;
 
 /// How long threads are given events at a time: what others write meanwhile must be read.
 const OPEN_AT_MOST: Duration = Duration::from_millis(5);
+
+/// For the user.
+const LOST_BY_PRIVILEGES: &str = "some processes are sampled only until they executed a program with other privileges (setuid, setgid or \
+                                  file capabilities): the kernel lets this user sample no such program; root may";
 
 /// A record that is due.
 struct Due<'r> {
@@ -61,16 +65,46 @@ impl Recorder<'_> {
     }
 
     /// Begins to sample a process that runs.
-    pub(crate) fn begin_outside(&mut self, mut outside: Outside, pid: Pid) -> io::Result<Outside> {
+    pub(crate) fn begin_outside(&mut self, outside: &mut Outside, pid: Pid) -> io::Result<()> {
         // Its code first: samples are then walked as they come.
         outside.origins.insert(pid.0, Origin::read(pid));
-        let known = self.place_of(pid, (&mut FxHashMap::default(), &mut outside));
+        let known = self.place_of(pid, (&mut FxHashMap::default(), outside));
+        self.begin_with_events(outside, pid, known)
+    }
+
+    /// Gives a process events, which has a place in the list or finds no room there.
+    fn begin_with_events(&mut self, outside: &mut Outside, pid: Pid, place: Option<usize>) -> io::Result<()> {
         outside.begin(pid)?;
-        if let Some(process) = known.and_then(|index| self.processes.get_mut(index)) {
+        if let Some(process) = place.and_then(|index| self.processes.get_mut(index)) {
             // What it has mapped meanwhile, or executed, is in no record.
             process.begin_with(&mut self.shared, Origin::read(pid));
         }
-        Ok(outside)
+        Ok(())
+    }
+
+    /// A process has executed a program that gains privileges: the kernel has taken its events away.
+    fn begin_again(&mut self, (outside, places): (&mut Outside, &mut FxHashMap<u32, usize>), pid: Pid) {
+        if outside.sampler.samples().everything {
+            // Those are the machine's.
+            return;
+        }
+        let place = self.place_of(pid, (places, outside));
+        let begun = self.begin_with_events(outside, pid, place);
+        // Those of a process that has ended meanwhile cannot be had either.
+        if begun.is_err_and(|error| matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))) {
+            place.and_then(|index| self.processes.get_mut(index)).into_iter().for_each(Process::is_out_of_reach);
+            self.note(LOST_BY_PRIVILEGES);
+        }
+    }
+
+    /// Whether a process whose first thread has lost its events goes on: they were taken away by an `exec` that gains privileges.
+    /// Nothing has been mapped since.
+    fn was_robbed(&mut self, outside: &Outside, pid: Pid) -> bool {
+        let is_bare = match self.met(pid) {
+            Some(process) => process.has_just_executed(),
+            None => outside.origins.get(&pid.0).is_some_and(Origin::has_just_executed),
+        };
+        is_bare && has_memory(pid)
     }
 
     /// Ends the samples from outside.
@@ -169,6 +203,10 @@ impl Recorder<'_> {
                     let origin = known.unwrap_or_else(of_parent);
                     outside.origins.insert(pid.0, origin);
                 }
+            }
+            What::Ended if tid == pid.0 && self.was_robbed(outside, pid) => {
+                outside.sampler.has_ended(tid);
+                self.begin_again((outside, places), pid);
             }
             What::Ended => {
                 outside.sampler.has_ended(tid);

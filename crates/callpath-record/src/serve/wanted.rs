@@ -68,18 +68,8 @@ impl Recorder<'_> {
                 outside
             }
         };
-        let begun = if at_exec {
-            outside.begin_at_exec(tid).is_ok()
-        } else {
-            match self.begin_outside(outside, pid) {
-                Ok(begun) => {
-                    self.outside = Some(begun);
-                    self.note(SOME_FROM_OUTSIDE);
-                    return true;
-                }
-                Err(_) => return false,
-            }
-        };
+        let begun =
+            if at_exec { outside.begin_at_exec(tid).is_ok() } else { self.begin_outside(&mut outside, pid).is_ok() };
         self.outside = Some(outside);
         if begun {
             self.note(SOME_FROM_OUTSIDE);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::address::RunAddr;
 
-use crate::maps::{FileId, MapEntry};
+use crate::maps::{FileId, MapEntry, without_deletion};
 
 /// What our events write of each sample.
 pub(crate) struct Fields;
@@ -232,7 +232,6 @@ impl<'r> RingRecord<'r> {
     fn mapping(&self, body_end: usize) -> Option<MapEntry> {
         const PROT_READ: u32 = 1;
         const PROT_EXEC: u32 = 4;
-        const DELETED: &[u8] = b" (deleted)";
         let (start, len, file_offset) = (self.word(2)?, self.word(3)?, self.word(4)?);
         let (device, inode) = (self.pair(5)?, self.word(6)?);
         let (protection, _) = self.pair(8)?;
@@ -241,8 +240,9 @@ impl<'r> RingRecord<'r> {
         if path == b"//anon" {
             path.clear();
         }
-        let deleted = path.ends_with(DELETED);
-        path.truncate(path.len() - if deleted { DELETED.len() } else { 0 });
+        let kept = without_deletion(&path).map(<[u8]>::len);
+        let deleted = kept.is_some();
+        path.truncate(kept.unwrap_or(path.len()));
         Some(MapEntry {
             start: RunAddr(start),
             end: RunAddr(start.checked_add(len)?),

@@ -32,6 +32,13 @@ pub fn holds<'b>(address: LinkAddr, bytes_at: impl Fn(LinkAddr, usize) -> Option
     })
 }
 
+/// Whether such code begins just behind `address`: a handler's return address is looked up by the byte before it, which is no
+/// part of that code.
+pub fn begins_behind<'b>(address: LinkAddr, bytes_at: impl Fn(LinkAddr, usize) -> Option<&'b [u8]>) -> bool {
+    let begin = LinkAddr(address.0.wrapping_add(1));
+    FORMS.iter().any(|form| bytes_at(begin, form.len()) == Some(form))
+}
+
 /// The frame there: `struct ucontext` is at rsp, with the registers of the interrupted code.
 ///
 /// ```text
@@ -109,6 +116,8 @@ mod tests {
             };
             let held: Vec<u64> = (0..60).filter(|&offset| holds(LinkAddr(AT + offset), bytes_at)).collect();
             assert_eq!(held, [19, 20, 20 + inside]);
+            let before: Vec<u64> = (0..60).filter(|&offset| begins_behind(LinkAddr(AT + offset), bytes_at)).collect();
+            assert_eq!(before, [19]);
         }
         // Another number is another call: mov $0x10,%eax; syscall
         assert_eq!(find(&[0xb8, 16, 0, 0, 0, 0x0f, 0x05]).count(), 0);

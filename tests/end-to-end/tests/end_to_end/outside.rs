@@ -330,6 +330,8 @@ fn a_process_whose_file_is_gone() {
     attached.until(200);
     attached.interrupt();
     attached.profile(&[]).assert_full(990);
+    // It has the name that it had, with nothing of the kernel's behind it.
+    attached.profile(&["--process", "copy"]).assert_full(990);
 }
 
 #[test]
@@ -448,6 +450,41 @@ fn static_programs_are_started_and_sampled() {
             "{options:?}: {:?}",
             refused.ended
         );
+    }
+}
+
+/// The kernel takes all events from a program that gains privileges when it is executed.
+#[test]
+fn programs_that_gain_privileges() {
+    if !is_allowed("programs_that_gain_privileges") {
+        return;
+    }
+    if !is_root() {
+        return skip("programs_that_gain_privileges", "only root may sample them");
+    }
+    let place = tempfile::tempdir().expect("room");
+    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("our own");
+    let dynamic = Program::nasty("burn.c").path().to_owned();
+    for (name, from) in [("static", compiled(STATIC).expect("it compiles")), ("dynamic", dynamic)] {
+        let copy = place.path().join(name);
+        copy_program(&from, &copy);
+        std::os::unix::fs::chown(&copy, Some(65534), Some(65534)).expect("for root");
+        std::fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).expect("for root");
+        // Started by callpath; executed by a process that is sampled already.
+        let started = Program::at(&copy).arguments(["400"]).same().profile();
+        let script = format!("read x; exec '{}' 400", copy.display());
+        let mut running = Running::start(Command::new("/bin/sh").args(["-c", &script]));
+        let mut attached = Attached::to(&["-p", &running.pid()]);
+        running.tell("go");
+        let ended = attached.ended();
+        assert_eq!(ended.status, 0, "{ended:?}");
+        for profile in [started, attached.profile(&[])] {
+            let of_it: Vec<u64> =
+                profile.processes().iter().filter(|(its, _)| its == name).map(|(_, ns)| *ns).collect();
+            assert!(of_it.len() == 1 && of_it[0] > 300_000_000, "{name}: {:?}", profile.processes());
+            profile.assert_full(970);
+            assert!(profile.percent_through(&["main", "outer", "inner"]) > 50.0, "{name}: {profile:?}");
+        }
     }
 }
 

@@ -60,15 +60,19 @@ fn percent_in_methods(profile: &Profile) -> f64 {
     100.0 * named.map(|(_, ns)| ns).sum::<u64>() as f64 / profile.total("cpu-time") as f64
 }
 
-/// Some seconds each: names are believed of code that was the same at two looks, a second apart.
 fn java(options: &[&str], rounds: &str) -> Profile {
+    java_with(&[], options, rounds)
+}
+
+/// Some seconds each: names are believed of code that was the same at two looks, a second apart.
+fn java_with(of_callpath: &[&str], options: &[&str], rounds: &str) -> Profile {
     let classes = tempfile::tempdir().expect("the temp directory can be written");
     let compiled = Command::new(JAVA.commands[0]).arg("-d").arg(classes.path()).arg(nasty("Calls.java")).status();
     assert!(compiled.expect("javac can be run").success());
     let java = Program::at(JAVA.commands[1]).arguments(["-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit"]);
     let java =
         java.arguments(options).arguments(["-cp".as_ref(), classes.path().as_os_str()]).arguments(["Calls", rounds]);
-    let recorded = java.same();
+    let recorded = java.options(of_callpath).same();
     assert_eq!(recorded.ended.status, 5);
     let profile = recorded.profile();
     // `int Calls.leaf(int)`
@@ -90,6 +94,19 @@ fn java_compiled() {
         let named = percent_in_methods(&profile);
         assert!(named > 30.0, "{named}% in the methods that do the work, {options:?}");
     }
+}
+
+/// Its code is written while samples of it come, and analysed as far as the time for that goes.
+#[test]
+#[ignore = "has a step of its own"]
+fn java_from_outside() {
+    if !JAVA.is_here("runtimes::java_from_outside") || !is_allowed("runtimes::java_from_outside") {
+        return;
+    }
+    let profile = java_with(&["--outside"], &[], "120");
+    profile.assert_full(800);
+    let named = percent_in_methods(&profile);
+    assert!(named > 30.0, "{named}% in the methods that do the work");
 }
 
 #[test]

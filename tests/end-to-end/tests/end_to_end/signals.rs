@@ -3,6 +3,7 @@
 use callpath_end_to_end::{Program, is_root, skip};
 
 use crate::ordinary_user::UserDirectory;
+use crate::outside::is_allowed;
 
 fn traps(mode: &str) -> callpath_end_to_end::Profile {
     let (recorded, cost_ns) = Program::nasty("traps.c").arguments([mode]).same_with_rusage();
@@ -60,6 +61,21 @@ fn nothing_is_interrupted() {
 #[test]
 fn nothing_is_interrupted_by_wall_time() {
     Program::nasty("traps.c").arguments(["sleeps"]).options(&["-e", "wall-time"]).same().profile();
+}
+
+/// The frame of a handler's caller is the restorer's, not what stands before it.
+#[test]
+fn a_restorer_of_its_own() {
+    for options in [&[][..], &["--outside"]] {
+        if !options.is_empty() && !is_allowed("a_restorer_of_its_own") {
+            return;
+        }
+        let profile = Program::nasty("own_restorer.c").arguments(["400"]).options(options).same().profile();
+        profile.assert_full(950);
+        let path = ["main", "interrupted", "own_restorer", "handler", "work"];
+        assert!(profile.percent_through(&path) > 80.0, "{options:?}: {profile:?}");
+        assert!(!profile.names().contains("stands_before"), "{options:?}: {:?}", profile.names());
+    }
 }
 
 /// Nothing that the program sends itself is lost because a sample is on its
