@@ -99,7 +99,7 @@ impl Recorder<'_> {
 
     /// Whether a process whose first thread has lost its events goes on: they were taken away by an `exec` that gains privileges.
     /// Nothing has been mapped since.
-    fn was_robbed(&mut self, outside: &Outside, pid: Pid) -> bool {
+    fn has_lost_events(&mut self, outside: &Outside, pid: Pid) -> bool {
         let is_bare = match self.met(pid) {
             Some(process) => process.has_just_executed(),
             None => outside.origins.get(&pid.0).is_some_and(Origin::has_just_executed),
@@ -204,7 +204,7 @@ impl Recorder<'_> {
                     outside.origins.insert(pid.0, origin);
                 }
             }
-            What::Ended if tid == pid.0 && self.was_robbed(outside, pid) => {
+            What::Ended if tid == pid.0 && self.has_lost_events(outside, pid) => {
                 outside.sampler.has_ended(tid);
                 self.begin_again((outside, places), pid);
             }
