@@ -52,6 +52,8 @@ pub struct InferredQuality {
     pub samples: InferredCounts,
     /// Stacks were walked until the map told the rest.
     pub is_walked: bool,
+    /// All stacks were walked, and the map was asked besides: paths that were walked whole are shown, whatever it says.
+    pub shows_walked: bool,
     /// Samples whose stack was walked whole: the map was not needed.
     pub walked: u64,
 }

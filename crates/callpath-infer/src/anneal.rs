@@ -17,6 +17,8 @@ use crate::resize::{Budget, Paddings};
 
 /// What a padded procedure costs, as a number of paths: it must tell more apart. Half of that if the padding is as small as can be.
 const LEAST_PATHS: f64 = 0.5;
+/// Each level of recursion takes its procedure's padding again: such a padding costs so many times as much.
+const RECURSIVE_TIMES: f64 = 2.0;
 /// How many paths a move may cost at the beginning.
 const HOT_PATHS: f64 = 10.0;
 /// Moves for each height of the map.
@@ -66,6 +68,8 @@ pub(crate) struct Annealing<'m> {
     budget: Budget,
     /// By procedure.
     bytes: Vec<u32>,
+    /// By procedure, whether it was met below itself.
+    is_recursive: Vec<bool>,
     /// The nodes of all heights, those of a procedure together. Its other lists are in the same order.
     nodes: Vec<u32>,
     /// By height: half of all worth is spread evenly over the paths, half by how often each was seen.
@@ -163,6 +167,16 @@ struct Above {
     callees: Vec<u32>,
 }
 
+/// By procedure, whether it was met below itself.
+pub(crate) fn recursive(map: &PathMap) -> Vec<bool> {
+    let mut is_recursive = vec![false; map.procedures.len()];
+    Above::of(map).each(map, |node, above| {
+        let procedure = map.nodes[node as usize].procedure as usize;
+        is_recursive[procedure] |= above.times[procedure] > 0;
+    });
+    is_recursive
+}
+
 /// What is above a node.
 struct Stack {
     distinct: Vec<u32>,
@@ -237,6 +251,7 @@ impl<'m> Annealing<'m> {
             map,
             budget,
             bytes: vec![0; map.procedures.len()],
+            is_recursive: recursive(map),
             worth_up_to: sums.collect(),
             worth,
             of_path,
@@ -421,7 +436,7 @@ impl<'m> Annealing<'m> {
         for at in self.below.range(procedure) {
             self.value += self.remove(self.below.heights[at].0);
         }
-        self.value += self.cost(self.bytes[procedure as usize]);
+        self.value += self.cost(procedure, self.bytes[procedure as usize]);
     }
 
     /// Puts it back with the procedure padded so.
@@ -430,7 +445,7 @@ impl<'m> Annealing<'m> {
         for at in self.below.range(procedure) {
             self.value += self.add(self.below.heights[at].0);
         }
-        self.value -= self.cost(bytes);
+        self.value -= self.cost(procedure, bytes);
     }
 
     /// What that would gain.
@@ -442,9 +457,10 @@ impl<'m> Annealing<'m> {
         gained
     }
 
-    fn cost(&self, bytes: u32) -> f64 {
+    fn cost(&self, procedure: u32, bytes: u32) -> f64 {
         const HALF_BYTES: f64 = 1024.0;
-        if bytes > 0 { self.of_path * LEAST_PATHS * (0.5 + f64::from(bytes) / HALF_BYTES) } else { 0.0 }
+        let times = if self.is_recursive[procedure as usize] { RECURSIVE_TIMES } else { 1.0 };
+        if bytes > 0 { times * self.of_path * LEAST_PATHS * (0.5 + f64::from(bytes) / HALF_BYTES) } else { 0.0 }
     }
 
     fn shift(&mut self, procedure: u32, bytes: u32) {

@@ -11,6 +11,7 @@
 mod anneal;
 mod builder;
 mod call_graph;
+mod doubt;
 mod file;
 mod map;
 mod plan;

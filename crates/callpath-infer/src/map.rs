@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use rustc_hash::FxHashMap;
 
+use crate::doubt::{Doubt, MOST_CALLS, doubts};
+
 /// A file of code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MapModule {
@@ -149,8 +151,8 @@ impl Code {
 pub enum Answer<'m> {
     /// One: the index of its innermost node.
     Precise(u32),
-    /// One was seen: the index of its innermost node. The code has a direct call of the procedure in another context, where the stack would be as
-    /// high; that call was never seen. Or the procedure was also met at an unknown height, which may be this one: below a call at which the
+    /// One was seen: the index of its innermost node. The code has other calls that lead there from a context that was seen, with as much stack:
+    /// these were never seen, whether they are one or several in a row. Or the procedure was also met at an unknown height, which may be this one: below a call at which the
     /// stack is not as high each time, or in a handler of a signal.
     Likely(u32),
     /// Several: the same of each, those seen most first.
@@ -194,16 +196,6 @@ struct Seen {
     paths: Range<u32>,
     /// Whether there may be others.
     doubt: Doubt,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Doubt {
-    /// No reason for one; or several paths, where none is looked for.
-    None,
-    /// It has one; or the procedure was met at heights that are not known, and this may be one of them.
-    Other,
-    /// Not all calls of the procedure could be counted.
-    Uncounted,
 }
 
 impl PathMap {
@@ -275,7 +267,7 @@ impl PathMap {
                 let callers = self.callers_by_code(identifier, seen);
                 if callers.is_empty() { Answer::Missing } else { Answer::ByCode(callers) }
             }
-            (&[only], Doubt::Other) => Answer::Likely(only),
+            (&[only], Doubt::Code | Doubt::Open) => Answer::Likely(only),
             (&[only], Doubt::None) => Answer::Precise(only),
             (several, _) => Answer::Ambiguous(several),
         }
@@ -310,10 +302,11 @@ impl PathMap {
         self.index.iter().map(|(identifier, seen)| (*identifier, self.paths_of(seen)))
     }
 
-    /// The identifiers that have one path and no doubt ([`Answer::Precise`]), with the index of its innermost node, in no order.
+    /// The identifiers that walks may end at, which compare the path with the stack, in no order: those at which one path was seen, with the
+    /// index of its innermost node. The code may have others; but the procedure was met at known heights alone.
     pub fn told(&self) -> impl Iterator<Item = (Identifier, u32)> {
-        self.index.keys().filter_map(|identifier| match self.answer(*identifier) {
-            Answer::Precise(node) => Some((*identifier, node)),
+        self.index.iter().filter_map(|(identifier, seen)| match (self.paths_of(seen), seen.doubt) {
+            (&[only], Doubt::None | Doubt::Code) => Some((*identifier, only)),
             _ => None,
         })
     }
@@ -369,59 +362,13 @@ impl PathMap {
         map
     }
 
-    /// By stack and procedure, how high the stack is at least where the procedure was met at no known height: below calls at which the
-    /// stack is not as high each time, in handlers of signals.
-    fn open_from(&self) -> FxHashMap<(u32, u32), i64> {
-        /// Its return address.
-        const LEAST_BYTES: i64 = 8;
-        let mut known: Vec<Option<i64>> = vec![None; self.nodes.len()];
-        for (node, height, _) in &self.heights {
-            if let Some(known) = known.get_mut(*node as usize) {
-                *known = Some(known.map_or(*height, |least| least.min(*height)));
-            }
-        }
-        let mut open_from: FxHashMap<(u32, u32), i64> = FxHashMap::default();
-        let mut least: Vec<i64> = Vec::with_capacity(self.nodes.len());
-        for (at, (node, known)) in self.nodes.iter().zip(known).enumerate() {
-            let above = node.parent.and_then(|parent| least.get(parent as usize)).copied();
-            let from = known.unwrap_or_else(|| above.unwrap_or(0).saturating_add(LEAST_BYTES));
-            if known.is_none() && !self.left_out.get(at).is_some_and(|is_out| *is_out) {
-                let open = open_from.entry((node.root, node.procedure)).or_insert(from);
-                *open = from.min(*open);
-            }
-            least.push(from);
-        }
-        open_from
-    }
-
-    fn doubt(&self, identifier: Identifier, seen: &Seen, left: &mut usize) -> Doubt {
-        if self.uncounted.binary_search(&identifier.procedure).is_ok() {
-            return Doubt::Uncounted;
-        }
-        match self.paths_of(seen) {
-            [only] if self.has_other_caller(identifier, *only, left) => Doubt::Other,
-            _ => Doubt::None,
-        }
-    }
-
-    /// Whether the code has a direct call of a procedure in another context than the one that was seen. If there are too many to look
-    /// through, that is not ruled out. `left`: so many calls may be looked at.
-    fn has_other_caller(&self, identifier: Identifier, only: u32, left: &mut usize) -> bool {
-        let mut known = self.nodes.get(only as usize).and_then(|node| node.parent);
-        for by in self.direct_callers(identifier) {
-            let Some(next) = left.checked_sub(1) else { return true };
-            *left = next;
-            for caller in self.seen(by) {
-                if *known.get_or_insert(*caller) != *caller {
-                    return true;
-                }
-            }
-        }
-        false
+    /// Whether a process cannot take a node's path.
+    pub(crate) fn is_left_out(&self, node: usize) -> bool {
+        self.left_out.get(node).is_some_and(|is_out| *is_out)
     }
 
     /// What has direct calls of a procedure in the code, and where it would have to stand.
-    fn direct_callers(&self, identifier: Identifier) -> impl Iterator<Item = Identifier> {
+    pub(crate) fn direct_callers(&self, identifier: Identifier) -> impl Iterator<Item = Identifier> {
         let from = self.calls.partition_point(|call| call.callee < identifier.procedure);
         let calls = self.calls.get(from..).unwrap_or(&[]).iter();
         calls.take_while(move |call| call.callee == identifier.procedure).filter_map(move |call| {
@@ -447,20 +394,7 @@ impl PathMap {
                 self.index.insert(*identifier, Seen { paths: start..self.paths.len() as u32, doubt: Doubt::None });
             }
         }
-        /// Some seconds; no map of a program needs as many.
-        const MOST_CALLS: usize = 1 << 28;
-        let mut left = MOST_CALLS;
-        let open_from = self.open_from();
-        let is_open = |identifier: &Identifier| {
-            let from = open_from.get(&(identifier.root, identifier.procedure));
-            from.is_some_and(|from| *from <= identifier.height)
-        };
-        let doubts = self.index.iter().map(|(identifier, seen)| {
-            let doubt = self.doubt(*identifier, seen, &mut left);
-            (*identifier, if doubt == Doubt::None && is_open(identifier) { Doubt::Other } else { doubt })
-        });
-        let doubts: Vec<(Identifier, Doubt)> = doubts.collect();
-        for (identifier, doubt) in doubts.into_iter().filter(|(_, doubt)| *doubt != Doubt::None) {
+        for (identifier, doubt) in doubts(self, MOST_CALLS) {
             if let Some(seen) = self.index.get_mut(&identifier) {
                 seen.doubt = doubt;
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::map::{PathMap, Weight};
+use crate::map::{Answer, PathMap, Weight};
 
 /// By degree of ambiguity, how many paths have it; 1: no other path has the same identifier.
 pub type Degrees = BTreeMap<u64, u64>;
@@ -18,7 +18,12 @@ pub struct Precision {
     pub calls: Degrees,
     /// The same by samples.
     pub samples: Degrees,
-    /// What was seen where paths have no identifier.
+    /// Of the paths that no other shares an identifier with, those that look-ups give as no more than likely ([`Answer::Likely`]), or as told by
+    /// the code ([`Answer::ByCode`]): their number, and how often they were seen.
+    pub likely: (u64, Weight),
+    /// Paths that have no identifier.
+    pub unidentified_paths: u64,
+    /// What was seen of them.
     pub unidentified: Weight,
 }
 
@@ -35,12 +40,21 @@ impl PathMap {
     pub fn precision(&self) -> Precision {
         let weights: rustc_hash::FxHashMap<(u32, i64), Weight> =
             self.heights.iter().map(|(node, height, weight)| ((*node, *height), *weight)).collect();
-        let mut precision =
-            Precision { pairs: self.len() as u64, unidentified: self.unidentified, ..Precision::default() };
+        let identified: rustc_hash::FxHashSet<u32> = self.heights.iter().map(|(node, ..)| *node).collect();
+        let mut precision = Precision {
+            pairs: self.len() as u64,
+            unidentified_paths: (self.nodes.len() - identified.len()) as u64,
+            unidentified: self.unidentified,
+            ..Precision::default()
+        };
         for (identifier, paths) in self.answers() {
             let degree = paths.len() as u64;
+            let is_likely = degree == 1 && !matches!(self.answer(identifier), Answer::Precise(_));
             for path in paths {
                 let weight = weights.get(&(*path, identifier.height)).copied().unwrap_or_default();
+                if is_likely {
+                    precision.likely = (precision.likely.0 + 1, precision.likely.1.plus(weight));
+                }
                 let counts = [
                     (&mut precision.paths, 1),
                     (&mut precision.calls, weight.calls),

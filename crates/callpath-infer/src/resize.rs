@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::anneal::Annealing;
+use crate::anneal::{Annealing, recursive};
 use crate::map::PathMap;
 
 /// What a search may cost.
@@ -61,6 +61,9 @@ pub struct Resized {
     pub paddings: Paddings,
     /// How high the highest stack of the map is, before and with the paddings, bytes.
     pub highest: (i64, i64),
+    /// Of the paddings, those of procedures that were met below themselves: each further level of their recursion takes as many bytes more than
+    /// without, whatever `highest` says.
+    pub of_recursive: Vec<(u32, u32)>,
     /// Whether the time was up before the search was over.
     pub is_cut: bool,
 }
@@ -96,7 +99,8 @@ impl PathMap {
         let paddings = Paddings { of_procedures: procedures.map(|procedure| (procedure, bytes)).collect() };
         let count = self.procedures.len();
         let highest = (highest(self, &vec![0; count]), highest(self, &paddings.by_procedure(count)));
-        Resized { paddings, highest, is_cut: false }
+        let of_recursive = self.of_recursive(&paddings);
+        Resized { paddings, highest, of_recursive, is_cut: false }
     }
 
     /// Searches for paddings. `may_pad`: by procedure, whether its frame can be padded.
@@ -105,7 +109,15 @@ impl PathMap {
         let (bytes, is_cut) = Annealing::new(self, may_pad, budget).search(began);
         let of_procedures = (0u32..).zip(bytes.iter().copied()).filter(|(_, bytes)| *bytes > 0).collect();
         let highest = (highest(self, &vec![0; bytes.len()]), highest(self, &bytes));
-        Resized { paddings: Paddings { of_procedures }, highest, is_cut }
+        let paddings = Paddings { of_procedures };
+        let of_recursive = self.of_recursive(&paddings);
+        Resized { paddings, highest, of_recursive, is_cut }
+    }
+
+    fn of_recursive(&self, paddings: &Paddings) -> Vec<(u32, u32)> {
+        let is_recursive = recursive(self);
+        let is_one = |(procedure, _): &&(u32, u32)| is_recursive.get(*procedure as usize).is_some_and(|is_one| *is_one);
+        paddings.of_procedures.iter().filter(is_one).copied().collect()
     }
 }
 

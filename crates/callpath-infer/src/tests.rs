@@ -127,6 +127,54 @@ fn paths_without_heights_leave_a_doubt() {
     assert_eq!(map.answer(Identifier { root, procedure: d, height: 160 }), Answer::Precise(by_c));
 }
 
+/// main calls A and B, A calls C, and C calls D; B calls E, which no run has done, and E calls D. Whether D is as high by way of E, decides.
+#[test]
+fn a_path_is_doubted_where_the_code_has_a_chain_of_calls_of_the_same_height() {
+    let doubted = |by_e: i64, most_calls: usize| {
+        let mut builder = MapBuilder::default();
+        let file = builder.module(module(7)).unwrap();
+        let procedures = [("main", 0x100), ("A", 0x200), ("B", 0x300), ("C", 0x400), ("D", 0x500), ("E", 0x600)];
+        let [main, a, b, c, d, e] = procedures.map(|(name, start)| procedure(&mut builder, file, start, name));
+        let below = procedure(&mut builder, file, 0x700, "below");
+        let root = builder.root(Root::Main);
+        let (mut node, mut height) = (None, 0);
+        for (at, frame) in [(main, 32), (a, 48), (c, 64), (d, 16), (below, 0)] {
+            node = Some(builder.node(node, at, root));
+            builder.met(node.unwrap(), height, Weight { calls: 1, samples: 0 });
+            height += frame;
+        }
+        for (caller, callee, height) in
+            [(main, a, 32), (main, b, 32), (a, c, 48), (c, d, 64), (b, e, 48), (e, d, by_e), (d, d, 16)]
+        {
+            builder.call(DirectCall { callee, caller, height });
+        }
+        let map = builder.finish();
+        let told: Vec<u32> = map.told().map(|(identifier, _)| identifier.procedure).collect();
+        assert_eq!(told.len(), 5, "walks compare with the stack: {told:?}");
+        let all = Weight { calls: 2, samples: 0 };
+        let likely = if [48, 64].contains(&by_e) { (2, all) } else { (0, Weight::default()) };
+        assert_eq!(map.precision().likely, likely);
+        let mut doubted: Vec<u32> = crate::doubt::doubts(&map, most_calls)
+            .into_iter()
+            .filter(|(_, doubt)| *doubt == crate::doubt::Doubt::Code)
+            .map(|(identifier, _)| identifier.procedure)
+            .collect();
+        doubted.sort_unstable();
+        (doubted, [d, below], [a, c, d])
+    };
+    // What is called through a pointer from where that is not sure, is not sure, either.
+    let (found, d_and_below, _) = doubted(64, 1 << 10);
+    assert_eq!(found, d_and_below);
+    // 16 bytes more are one level of D's own recursion.
+    assert_eq!(doubted(48, 1 << 10).0, d_and_below);
+    for by_e in [56, 72, 80] {
+        assert_eq!(doubted(by_e, 1 << 10).0, [], "{by_e}");
+    }
+    // What is not looked at is not ruled out.
+    let (found, _, callees) = doubted(80, 0);
+    assert!(callees.iter().all(|callee| found.contains(callee)), "{found:?}");
+}
+
 #[test]
 fn larger_frames_tell_paths_apart() {
     let Known { builder, root, procedures: [_, a, b, c, d], nodes: [_, by_a, by_b, by_c] } = known();
@@ -156,6 +204,21 @@ fn larger_frames_tell_paths_apart() {
     assert!(before == 160 && after <= 192, "{resized:?}");
     let out_of_time = map.resize(|_| true, Budget { time: std::time::Duration::ZERO, ..Budget::default() });
     assert!(out_of_time.is_cut && out_of_time.paddings == Paddings::default());
+}
+
+/// Either A's or B's larger frame tells the paths to D apart; A calls itself.
+#[test]
+fn frames_in_recursion_are_larger_only_if_no_others_will_do() {
+    let Known { mut builder, root, procedures: [_, a, b, ..], nodes: [of_main, ..] } = known();
+    let of_a = builder.node(Some(of_main), a, root);
+    let again = builder.node(Some(of_a), a, root);
+    builder.met(again, 80, Weight { calls: 1, samples: 0 });
+    let map = builder.finish();
+    let resized = map.resize(|_| true, Budget { growth: 1.2, ..Budget::default() });
+    assert_eq!((resized.paddings.of_procedures, resized.of_recursive), (vec![(b, 16)], vec![]));
+    let resized = map.resize(|procedure| procedure != b, Budget { growth: 1.2, ..Budget::default() });
+    assert!(resized.of_recursive == resized.paddings.of_procedures && resized.of_recursive[0].0 == a, "{resized:?}");
+    assert_eq!(map.pad_all(|_| true, 16).of_recursive, [(a, 16)]);
 }
 
 /// The work does not grow with the square of the depth; heights may lie on either side of 0.

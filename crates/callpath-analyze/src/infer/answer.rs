@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Of a sample whose stack was walked until the map told the rest (`record --on-ambiguous=walk`), the outermost frame that was walked is asked
-//! for in the same way, and the others stay below it. A stack that was walked whole stays as it is.
+//! for in the same way, and the others stay below it. A stack that was walked whole stays as it is, whatever the map says
+//! (`record --unwind=both`). One that was walked in part gets the callers that the map tells, if those that were walked are among them.
 
 use callpath_db::{
     InferredCounts, InferredQuality, LIKELY_SAMPLES, MetricSource, Profile, STATIC_SAMPLES, WALKED_SAMPLES,
@@ -23,8 +24,8 @@ use callpath_measurement::{
 use callpath_schema::Metric;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::code::{Code, ProcedureAt};
-use super::maps::{Maps, ProcessMaps, Which};
+use super::code::{Code, ProcedureAt, Read};
+use super::maps::{Maps, ProcessMaps, Which, not_measured};
 use super::novel::Novel;
 use crate::attribute::{AttributeOptions, Progress, attribute, attribute_inferred};
 
@@ -65,23 +66,26 @@ pub fn infer(
 ) -> Result<Inferred, OtherBuild> {
     let mut code = Code::default();
     let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
-    code.read(options, progress);
+    code.read(Read::Frames, options, progress);
     let of_processes = maps.of_processes(&measurement, &modules, &code)?;
     let mut asker = Asker::new(&of_processes, &code);
-    let mut quality =
-        InferredQuality { is_walked: is_walked_until_told(&measurement.session), ..InferredQuality::default() };
+    let of_session = Walked::of(&measurement.session);
+    let mut quality = InferredQuality {
+        is_walked: of_session == Walked::UntilTold,
+        shows_walked: of_session == Walked::Whole,
+        ..InferredQuality::default()
+    };
     let mut asked: FxHashSet<(Option<usize>, u64, Identifier)> = FxHashSet::default();
     let mut callers = Vec::with_capacity(measurement.processes.len());
     let sessions = measurement.processes.iter().map(|process| measurement.session_of(process));
-    let columns: Vec<(usize, bool)> =
-        sessions.map(|session| (session.metrics.len(), is_walked_until_told(session))).collect();
+    let columns: Vec<(usize, Walked)> = sessions.map(|session| (session.metrics.len(), Walked::of(session))).collect();
     let processes = measurement.processes.iter_mut().zip(&modules).zip(columns).zip(of_processes.which());
-    for (((process, modules), (columns, is_walked)), which) in processes {
+    for (((process, modules), (columns, stacks)), which) in processes {
         let own = of_processes.own(modules);
         let mut entered = FxHashSet::default();
         for thread in &mut process.threads {
             let (asker, asked, pairs, entered) = (&mut asker, &mut asked, &mut quality.pairs, &mut entered);
-            let mut of = OfThread { asker, asked, pairs, entered, which, modules, own: &own, columns, is_walked };
+            let mut of = OfThread { asker, asked, pairs, entered, which, modules, own: &own, columns, stacks };
             let (samples, walked) = of.infer(thread);
             add_counts(&mut quality.samples, &samples);
             quality.walked = quality.walked.saturating_add(walked);
@@ -96,6 +100,7 @@ pub fn infer(
     let mut notes: Vec<String> = code.modules.iter().filter_map(|module| module.trouble.clone()).collect();
     let asked: FxHashSet<usize> = asked.iter().filter_map(|(module, ..)| *module).collect();
     notes.extend(asker.notes(&asked));
+    notes.extend(not_measured(maps.map, &measurement));
     Ok(Inferred { measurement, quality, callers, notes })
 }
 
@@ -202,8 +207,29 @@ struct OfThread<'a, 'm> {
     /// The number of the metric that counts samples whose path is likely; the next ones count those that the code alone has, and those whose
     /// stack was walked whole.
     columns: usize,
-    /// Stacks were walked until the map told the rest.
-    is_walked: bool,
+    /// What was walked.
+    stacks: Walked,
+}
+
+/// What a session has walked of its stacks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Walked {
+    /// Nothing.
+    Nothing,
+    /// What lies below a frame of which the map tells the rest.
+    UntilTold,
+    /// All, as far as walks led; heights were kept besides.
+    Whole,
+}
+
+impl Walked {
+    fn of(session: &SessionFile) -> Walked {
+        match () {
+            () if is_walked_until_told(session) => Walked::UntilTold,
+            () if session.notes.iter().any(|note| note == NOT_WALKED) => Walked::Nothing,
+            () => Walked::Whole,
+        }
+    }
 }
 
 /// Where a node of a thread's tree is in the tree of inferred paths.
@@ -215,6 +241,8 @@ enum Place {
     Above(Option<i64>),
     /// There: so sure is what is above it.
     Below(u32, Certainty),
+    /// There, where its stack was walked whole: so sure is what the map says.
+    Walked(u32, Certainty),
 }
 
 /// What is known of an identifier.
@@ -241,7 +269,10 @@ impl Known<'_> {
     }
 }
 
-impl OfThread<'_, '_> {
+/// What is asked for: a frame of a thread's stack, how high the stack is there.
+type Asked = (Option<u32>, FrameKey, Option<i64>);
+
+impl<'m> OfThread<'_, 'm> {
     /// Gives a thread's samples their paths. Returns what the map says of how many, and how many were walked whole.
     fn infer(&mut self, thread: &mut ThreadProfile) -> (InferredCounts, u64) {
         let root = self.asker.root(thread, self.modules);
@@ -260,21 +291,36 @@ impl OfThread<'_, '_> {
                     Place::Below(at, certainty)
                 }
                 (Place::Below(at, certainty), _) => Place::Below(tree.child(at, node.key), certainty),
+                (Place::AsItWas, FrameKind::Height(height)) if self.stacks == Walked::Whole => {
+                    self.ask_walked((root, parent, height), (&thread.tree, node.parent), &mut tree)
+                }
                 (Place::AsItWas, FrameKind::Height(height)) => {
                     let (at, certainty) = self.ask((root, parent, height), &mut tree);
                     Place::Below(at, certainty)
                 }
                 // What is no sample stays where it is, too: gaps, and what a thread has used without one.
                 (Place::AsItWas, _) => Place::AsItWas,
+                (Place::Walked(..), _) => above,
             };
             places.push(place);
             let (to, certainty) = match place {
                 Place::Below(to, certainty) => (to, certainty),
                 Place::Above(_) => continue,
+                Place::Walked(to, certainty) => {
+                    count(certainty, node.samples, &mut samples);
+                    add(&thread.tree, index, (&mut tree, to));
+                    walked = walked.saturating_add(node.samples);
+                    found = found.saturating_add(node.samples);
+                    self.mark((&mut tree, to), self.columns + 2, node.samples);
+                    continue;
+                }
                 Place::AsItWas => {
                     let (root, place) = keep(&thread.tree, index, &mut tree);
                     found = found.saturating_add(if root == FULL_ROOT { node.samples } else { 0 });
-                    if self.is_walked && node.samples > 0 && !matches!(node.key.kind(), FrameKind::Gap(_)) {
+                    if self.stacks == Walked::UntilTold
+                        && node.samples > 0
+                        && !matches!(node.key.kind(), FrameKind::Gap(_))
+                    {
                         walked = walked.saturating_add(node.samples);
                         self.mark((&mut tree, place), self.columns + 2, node.samples);
                     }
@@ -298,19 +344,27 @@ impl OfThread<'_, '_> {
         (samples, walked)
     }
 
-    /// Where a frame is in the tree by what the map says of it.
-    fn ask(
-        &mut self,
-        (root, frame, height): (Option<u32>, FrameKey, Option<i64>),
-        tree: &mut PathTree,
-    ) -> (u32, Certainty) {
+    /// What the map says of a frame, with how sure that is.
+    fn look_up(&mut self, (root, frame, height): Asked) -> (Known<'m>, Certainty) {
         let at = self.asker.code.procedure(self.modules, frame);
         let (known, identifier) = self.asker.ask(self.which, root, (at, height));
         let place = at.map_or((None, frame.0), |at| (Some(at.module), at.start.0));
         let in_place = identifier.unwrap_or(Identifier { root: 0, procedure: 0, height: height.unwrap_or(i64::MIN) });
         let is_new = self.asked.insert((place.0, place.1, in_place));
-        let certainty = known.certainty();
+        let certainty = match (&known, known.certainty()) {
+            // What else the code has, the walk has compared with the stack.
+            (Known::Told(told), Certainty::Likely) if self.stacks == Walked::UntilTold && told.is_seen() => {
+                Certainty::Precise
+            }
+            (_, certainty) => certainty,
+        };
         count(certainty, u64::from(is_new), self.pairs);
+        (known, certainty)
+    }
+
+    /// Where a frame is in the tree by what the map says of it.
+    fn ask(&mut self, asked: Asked, tree: &mut PathTree) -> (u32, Certainty) {
+        let (known, certainty) = self.look_up(asked);
         let caller = match (&known, certainty) {
             (Known::Told(told), Certainty::Precise | Certainty::Likely | Certainty::Static) => {
                 told.callers().first().map(|callers| self.enter(callers, tree))
@@ -321,7 +375,38 @@ impl OfThread<'_, '_> {
             }
             _ => None,
         };
-        (tree.child(caller.unwrap_or(PARTIAL_ROOT), frame), certainty)
+        (tree.child(caller.unwrap_or(PARTIAL_ROOT), asked.1), certainty)
+    }
+
+    /// Where the innermost frame of a walk is in the tree: where it was, if its stack was walked whole; else below the callers that the map
+    /// tells, where those that were walked are the last of them.
+    fn ask_walked(&mut self, asked: Asked, (from, innermost): (&PathTree, u32), tree: &mut PathTree) -> Place {
+        let (root, keys) = path_of(from, innermost);
+        if root == PARTIAL_ROOT && keys.len() <= 1 {
+            let (at, certainty) = self.ask(asked, tree);
+            return Place::Below(at, certainty);
+        }
+        let (known, certainty) = self.look_up(asked);
+        let down = |from: u32, tree: &mut PathTree| keys.iter().fold(from, |at, key| tree.child(at, *key));
+        if root == FULL_ROOT {
+            return Place::Walked(down(root, tree), certainty);
+        }
+        let is_told = matches!(certainty, Certainty::Precise | Certainty::Likely | Certainty::Static);
+        let callers = if is_told { known.callers().into_iter().next() } else { None };
+        let beyond = callers.and_then(|callers| {
+            let walked = keys.split_last().map_or(&[][..], |(_, callers)| callers);
+            let (beyond, last) = callers.split_at_checked(callers.len().checked_sub(walked.len())?)?;
+            let number = |key: &FrameKey| self.asker.procedure(self.asker.code.procedure(self.modules, *key)?);
+            walked.iter().map(number).eq(last.iter().map(|procedure| Some(*procedure))).then(|| beyond.to_vec())
+        });
+        match beyond {
+            Some(beyond) => {
+                let from = self.enter(&beyond, tree);
+                Place::Below(down(from, tree), certainty)
+            }
+            // What was walked is true; the rest of the path is not known.
+            None => Place::Below(down(PARTIAL_ROOT, tree), Certainty::Missing),
+        }
     }
 
     /// Counts samples of a node in one of the metrics that say how their paths are known.
@@ -353,15 +438,22 @@ pub(super) fn keep(from: &PathTree, index: usize, to: &mut PathTree) -> (u32, u3
     if node.samples == 0 && from.values(index as u32).next().is_none() {
         return (PARTIAL_ROOT, PARTIAL_ROOT);
     }
-    let mut path = Vec::new();
-    let mut at = index as u32;
-    while at > PARTIAL_ROOT {
-        path.push(from.nodes()[at as usize].key);
-        at = from.nodes()[at as usize].parent;
-    }
-    let place = path.iter().rev().fold(at, |node, key| to.child(node, *key));
+    let (root, path) = path_of(from, index as u32);
+    let place = path.iter().fold(root, |node, key| to.child(node, *key));
     add(from, index, (to, place));
-    (at, place)
+    (root, place)
+}
+
+/// The root that a node hangs on, and what is below that, down to it.
+fn path_of(tree: &PathTree, node: u32) -> (u32, Vec<FrameKey>) {
+    let mut path = Vec::new();
+    let mut at = node;
+    while at > PARTIAL_ROOT {
+        path.push(tree.nodes()[at as usize].key);
+        at = tree.nodes()[at as usize].parent;
+    }
+    path.reverse();
+    (at, path)
 }
 
 fn count(certainty: Certainty, n: u64, counts: &mut InferredCounts) {

@@ -6,7 +6,7 @@ use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, Threa
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::answer::Asker;
-use super::code::{Code, Links};
+use super::code::{Code, Links, Read};
 use super::maps::{Maps, Which};
 use crate::attribute::{AttributeOptions, Progress};
 
@@ -103,7 +103,7 @@ pub fn check(
 ) -> Result<Checked, OtherBuild> {
     let mut code = Code::default();
     let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
-    code.read(options, progress);
+    code.read(Read::Frames, options, progress);
     let of_processes = maps.of_processes(measurement, &modules, &code)?;
     let mut asker = Asker::new(&of_processes, &code);
     let mut found = Found::default();
@@ -247,7 +247,7 @@ impl Checker<'_, '_> {
 
     fn named(&self, keys: &[FrameKey], modules: &[Option<usize>]) -> Vec<String> {
         let name = |key: &FrameKey| {
-            self.code.procedure(modules, *key).map_or(format!("{:#x}", key.0), |at| self.code.name(at).to_owned())
+            self.code.procedure(modules, *key).map_or(format!("{:#x}", key.0), |at| self.code.name(at))
         };
         keys.iter().map(name).collect()
     }

@@ -5,15 +5,17 @@ use std::path::PathBuf;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::{FrameKey, FrameKind};
-use callpath_image::exports::Export;
+use callpath_image::exports::{Export, Exports};
 use callpath_image::identity::ModuleIdentity;
 use callpath_infer::MapModule;
 use callpath_measurement::{ModuleRecord, PARTIAL_ROOT, ProcessFile};
+use callpath_tables::call_graph::{ModuleCalls, module_calls};
 use callpath_tables::graphs::with_flow;
 use callpath_tables::heights::call_heights;
 use callpath_x86::graph::ModuleFlow;
 use rustc_hash::FxHashMap;
 
+use super::linked::Bound;
 use crate::attribute::{AttributeOptions, Progress, is_ours};
 use crate::exact::open;
 use crate::links::{Frame, LinkRater, Modules, Rating};
@@ -26,6 +28,15 @@ pub(super) struct Code {
     index: FxHashMap<(PathBuf, ModuleIdentity), usize>,
 }
 
+/// What is read of modules.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Read {
+    /// The procedures that frames are in.
+    Frames,
+    /// Also the calls of all their procedures.
+    AllCalls,
+}
+
 /// A module's.
 pub(super) struct CodeModule {
     pub(super) record: MapModule,
@@ -35,8 +46,8 @@ pub(super) struct CodeModule {
     starts: FxHashMap<LinkAddr, LinkAddr>,
     /// By where frames of a call have their address, how far the caller's CFA is above the callee's, bytes.
     calls: FxHashMap<LinkAddr, Option<i64>>,
-    /// By where a procedure begins, what its calls lead to that name an address, and how far its CFA is above theirs, bytes.
-    pub(super) direct: FxHashMap<LinkAddr, Vec<(LinkAddr, i64)>>,
+    /// All its calls, if they were asked for, and what it offers to other modules.
+    calls_and_exports: Option<(ModuleCalls, Exports)>,
     /// Where the procedure begins that the kernel or the loader starts.
     entry: Option<LinkAddr>,
     /// By where procedures begin.
@@ -84,11 +95,11 @@ impl Code {
     }
 
     /// Reads all modules.
-    pub(super) fn read(&mut self, options: &AttributeOptions, progress: Progress<'_>) {
+    pub(super) fn read(&mut self, read: Read, options: &AttributeOptions, progress: Progress<'_>) {
         let count = self.modules.len();
         for (done, module) in self.modules.iter_mut().enumerate() {
             progress(done, count);
-            module.read(options);
+            module.read(read, options);
         }
         progress(count, count);
     }
@@ -97,6 +108,12 @@ impl Code {
     pub(super) fn procedure(&self, modules: &[Option<usize>], key: FrameKey) -> Option<ProcedureAt> {
         let (module, addr) = place(modules, key)?;
         Some(ProcedureAt { module, start: *self.modules[module].starts.get(&addr)? })
+    }
+
+    /// Whether a frame is in a file that was read, and there in no procedure.
+    pub(super) fn is_of_no_procedure(&self, modules: &[Option<usize>], key: FrameKey) -> bool {
+        let found = place(modules, key).and_then(|(module, addr)| Some((self.modules.get(module)?, addr)));
+        found.is_some_and(|(module, addr)| module.names.is_some() && !module.starts.contains_key(&addr))
     }
 
     /// How far the CFA of a frame that is at a call is above that of what it calls. `None`: it is at no call that is known; `Some(None)`: it is
@@ -112,8 +129,19 @@ impl Code {
     }
 
     /// Its name.
-    pub(super) fn name(&self, procedure: ProcedureAt) -> &str {
-        self.modules[procedure.module].called.get(&procedure.start).map_or("", String::as_str)
+    pub(super) fn name(&self, procedure: ProcedureAt) -> String {
+        let module = &self.modules[procedure.module];
+        let of_code = || module.names.as_ref().map(|names| names.procedure(procedure.start).name);
+        module.called.get(&procedure.start).cloned().or_else(of_code).unwrap_or_default()
+    }
+
+    /// The modules whose calls were read ([`Read::AllCalls`]), each with its index.
+    pub(super) fn bound(&self) -> (Vec<usize>, Vec<Bound<'_>>) {
+        let bound = self.modules.iter().enumerate().filter_map(|(index, module)| {
+            let (calls, exports) = module.calls_and_exports.as_ref()?;
+            Some((index, Bound { path: &module.record.path, calls, exports }))
+        });
+        bound.unzip()
     }
 }
 
@@ -183,7 +211,7 @@ impl CodeModule {
             addresses: BTreeSet::new(),
             starts: FxHashMap::default(),
             calls: FxHashMap::default(),
-            direct: FxHashMap::default(),
+            calls_and_exports: None,
             entry: None,
             called: FxHashMap::default(),
             names: None,
@@ -196,7 +224,7 @@ impl CodeModule {
         !self.addresses.is_empty()
     }
 
-    fn read(&mut self, options: &AttributeOptions) {
+    fn read(&mut self, read: Read, options: &AttributeOptions) {
         if self.addresses.is_empty() {
             return;
         }
@@ -220,15 +248,15 @@ impl CodeModule {
             }
             procedures.sort_unstable();
             procedures.dedup();
-            for (entry, calls) in call_heights(&source.module, flow, &procedures) {
+            for calls in call_heights(&source.module, flow, &procedures).into_values() {
                 let met = calls.iter().filter(|call| self.addresses.contains(&call.site));
                 self.calls.extend(met.map(|call| (call.site, call.height)));
-                let direct = calls.iter().filter_map(|call| Some((call.callee?, call.height?)));
-                self.direct.insert(entry, direct.collect());
+            }
+            if read == Read::AllCalls {
+                self.calls_and_exports = Some((module_calls(&source.module, flow), Exports::of(source.module.image())));
             }
         });
-        let called = self.direct.values().flatten().map(|(target, _)| target);
-        for start in self.starts.values().chain(called) {
+        for start in self.starts.values() {
             self.called.entry(*start).or_insert_with(|| names.procedure(*start).name);
         }
         names.end_analysis();

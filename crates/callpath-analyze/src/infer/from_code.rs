@@ -12,12 +12,13 @@ use callpath_infer::{
     Called, DirectCall, MapBuilder, MapModule, MapProcedure, OtherBuild, PathMap, Pointed, PointerCall, Root,
     VariableCall, Weight,
 };
-use callpath_tables::call_graph::{Callee, ModuleCalls, ProcedureCalls, module_calls};
+use callpath_tables::call_graph::{Callee, ModuleCalls, module_calls};
 use callpath_tables::graphs::with_flow;
 use callpath_x86::arguments::ArgumentSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::code::identity_bytes;
+use super::linked::{Bound, Linked, Order, Place};
 use super::train::AT_START;
 use crate::attribute::{AttributeOptions, Progress};
 use crate::exact::open;
@@ -66,7 +67,8 @@ pub fn from_code(
         }
     }
     progress(program.files.len(), program.files.len());
-    let linked = Linked::of(&files);
+    let bound: Vec<Bound<'_>> = files.iter().map(File::bound).collect();
+    let linked = Linked::of(&bound, Order::Loader);
     let pointed = linked.pointed(program);
     let reached = linked.reached(program, &pointed);
     let mut numbers: FxHashMap<Place, u32> = FxHashMap::default();
@@ -136,13 +138,6 @@ pub fn from_code(
     Ok(FromCode { map: builder.finish(), procedures: reached.len(), variable, unfollowed, notes })
 }
 
-/// A procedure.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-struct Place {
-    file: usize,
-    entry: LinkAddr,
-}
-
 /// A file's code.
 struct File {
     path: PathBuf,
@@ -165,13 +160,8 @@ impl File {
         Ok(File { path: path.to_owned(), module, calls, exports, names })
     }
 
-    fn is_glibc(&self) -> bool {
-        !self.exports.named("gnu_get_libc_version").is_empty()
-    }
-
-    /// Whether the loader finds a procedure of one of these names for it.
-    fn asks_for(&self, names: &[&str]) -> bool {
-        self.calls.named.iter().any(|name| names.contains(&name.as_str()))
+    fn bound(&self) -> Bound<'_> {
+        Bound { path: &self.path, calls: &self.calls, exports: &self.exports }
     }
 
     fn called(&self, entry: LinkAddr) -> String {
@@ -180,87 +170,7 @@ impl File {
     }
 }
 
-/// What a call may lead to.
-#[derive(Clone, Default)]
-struct Reach {
-    places: Vec<Place>,
-    /// To what a pointer says, with no more arguments than these.
-    by_pointer: Option<ArgumentSet>,
-}
-
-/// All files, bound to each other.
-struct Linked<'f> {
-    files: &'f [File],
-    calls: FxHashMap<Place, &'f ProcedureCalls>,
-}
-
-impl<'f> Linked<'f> {
-    fn of(files: &'f [File]) -> Linked<'f> {
-        let all = files.iter().enumerate().flat_map(|(file, of)| {
-            of.calls.procedures.iter().map(move |calls| (Place { file, entry: calls.entry }, calls))
-        });
-        Linked { files, calls: all.collect() }
-    }
-
-    fn calls(&self, place: Place) -> Option<&'f ProcedureCalls> {
-        self.calls.get(&place).copied()
-    }
-
-    /// What a name stands for.
-    fn named(&self, name: &str) -> Vec<Place> {
-        let exported = self.files.iter().enumerate().find_map(|(file, of)| {
-            let exports = of.exports.named(name);
-            (!exports.is_empty()).then_some((file, exports))
-        });
-        let Some((file, exports)) = exported else { return Vec::new() };
-        let stands_for = |export: &callpath_image::exports::Export| match export.chooses {
-            true => self.taken_by(Place { file, entry: export.start }),
-            false => vec![Place { file, entry: export.start }],
-        };
-        exports.iter().flat_map(stands_for).collect()
-    }
-
-    /// The procedures whose addresses one has.
-    fn taken_by(&self, place: Place) -> Vec<Place> {
-        let takes = self.calls(place).map_or(&[][..], |calls| &calls.takes);
-        takes.iter().map(|entry| Place { entry: *entry, ..place }).collect()
-    }
-
-    /// What a call of a file leads to; nothing where a pointer says that.
-    fn places(&self, file: usize, callee: &Callee) -> Vec<Place> {
-        match callee {
-            Callee::Procedure(entry) => vec![Place { file, entry: *entry }],
-            Callee::Named(name) => self.named(name),
-            Callee::ChosenBy(resolver) => self.taken_by(Place { file, entry: *resolver }),
-            Callee::Pointer(_) => Vec::new(),
-        }
-    }
-
-    /// What a call of a file may lead to, with all that is jumped to from there.
-    fn reach(&self, file: usize, callee: &Callee) -> Reach {
-        let mut reach = Reach::default();
-        let mut open: Vec<(usize, &Callee)> = vec![(file, callee)];
-        let mut met: FxHashSet<Place> = FxHashSet::default();
-        while let Some((file, callee)) = open.pop() {
-            let places = match callee {
-                Callee::Pointer(passes) => {
-                    reach.by_pointer = Some(reach.by_pointer.unwrap_or_default().with(*passes));
-                    continue;
-                }
-                named => self.places(file, named),
-            };
-            for place in places {
-                if met.insert(place) {
-                    reach.places.push(place);
-                    open.extend(
-                        self.calls(place).into_iter().flat_map(|calls| &calls.jumps).map(|to| (place.file, to)),
-                    );
-                }
-            }
-        }
-        reach
-    }
-
+impl Linked<'_> {
     /// What calls through pointers may lead to, if they pass these arguments; and whether only what starts the program has the pointer.
     fn pointed(&self, program: &ProgramFiles) -> FxHashSet<(Place, ArgumentSet, bool)> {
         let start = self.start_of_c(program);
@@ -314,8 +224,9 @@ impl<'f> Linked<'f> {
             known.extend(self.taken_by(*place));
         }
         // Of what libraries offer, a program uses a part.
-        let is_offered =
-            |place: &Place| exported.contains(place) && Some(&self.files[place.file].path) != program.files.first();
+        let is_offered = |place: &Place| {
+            exported.contains(place) && Some(self.files[place.file].path) != program.files.first().map(PathBuf::as_path)
+        };
         let is_one = |place: &Place| {
             let is_asked_for = asks && exported.contains(place);
             is_asked_for || !is_offered(place) && !known.contains(place)
@@ -336,8 +247,10 @@ impl<'f> Linked<'f> {
 
     /// Where the kernel and the loader start.
     fn starts(&self, program: &ProgramFiles) -> Vec<Place> {
-        let is_start = |path: &PathBuf| Some(path) == program.files.first() || Some(path) == program.loader.as_ref();
-        let files = self.files.iter().enumerate().filter(|(_, of)| is_start(&of.path));
+        let is_start = |path: &Path| {
+            [program.files.first(), program.loader.as_ref()].iter().flatten().any(|start| start.as_path() == path)
+        };
+        let files = self.files.iter().enumerate().filter(|(_, of)| is_start(of.path));
         files.filter_map(|(file, of)| Some(Place { file, entry: of.calls.start? })).collect()
     }
 

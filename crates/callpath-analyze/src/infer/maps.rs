@@ -6,10 +6,11 @@
 use std::borrow::Cow;
 
 use callpath_format::frame::ModuleIndex;
-use callpath_infer::{OtherBuild, PathMap};
+use callpath_infer::{MapModule, OtherBuild, PathMap};
 use callpath_measurement::{Measurement, PARTIAL_ROOT};
+use rustc_hash::FxHashSet;
 
-use super::code::Code;
+use super::code::{Code, identity_bytes};
 
 /// What is asked.
 #[derive(Clone, Copy)]
@@ -114,6 +115,32 @@ impl ProcessMaps<'_> {
         }
         own
     }
+}
+
+/// Which files of a map a measurement does not have: no paths lead through these. In a sentence, if there are any.
+pub fn not_measured(map: &PathMap, measurement: &Measurement) -> Option<String> {
+    let measured = measurement.processes.iter().flat_map(|process| &process.modules);
+    let measured: FxHashSet<Vec<u8>> =
+        measured.filter_map(|module| module.identity.as_ref()).map(identity_bytes).collect();
+    let has_procedures: FxHashSet<u32> = map.procedures().iter().map(|procedure| procedure.module).collect();
+    let files = (0u32..).zip(map.modules());
+    // The kernel's is another one on each machine.
+    let files = files.filter(|(number, module)| has_procedures.contains(number) && module.path.is_absolute());
+    let (there, lacking): (Vec<&MapModule>, Vec<&MapModule>) =
+        files.map(|(_, module)| module).partition(|module| measured.contains(&module.identity));
+    absent_files(&lacking, there.len() + lacking.len(), "map")
+}
+
+/// That a program does not have some of the files of a map or a plan, which is what `of` says; `count`: of how many.
+pub fn absent_files(lacking: &[&MapModule], count: usize, of: &str) -> Option<String> {
+    const NAMED: usize = 5;
+    if lacking.is_empty() {
+        return None;
+    }
+    let named: Vec<String> = lacking.iter().take(NAMED).map(|module| module.path.display().to_string()).collect();
+    let more = lacking.len() - named.len();
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    Some(format!("the program did not load {} of the {of}'s {count} files: {}{more}", lacking.len(), named.join(", ")))
 }
 
 /// By module of the code, its number in the map.

@@ -1,16 +1,20 @@
 //! Leaves of a measurement what its map never saw: what a program does in production that it does not do in tests.
 //!
-//! A path that was walked is novel from the first call on that no training run made there. Where a walk was not made, what is novel is that the map has
-//! no path. Code that could not be counted, and that known code calls, may have been called: it is not novel. Callers that another map has told
-//! ([`Inferred`]) are as those that were walked.
+//! A path that was walked is novel from the first call on that no training run made there. Where its beginning is not known (a partial path, one that
+//! begins in code of no procedure), it is novel if no path of the map has the calls that are. Where a walk was not made, what is novel is that the
+//! map has no path. Callers that another map has told ([`Inferred`]) are as those that were walked.
+//!
+//! Of other samples it cannot be told: their height is not known, or the map's path is no more than likely; or they are in code that could not be
+//! counted, and that known code calls. These count neither as novel nor as seen.
 
 use callpath_format::frame::{FrameKey, FrameKind};
 use callpath_infer::{Certainty, OtherBuild, PathMap};
 use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::rc::Rc;
 
 use super::answer::{Asker, Inferred, Known, keep};
-use super::code::{Code, Links};
+use super::code::{Code, Links, Read};
 use super::maps::{Maps, Which};
 use crate::attribute::{AttributeOptions, Progress};
 
@@ -18,17 +22,36 @@ use crate::attribute::{AttributeOptions, Progress};
 pub struct Novel {
     /// The measurement.
     pub measurement: Measurement,
-    /// Samples that are, and all.
-    pub samples: (u64, u64),
+    /// How many are.
+    pub samples: NovelSamples,
     /// By process, the frames of callers that were not walked; empty: all were.
     pub(super) callers: Vec<FxHashSet<FrameKey>>,
 }
 
+/// How many samples are novel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NovelSamples {
+    /// In call paths that the map never saw.
+    pub novel: u64,
+    /// Of which that cannot be told.
+    pub unclear: u64,
+    /// All, with those in call paths that it has seen.
+    pub all: u64,
+}
+
 /// What a map says of a frame in its context.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Seen {
-    /// Its node; `None`: above all.
-    Yes(Option<u32>),
+    /// It is above all.
+    Top,
+    /// It was seen in that context: its node.
+    At(u32),
+    /// Where its path begins is not known: the nodes that it may be.
+    Among(Rc<[u32]>),
+    /// It may be any.
+    Anywhere,
+    /// No height was needed: a map has a path to it.
+    Told,
     No,
     /// That cannot be told.
     Unclear,
@@ -37,6 +60,8 @@ enum Seen {
 /// What a map knows of calls.
 struct Calls {
     nodes: FxHashMap<(Option<u32>, u32, u32), u32>,
+    /// By procedure and stack.
+    anywhere: FxHashMap<(u32, u32), Vec<u32>>,
     /// Callee and caller.
     direct: FxHashSet<(u32, u32)>,
     uncounted: FxHashSet<u32>,
@@ -45,8 +70,13 @@ struct Calls {
 impl Calls {
     fn of(map: &PathMap) -> Calls {
         let nodes = (0u32..).zip(map.nodes()).map(|(at, node)| ((node.parent, node.procedure, node.root), at));
+        let mut anywhere: FxHashMap<(u32, u32), Vec<u32>> = FxHashMap::default();
+        for (at, node) in (0u32..).zip(map.nodes()) {
+            anywhere.entry((node.procedure, node.root)).or_default().push(at);
+        }
         Calls {
             nodes: nodes.collect(),
+            anywhere,
             direct: map.calls().iter().map(|call| (call.callee, call.caller)).collect(),
             uncounted: map.uncounted().iter().copied().collect(),
         }
@@ -89,10 +119,10 @@ fn leave_novel(
 ) -> Result<Novel, OtherBuild> {
     let mut code = Code::default();
     let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
-    code.read(options, progress);
+    code.read(Read::Frames, options, progress);
     let of_processes = maps.of_processes(&measurement, &modules, &code)?;
     let mut asker = Asker::new(&of_processes, &code);
-    let (calls, mut links, mut samples) = (Calls::of(maps.map), Links::default(), (0_u64, 0_u64));
+    let (calls, mut links, mut samples) = (Calls::of(maps.map), Links::default(), NovelSamples::default());
     let processes = measurement.processes.iter_mut().zip(&modules).zip(of_processes.which()).enumerate();
     for (index, ((process, modules), which)) in processes {
         let told = callers.get(index);
@@ -115,55 +145,92 @@ struct OfProcess<'a, 'm> {
 }
 
 impl OfProcess<'_, '_> {
-    fn leave_novel(&mut self, thread: &mut ThreadProfile, links: &mut Links, samples: &mut (u64, u64)) {
+    fn leave_novel(&mut self, thread: &mut ThreadProfile, links: &mut Links, samples: &mut NovelSamples) {
         let root = self.asker.root(thread, self.modules);
         let nodes = thread.tree.nodes();
         let mut seen: Vec<Seen> = Vec::with_capacity(nodes.len());
         let mut novel = PathTree::default();
         for (index, node) in nodes.iter().enumerate() {
-            let above = seen.get(node.parent as usize).copied().unwrap_or(Seen::Unclear);
+            let above = seen.get(node.parent as usize).cloned().unwrap_or(Seen::Unclear);
             let here = match (index as u32, node.key.kind()) {
-                (FULL_ROOT, _) => Seen::Yes(None),
-                (PARTIAL_ROOT, _) => Seen::Unclear,
+                (FULL_ROOT, _) => Seen::Top,
+                (PARTIAL_ROOT, _) => Seen::Anywhere,
                 // Of a sample that walked no stack.
                 (_, FrameKind::Height(height)) if nodes[node.parent as usize].parent == PARTIAL_ROOT => {
-                    let at = self.code.procedure(self.modules, nodes[node.parent as usize].key);
-                    match self.asker.ask(self.which, root, (at, height)).0 {
-                        // The code alone has it: no run has taken it.
-                        Known::Told(told) if told.is_new() || told.certainty == Certainty::Missing => Seen::No,
-                        Known::Unheard => Seen::No,
-                        Known::Told(_) | Known::Undetermined => Seen::Unclear,
-                    }
+                    self.told((root, nodes[node.parent as usize].key, height))
                 }
                 (_, FrameKind::Height(_)) => above,
                 _ => self.seen((above, root), (nodes[node.parent as usize].key, node.key), links),
             };
-            seen.push(here);
-            samples.1 = samples.1.saturating_add(node.samples);
-            if here == Seen::No {
-                samples.0 = samples.0.saturating_add(node.samples);
-                keep(&thread.tree, index, &mut novel);
+            samples.all = samples.all.saturating_add(node.samples);
+            match here {
+                Seen::At(_) | Seen::Told => {}
+                Seen::No => {
+                    samples.novel = samples.novel.saturating_add(node.samples);
+                    keep(&thread.tree, index, &mut novel);
+                }
+                Seen::Top | Seen::Among(_) | Seen::Anywhere | Seen::Unclear => {
+                    samples.unclear = samples.unclear.saturating_add(node.samples);
+                }
             }
+            seen.push(here);
         }
         thread.tree = novel;
     }
 
-    fn seen(&self, (above, root): (Seen, Option<u32>), (caller, key): (FrameKey, FrameKey), links: &mut Links) -> Seen {
-        let Seen::Yes(parent) = above else { return above };
-        let is_told = self.told.is_some_and(|told| told.contains(&caller));
-        if parent.is_some() && !is_told && !links.is_possible(self.code, self.modules, (caller, key)) {
-            return Seen::Unclear;
+    /// What the map says by the height of a frame alone.
+    fn told(&mut self, (root, key, height): (Option<u32>, FrameKey, Option<i64>)) -> Seen {
+        let at = self.code.procedure(self.modules, key);
+        match self.asker.ask(self.which, root, (at, height)).0 {
+            Known::Unheard => Seen::No,
+            Known::Undetermined => Seen::Unclear,
+            // The code alone has it: no run has taken it.
+            Known::Told(told) if told.is_new() => Seen::No,
+            Known::Told(told) => match told.certainty {
+                Certainty::Missing => Seen::No,
+                Certainty::Precise | Certainty::Ambiguous(_) if told.is_seen() => Seen::Told,
+                _ => Seen::Unclear,
+            },
         }
+    }
+
+    fn seen(&self, (above, root): (Seen, Option<u32>), (caller, key): (FrameKey, FrameKey), links: &mut Links) -> Seen {
+        if matches!(above, Seen::No | Seen::Told) {
+            return above;
+        }
+        let is_told = self.told.is_some_and(|told| told.contains(&caller));
+        let is_first = matches!(above, Seen::Top | Seen::Anywhere | Seen::Unclear);
+        let is_linked = is_first || is_told || links.is_possible(self.code, self.modules, (caller, key));
         // A thread that begins where none did.
         let Some(root) = root else { return Seen::No };
-        let Some(at) = self.code.procedure(self.modules, key) else { return Seen::Unclear };
+        let Some(at) = self.code.procedure(self.modules, key) else { return Seen::Anywhere };
         let Some(procedure) = self.asker.procedure(at) else { return Seen::No };
-        if let Some(node) = self.calls.nodes.get(&(parent, procedure, root)) {
-            return Seen::Yes(Some(*node));
+        let child = |parent: Option<u32>| self.calls.nodes.get(&(parent, procedure, root)).copied();
+        let found: Vec<u32> = match &above {
+            Seen::At(parent) if is_linked => match child(Some(*parent)) {
+                Some(node) => return Seen::At(node),
+                None => Vec::new(),
+            },
+            Seen::Top => match child(None) {
+                Some(node) => return Seen::At(node),
+                None => Vec::new(),
+            },
+            Seen::Among(parents) if is_linked => parents.iter().filter_map(|parent| child(Some(*parent))).collect(),
+            _ => self.calls.anywhere.get(&(procedure, root)).cloned().unwrap_or_default(),
+        };
+        if !found.is_empty() {
+            return Seen::Among(found.into());
         }
-        let of_caller =
-            parent.and_then(|parent| self.asker.map.nodes().get(parent as usize)).map(|node| node.procedure);
-        let may_call = of_caller.is_some_and(|of_caller| self.calls.direct.contains(&(procedure, of_caller)));
-        if may_call && self.calls.uncounted.contains(&procedure) { Seen::Unclear } else { Seen::No }
+        let calls = |parent: &u32| {
+            let of_caller = self.asker.map.nodes().get(*parent as usize).map(|node| node.procedure);
+            of_caller.is_some_and(|of_caller| self.calls.direct.contains(&(procedure, of_caller)))
+        };
+        let may_be_called = match &above {
+            Seen::At(parent) if is_linked => calls(parent),
+            Seen::Among(parents) if is_linked => parents.iter().any(calls),
+            Seen::Top => false,
+            _ => true,
+        };
+        if may_be_called && self.calls.uncounted.contains(&procedure) { Seen::Unclear } else { Seen::No }
     }
 }

@@ -15,7 +15,8 @@ use callpath_measurement::{FULL_ROOT, MeasuredPaths, Measurement, PARTIAL_ROOT, 
 use callpath_schema::MetricId;
 use rustc_hash::FxHashSet;
 
-use super::code::{Code, Links, ProcedureAt};
+use super::code::{Code, Links, ProcedureAt, Read};
+use super::linked::{Linked, Order, Place};
 use crate::attribute::{AttributeOptions, Progress};
 
 /// How high the stack is where a program or the loader begins, bytes: see above.
@@ -41,7 +42,7 @@ pub fn train(
 ) -> Result<Trained, OtherBuild> {
     let mut code = Code::default();
     let modules: Vec<Vec<Option<usize>>> = measurement.processes.iter().map(|process| code.enter(process)).collect();
-    code.read(options, progress);
+    code.read(Read::AllCalls, options, progress);
     let mut numbers = Vec::with_capacity(code.modules.len());
     for module in &code.modules {
         numbers.push(builder.module(module.record.clone())?);
@@ -102,7 +103,7 @@ struct Known {
 
 impl Learner<'_> {
     fn procedure(&mut self, at: ProcedureAt) -> u32 {
-        let name = self.code.name(at).to_owned();
+        let name = self.code.name(at);
         self.builder.procedure(MapProcedure { module: self.numbers[at.module], start: at.start.0, name })
     }
 
@@ -117,6 +118,12 @@ impl Learner<'_> {
         let root = self.builder.root(root);
         let nodes = thread.tree.nodes();
         let mut known: Vec<Option<Known>> = Vec::with_capacity(nodes.len());
+        // What begins a coroutine's stack is in no procedure: what it calls is the first of a path, at no known height.
+        let is_unnamed_start = |index: u32| {
+            let node = &nodes[index as usize];
+            index > PARTIAL_ROOT && node.parent == FULL_ROOT && self.code.is_of_no_procedure(modules, node.key)
+        };
+        let starts_below: Vec<bool> = nodes.iter().map(|node| is_unnamed_start(node.parent)).collect();
         for (index, node) in nodes.iter().enumerate() {
             let own = || {
                 let calls = calls.and_then(|calls| {
@@ -125,7 +132,7 @@ impl Learner<'_> {
                 Weight { calls: calls.unwrap_or(0), samples: node.samples }
             };
             let is_root = index <= PARTIAL_ROOT as usize;
-            let is_outermost = node.parent == FULL_ROOT;
+            let is_outermost = node.parent == FULL_ROOT || starts_below[index];
             let caller = if is_root { None } else { known[node.parent as usize] };
             let is_linked = is_root
                 || is_outermost
@@ -142,11 +149,12 @@ impl Learner<'_> {
             let context = self.builder.node(caller.map(|caller| caller.node), procedure, root);
             let height = match caller {
                 Some(caller) => self.below(caller, modules, nodes[node.parent as usize].key),
+                None if starts_below[index] => None,
                 None if begins.is_none() => self.code.is_entry(at).then_some(AT_START),
                 None => None,
             };
             // What began the thread may be called again, deeper.
-            let height = height.or_else(|| (begins == Some(Some(at))).then_some(0));
+            let height = height.or_else(|| (begins == Some(Some(at)) && !starts_below[index]).then_some(0));
             match height {
                 Some(height) => self.builder.met(context, height, weight),
                 None => self.builder.unidentified(weight),
@@ -155,24 +163,33 @@ impl Learner<'_> {
         }
     }
 
-    /// Adds what is known of the procedures that were met.
+    /// Adds what is known of the procedures that were met, and the calls by which the code may lead from one to the other.
     fn end(&mut self) {
+        let code = self.code;
+        let (modules, bound) = code.bound();
+        let linked = Linked::of(&bound, Order::Unknown);
         let mut met: Vec<ProcedureAt> = self.met.drain().collect();
         met.sort_unstable_by_key(|at| (at.module, at.start));
+        let place = |at: &ProcedureAt| Some(Place { file: modules.binary_search(&at.module).ok()?, entry: at.start });
+        let mut calls = linked.chains(&met.iter().filter_map(place).collect());
+        calls.sort_unstable_by_key(|call| (call.caller, call.callee, call.height));
         for at in met {
-            let caller = self.procedure(at);
-            if !self.counted.contains(&at) {
-                self.builder.uncounted(caller);
-            }
-            for &(start, height) in self.code.modules[at.module].direct.get(&at.start).into_iter().flatten() {
-                let called = ProcedureAt { start, ..at };
-                let callee = self.procedure(called);
-                if !self.counted.contains(&called) {
-                    self.builder.uncounted(callee);
-                }
-                self.builder.call(DirectCall { callee, caller, height });
-            }
+            self.noted(at);
         }
+        for call in calls {
+            let [caller, callee] = [call.caller, call.callee]
+                .map(|place| self.noted(ProcedureAt { module: modules[place.file], start: place.entry }));
+            self.builder.call(DirectCall { callee, caller, height: call.height });
+        }
+    }
+
+    /// A procedure; the builder learns if its calls were not counted.
+    fn noted(&mut self, at: ProcedureAt) -> u32 {
+        let procedure = self.procedure(at);
+        if !self.counted.contains(&at) {
+            self.builder.uncounted(procedure);
+        }
+        procedure
     }
 
     /// The height of what a frame calls.

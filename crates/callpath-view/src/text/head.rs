@@ -118,11 +118,19 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
 /// How many samples the map has so many paths of.
 fn of_inferred(inferred: &InferredQuality) -> String {
     let counts = &inferred.samples;
-    let all = counts.all().saturating_add(inferred.walked);
+    // Else the map was asked for these, too.
+    let not_asked = if inferred.shows_walked { 0 } else { inferred.walked };
+    let all = counts.all().saturating_add(not_asked);
     let precise = percent(counts.precise, all);
-    let mut said = vec![match inferred.is_walked {
-        true => format!("stacks were walked until the map told the rest for {precise}"),
-        false => format!("the map has one path for {precise}"),
+    let mut said = vec![match (inferred.is_walked, inferred.shows_walked) {
+        (true, _) => format!("stacks were walked until the map told the rest for {precise}"),
+        (false, false) => format!("the map has one path for {precise}"),
+        (false, true) => {
+            let walked = percent(inferred.walked, all);
+            format!(
+                "paths are shown as they were walked for {walked}; of all samples, the map has one path for {precise}"
+            )
+        }
     }];
     let others = [
         (counts.likely, "one that is likely for"),
@@ -134,7 +142,7 @@ fn of_inferred(inferred: &InferredQuality) -> String {
     for (count, words) in others.into_iter().filter(|(count, _)| *count > 0) {
         said.push(format!("{words} {}", percent(count, all)));
     }
-    if inferred.walked > 0 {
+    if not_asked > 0 {
         said.push(format!("the stack was walked whole for {}", percent(inferred.walked, all)));
     }
     said.join(", ")

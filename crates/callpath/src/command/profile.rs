@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use callpath_analyze::attribute::{AttributeOptions, Packed, attribute, attribute_and_pack, attribute_packed};
-use callpath_analyze::infer;
+use callpath_analyze::infer::{self, NovelSamples};
 use callpath_db::database::{Database, DatabaseError, is_database};
 use callpath_db::{CodeCosts, Profile};
 use callpath_measurement::{KeptFiles, Measurement, MeasurementError, PackFile, has_paths, newest};
@@ -111,15 +111,27 @@ pub(crate) fn load_novel(directory: Option<&Path>, map: Option<&Path>) -> anyhow
     let novel = novel.map_err(|other| {
         anyhow::anyhow!("failed to look for novel call paths by {}: {other} than was measured", map.display())
     })?;
-    let (samples, of) = novel.samples;
-    let nothing = (samples == 0)
-        .then(|| format!("nothing is novel: {} has seen the call paths of all {of} samples", map.display()));
+    let NovelSamples { novel: samples, unclear, all } = novel.samples;
+    let of_unclear = match unclear {
+        0 => String::new(),
+        _ => format!(
+            "; of {unclear} that cannot be told (no known height, a path that is partial or no more than likely, or code that could not be counted)"
+        ),
+    };
+    let (seen, map) = (all.saturating_sub(unclear), map.display());
+    let nothing = match (samples, unclear) {
+        (0, 0) => Some(format!("nothing is novel: {map} has seen the call paths of all {all} samples")),
+        (0, _) => Some(format!(
+            "nothing is known to be novel: {map} has seen the call paths of {seen} of {all} samples{of_unclear}"
+        )),
+        _ => None,
+    };
     let mut progress = Progress::new("reading modules");
     let mut profile = infer::novel_profile(&novel, &options, &mut |done, of| progress.step(done, of));
     profile
         .info
         .notes
-        .push(format!("--novel: {samples} of {of} samples are in call paths that {} never saw", map.display()));
+        .push(format!("--novel: {samples} of {all} samples are in call paths that {map} never saw{of_unclear}"));
     checked(&novel.measurement, profile).map(|profile| (profile, nothing))
 }
 

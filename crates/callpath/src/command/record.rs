@@ -517,9 +517,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         recorded.notes.iter().for_each(|note| say(note));
     }
     padded.iter().flat_map(Padded::notes).for_each(|note| say(&note));
-    if let Some(Err(error)) = mapped.map(|mapped| mapped.keep(&recorded.directory)) {
-        output::say(format_args!("{error}: name the map to reports (--map)"));
-    }
+    mapped.iter().filter_map(|mapped| mapped.keep(&recorded.directory)).for_each(|note| say(&note));
     if let Some(choice) = &choice {
         say_probed(choice, &probed, say);
     }

@@ -42,6 +42,7 @@ mod loading;
 mod memory;
 mod messages;
 mod ordinary_user;
+mod other_paths;
 mod outside;
 mod packed;
 mod probe_control;

@@ -84,7 +84,10 @@ fn a_measurement_keeps_its_map() {
     assert!(on_both(&novel, &novel_path).into_iter().all(|samples| samples > 50), "{:?}", novel.paths());
     assert_eq!(novel.quality.partial, 0, "{novel:?}");
     let nothing = place.run(["report", "--novel", "--map", "a.map", "m"]);
-    assert!(nothing.status == 0 && nothing.stdout.starts_with("nothing is novel:"), "{nothing:?}");
+    // A sample may hit what could not be counted: of that it cannot be told.
+    let says_so =
+        ["nothing is novel:", "nothing is known to be novel:"].iter().any(|words| nothing.stdout.starts_with(words));
+    assert!(nothing.status == 0 && says_so, "{nothing:?}");
     // A map that other runs have made tells other paths of the same numbers: it is refused, and it may say what is new.
     place.train("b.map", &[&program, "second", "1"]);
     let refused = place.run(["report", "--map", "b.map", "m"]);

@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use callpath_analyze::names::ModuleNames;
 use callpath_db::nearest;
 use callpath_format::address::LinkAddr;
-use callpath_infer::{Certainty, Identifier, PathMap, Root, Search, Told};
+use callpath_infer::{Certainty, ContextNode, Identifier, PathMap, Root, Search, Told};
 use serde_json::{Value, json};
 
 use super::show::called;
@@ -54,11 +54,15 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     };
     let mut search = Search::new(&map);
     let mut answers: Vec<Found<'_>> = Vec::new();
-    for (number, root) in (0u32..).zip(map.roots()).filter(|(number, root)| is_asked((*number, root))) {
+    let asked: Vec<(u32, &Root)> =
+        (0u32..).zip(map.roots()).filter(|(number, root)| is_asked((*number, root))).collect();
+    for &(number, root) in &asked {
         for &procedure in &procedures {
             let told = search.tell(Identifier { root: number, procedure, height: arguments.height });
             if told.certainty != Certainty::Missing {
-                answers.push(Found { root: *root, procedure, told });
+                let is_met =
+                    !map.seen_paths(Identifier { root: number, procedure, height: arguments.height }).is_empty();
+                answers.push(Found { root: *root, procedure, is_met, told });
             }
         }
     }
@@ -72,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let mut out = arguments.screen.open();
     if answers.is_empty() {
         writeln!(out, "The map knows no call path to {} with {} bytes of stack.", arguments.place, arguments.height)?;
-        let heights = known_heights(&map, &procedures);
+        let heights = known_heights(&map, &procedures, |root| asked.iter().any(|(number, _)| *number == root));
         if !heights.is_empty() {
             let shown: Vec<String> = heights.iter().take(12).map(i64::to_string).collect();
             let more = if heights.len() > shown.len() { ", ..." } else { "" };
@@ -91,6 +95,8 @@ struct Found<'m> {
     root: Root,
     /// What was asked for.
     procedure: u32,
+    /// Whether runs were there.
+    is_met: bool,
     told: Told<'m>,
 }
 
@@ -133,15 +139,25 @@ impl Found<'_> {
                 writeln!(out, "  {}", called(map, procedure))?;
             }
         }
-        let remark = match (self.told.certainty, self.told.is_seen()) {
-            (Certainty::Likely, true) => {
-                "The code has another call that leads there with as much stack, which was never seen."
+        let remark = match (self.told.certainty, self.told.is_seen(), self.told.is_new()) {
+            (Certainty::Likely, true, _) => {
+                "It may be another: the code has other calls that lead there with as much stack, which were never seen, or the procedure was met at \
+                 heights that are not known."
             }
-            (Certainty::Likely, false) => {
+            (Certainty::Likely, false, true) => {
                 "No run has taken it. The code has other paths there, too: this one continues what runs have done."
             }
-            (Certainty::Static, _) => "No run has taken it. The code has no other path there.",
-            (Certainty::Ambiguous(_), false) => "No run has taken any of them: the code has them.",
+            (Certainty::Static, ..) => "No run has taken it. The code has no other path there.",
+            (Certainty::Ambiguous(_), false, true) => "No run has taken any of them: the code has them.",
+            (Certainty::Likely, false, false) if self.is_met => {
+                "Samples have seen it. Calls of its last procedure were not counted: there may be others."
+            }
+            (Certainty::Ambiguous(_), false, false) if self.is_met => {
+                "Samples have seen some of them, the code has the others. Calls of their last procedure were not counted: there may be more."
+            }
+            (Certainty::Likely | Certainty::Ambiguous(_), false, false) => {
+                "No sample has seen its last call, which the code has. Calls of the procedure were not counted: there may be others."
+            }
             _ => return Ok(()),
         };
         writeln!(out)?;
@@ -166,8 +182,10 @@ fn value(map: &PathMap, answers: &[Found<'_>]) -> Value {
     json!({ "schema": 1, "kind": "map-explain", "answers": answers.iter().map(of_root).collect::<Vec<_>>() })
 }
 
-fn known_heights(map: &PathMap, procedures: &[u32]) -> Vec<i64> {
-    let of = |node: u32| map.nodes().get(node as usize).is_some_and(|node| procedures.contains(&node.procedure));
+/// The heights of procedures on the stacks that are asked for.
+fn known_heights(map: &PathMap, procedures: &[u32], is_asked: impl Fn(u32) -> bool) -> Vec<i64> {
+    let is_one = |node: &ContextNode| procedures.contains(&node.procedure) && is_asked(node.root);
+    let of = |node: u32| map.nodes().get(node as usize).is_some_and(is_one);
     let mut heights: Vec<i64> =
         map.heights().iter().filter(|(node, _, _)| of(*node)).map(|(_, height, _)| *height).collect();
     heights.sort_unstable();

@@ -7,6 +7,7 @@ use anyhow::anyhow;
 use callpath_infer::{Budget, Degrees, Paddings, PathMap, PlannedPadding, Precision};
 use callpath_view::text::shell_word;
 
+use super::show::called;
 use crate::command::path_map;
 use crate::outcome::Outcome;
 use crate::{output, surroundings};
@@ -65,6 +66,19 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
              {low} to {high} bytes",
             plan.paddings.len()
         ));
+        if !resized.of_recursive.is_empty() {
+            const NAMED: usize = 5;
+            let named = resized.of_recursive.iter().take(NAMED);
+            let named: Vec<String> =
+                named.map(|(procedure, bytes)| format!("{} {bytes}", called(&map, *procedure))).collect();
+            let more = resized.of_recursive.len() - named.len();
+            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+            output::say(format_args!(
+                "larger frames of procedures that call themselves take their bytes again at each level; deeper recursion than the map's takes more \
+                 stack than that, each further level in bytes: {}{more}",
+                named.join(", ")
+            ));
+        }
         if resized.is_cut {
             output::say(format_args!(
                 "the search was cut short after {} s; a longer one may tell more paths apart (--budget)",

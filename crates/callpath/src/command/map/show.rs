@@ -48,23 +48,28 @@ fn total(degrees: &Degrees) -> u64 {
     degrees.values().fold(0, |sum: u64, count| sum.saturating_add(*count))
 }
 
-fn counts(degrees: &Degrees, unidentified: Option<u64>) -> Value {
+/// `likely` of these are no more than that; `unidentified`: so many more have no identifier.
+fn counts(degrees: &Degrees, likely: u64, unidentified: u64) -> Value {
     let ambiguous: BTreeMap<String, u64> =
         degrees.iter().filter(|(degree, _)| **degree > 1).map(|(degree, count)| (degree.to_string(), *count)).collect();
     let precise = degrees.get(&1).copied().unwrap_or(0);
     json!({
         "precise": precise,
+        "likely": likely,
         "ambiguous": total(degrees) - precise,
         "undetermined": unidentified,
+        // A map has all that it knows of.
+        "missing": 0,
         "degree": ambiguous,
     })
 }
 
 fn value(map: &PathMap, precision: &Precision) -> Value {
-    let mut inferred = counts(&precision.paths, None);
+    let Precision { likely: (likely_paths, likely), unidentified_paths, unidentified, .. } = precision;
+    let mut inferred = counts(&precision.paths, *likely_paths, *unidentified_paths);
     inferred["pairs"] = json!(precision.pairs);
-    inferred["calls"] = counts(&precision.calls, Some(precision.unidentified.calls));
-    inferred["samples"] = counts(&precision.samples, Some(precision.unidentified.samples));
+    inferred["calls"] = counts(&precision.calls, likely.calls, unidentified.calls);
+    inferred["samples"] = counts(&precision.samples, likely.samples, unidentified.samples);
     let modules: Vec<Value> =
         map.modules().iter().map(|module| json!({ "path": module.path.to_string_lossy() })).collect();
     let variable: Vec<Value> = map.variable().iter().map(|procedure| json!(called(map, *procedure))).collect();
@@ -151,7 +156,21 @@ fn write(map: &PathMap, precision: &Precision, out: &mut impl Write) -> std::io:
     let all = [&precision.paths, &precision.calls, &precision.samples].map(total);
     writeln!(out, "{:>22} {:>14} {:>14} {:>14}", "all", all[0], all[1], all[2])?;
     let unidentified = precision.unidentified;
-    writeln!(out, "{:>22} {:>14} {:>14} {:>14}", "without identifier", "", unidentified.calls, unidentified.samples)?;
+    let without = precision.unidentified_paths;
+    writeln!(
+        out,
+        "{:>22} {:>14} {:>14} {:>14}",
+        "without identifier", without, unidentified.calls, unidentified.samples
+    )?;
+    let (paths, likely) = precision.likely;
+    if paths > 0 {
+        writeln!(out)?;
+        writeln!(
+            out,
+            "Of those that share theirs with no other, {paths} paths are no more than likely ({} calls, {} samples): the code has other calls that lead there, or not all calls could be counted",
+            likely.calls, likely.samples
+        )?;
+    }
     if !map.variable().is_empty() {
         let names: Vec<String> = map.variable().iter().take(NAMED).map(|&procedure| called(map, procedure)).collect();
         let more = map.variable().len().saturating_sub(NAMED);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use callpath_analyze::infer::{Trained, train};
+use callpath_db::MetricId;
 use callpath_infer::{MapBuilder, OtherBuild, PathMap, Precision};
 use callpath_measurement::Measurement;
 use callpath_record::{
@@ -84,6 +85,9 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let precise = Precision::share(&precision.paths)
         .map_or(String::new(), |share| format!(", {:.1}% of them with an identifier of their own", 100.0 * share));
     let paths = precision.paths.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
+    if paths == 0 {
+        say(&"nothing was learned of call paths with a known height: the map tells none");
+    }
     let typed = surroundings::typed_command();
     say(&format_args!("wrote {file}: {paths} call paths{precise}; see it with: {typed} map show {file}"));
     Ok(0)
@@ -104,6 +108,14 @@ fn of_other_build(other: &OtherBuild, from: &Path) -> anyhow::Error {
 fn learn(map: PathMap, directory: &Path, say: Say<'_>) -> anyhow::Result<PathMap> {
     let measurement = Measurement::read(directory).map_err(|error| anyhow!("failed to {error}"))?;
     measurement.losses().iter().for_each(|loss| say(loss));
+    let counts_calls = measurement.session.metrics.iter().any(|metric| metric.id == Some(MetricId::CALLS));
+    if path_map::needs_map(&measurement) && !counts_calls {
+        anyhow::bail!(
+            "failed to learn from {}: its samples have no call paths but those that a map tells (record --unwind=infer); record with --unwind=walk or \
+             both, or let it run (callpath map train -- PROGRAM)",
+            directory.display()
+        );
+    }
     let mut progress = Progress::new("reading modules");
     let mut builder = MapBuilder::default();
     builder.add(&map).map_err(|other| of_other_build(&other, directory))?;

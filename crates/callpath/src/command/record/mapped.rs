@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use callpath_analyze::infer::{ToldBlocks, check_builds, told_blocks};
+use callpath_analyze::infer::{ToldBlocks, check_builds, not_measured, told_blocks};
 use callpath_infer::{MAP_FILE, PathMap};
-use callpath_measurement::write_file;
+use callpath_measurement::{Measurement, write_file};
 
 use crate::command::path_map;
 use crate::command::profile::analysis_options;
@@ -36,8 +36,12 @@ impl Mapped {
         told_blocks(&self.map, &analysis_options(), &mut |done, of| progress.step(done, of))
     }
 
-    /// Puts it into a measurement's directory.
-    pub(super) fn keep(&self, directory: &Path) -> anyhow::Result<()> {
-        write_file(directory, MAP_FILE, &self.map.encode()).map_err(|error| anyhow::anyhow!("failed to {error}"))
+    /// Puts it into the directory of a measurement that has ended. Returns what the user should know.
+    pub(super) fn keep(&self, directory: &Path) -> Option<String> {
+        if let Err(error) = write_file(directory, MAP_FILE, &self.map.encode()) {
+            return Some(format!("failed to {error}: name the map to reports (--map)"));
+        }
+        let measurement = Measurement::read(directory).ok()?;
+        not_measured(&self.map, &measurement).map(|absent| format!("--map: {absent}"))
     }
 }

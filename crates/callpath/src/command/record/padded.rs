@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use callpath_analyze::infer::identity_bytes;
+use callpath_analyze::infer::{absent_files, identity_bytes};
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
-use callpath_infer::{PLAN_FILE, PaddingPlan, PlannedPadding};
+use callpath_infer::{MapModule, PLAN_FILE, PaddingPlan, PlannedPadding};
 use callpath_measurement::write_file;
 use callpath_record::Padding;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A plan that is carried out.
 pub(super) struct Padded {
@@ -20,6 +20,8 @@ pub(super) struct Padded {
     made: Vec<PlannedPadding>,
     /// What could not, and why.
     refused: Vec<(String, String)>,
+    /// The plan's modules that the program has.
+    there: FxHashSet<u32>,
     /// A module that is another build now.
     other_build: Option<PathBuf>,
 }
@@ -27,8 +29,8 @@ pub(super) struct Padded {
 impl Padded {
     pub(super) fn read(file: &Path) -> anyhow::Result<Padded> {
         let plan = PaddingPlan::read(file).map_err(|error| anyhow::anyhow!("failed to {error}"))?;
-        let (made, refused) = (Vec::new(), Vec::new());
-        Ok(Padded { plan, file: file.to_owned(), made, refused, other_build: None })
+        let (made, refused, there) = (Vec::new(), Vec::new(), FxHashSet::default());
+        Ok(Padded { plan, file: file.to_owned(), made, refused, there, other_build: None })
     }
 
     /// What the user should know.
@@ -40,23 +42,34 @@ impl Padded {
         if self.refused.len() > NAMED {
             notes.push(format!("not larger: {} more", self.refused.len() - NAMED));
         }
+        let planned = |number: &u32| self.plan.paddings.iter().any(|planned| planned.module == *number);
+        let files = (0u32..).zip(&self.plan.modules).filter(|(number, _)| planned(number));
+        let (there, absent): (Vec<_>, Vec<_>) = files.partition(|(number, _)| self.there.contains(number));
+        let absent: Vec<&MapModule> = absent.into_iter().map(|(_, module)| module).collect();
+        notes.extend(
+            absent_files(&absent, there.len() + absent.len(), "plan").map(|absent| format!("--plan: {absent}")),
+        );
         notes
     }
 
-    /// What is planned for a module. `None`: the plan does not have it.
-    fn of_module(&self, image: &Image) -> Option<impl Iterator<Item = &PlannedPadding>> {
+    /// The number of a module. `None`: the plan does not have it.
+    fn number(&self, image: &Image) -> Option<u32> {
         let identity = identity_bytes(&image.identity());
-        let number = self.plan.modules.iter().position(|module| module.identity == identity)? as u32;
-        Some(self.plan.paddings.iter().filter(move |planned| planned.module == number))
+        self.plan.modules.iter().position(|module| module.identity == identity).map(|at| at as u32)
+    }
+
+    /// What is planned for a module.
+    fn of_module(&self, number: u32) -> impl Iterator<Item = &PlannedPadding> {
+        self.plan.paddings.iter().filter(move |planned| planned.module == number)
     }
 }
 
 impl Padding for Padded {
     fn choose(&mut self, image: &Arc<Image>, path: &Path) -> FxHashMap<LinkAddr, u32> {
         let bytes_of = |planned: &PlannedPadding| (LinkAddr(planned.start), planned.bytes);
-        let found: Option<FxHashMap<_, _>> = self.of_module(image).map(|planned| planned.map(bytes_of).collect());
-        if let Some(found) = found {
-            return found;
+        if let Some(number) = self.number(image) {
+            self.there.insert(number);
+            return self.of_module(number).map(bytes_of).collect();
         }
         if self.plan.modules.iter().any(|module| module.path == path) {
             self.other_build.get_or_insert_with(|| path.to_owned());
@@ -66,8 +79,12 @@ impl Padding for Padded {
 
     fn padded(&mut self, image: &Image, made: &[LinkAddr], refused: &[(LinkAddr, String)]) {
         let is_made = |planned: &&PlannedPadding| made.contains(&LinkAddr(planned.start));
-        let (larger, others): (Vec<PlannedPadding>, Vec<PlannedPadding>) =
-            self.of_module(image).into_iter().flatten().cloned().partition(|planned| is_made(&planned));
+        let (larger, others): (Vec<PlannedPadding>, Vec<PlannedPadding>) = self
+            .number(image)
+            .into_iter()
+            .flat_map(|number| self.of_module(number))
+            .cloned()
+            .partition(|planned| is_made(&planned));
         let why = |planned: &PlannedPadding| {
             let refused = refused.iter().find(|(entry, _)| entry.0 == planned.start);
             refused.map_or("no procedure begins there", |(_, why)| why).to_owned()
