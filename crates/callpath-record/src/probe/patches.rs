@@ -20,7 +20,7 @@ use crate::probe::asks::{MISSING, asking_functions};
 use crate::probe::chooser::Chooser;
 use crate::probe::halt::{Stops, halt, halt_first};
 use crate::probe::inject::Injected;
-use crate::probe::inside::{inside, standing};
+use crate::probe::inside::{Homes, inside, standing};
 use crate::probe::measured::Measured;
 use crate::probe::modules::Loaded;
 use crate::probe::waits::waiting_functions;
@@ -267,7 +267,9 @@ impl<'o> Probes<'o> {
             }
         };
         functions.iter_mut().for_each(|function| function.is_in = true);
-        let inside = inside(recorder, pid, &threads, (&homes, found.bias));
+        let entries: Vec<LinkAddr> = functions.iter().map(|function| function.entry).collect();
+        let homes = Homes { code: &homes, entries: &entries, bias: found.bias };
+        let inside = inside(recorder, pid, &threads, &homes);
         let account = recorder.probes();
         account.inside_when_set = account.inside_when_set.saturating_add(inside);
         let shown = functions.iter().filter(|function| function.is_shown);
