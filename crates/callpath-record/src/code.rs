@@ -146,6 +146,10 @@ impl ProcessCode {
         let areas: Vec<(&MapEntry, bool)> =
             others.into_iter().map(|entry| (entry, is_of_file(self.pid, entry, maps))).collect();
         self.generated.set_areas(&areas, &mut self.modules);
+        if shared.has_probes() {
+            // A call's path is walked at once: nothing tells which slice of a large table it lacks.
+            self.in_modules.iter().for_each(|(id, _)| shared.modules.want_whole(*id));
+        }
         self.publish_map(shared, slot);
     }
 

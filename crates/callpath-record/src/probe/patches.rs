@@ -32,6 +32,8 @@ use crate::settings::RecordOptions;
 const PLACES: u32 = 5;
 /// How long the recipe tables of a library that has come may take before it is probed without them.
 const TABLES_AT_MOST: Duration = Duration::from_secs(2);
+/// How long the whole tables of large modules may take before the first probes are put in without them.
+const WHOLE_TABLES_AT_MOST: Duration = Duration::from_secs(30);
 
 /// The probe of a procedure.
 pub(super) struct InFunction {
@@ -219,6 +221,9 @@ impl<'o> Probes<'o> {
     ) -> Result<usize, RecordError> {
         if self.modules.is_empty() && self.measured.needs(Purpose::Asks) && !self.is_asked {
             recorder.note(MISSING);
+        }
+        if self.modules.is_empty() {
+            recorder.await_whole_tables(pid, WHOLE_TABLES_AT_MOST);
         }
         let mut count = 0;
         let mut failed = Vec::new();
