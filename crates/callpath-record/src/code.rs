@@ -213,13 +213,16 @@ impl ProcessCode {
             self.current = shared.publisher.publish_map(&mut self.regions, &mappings);
             self.mappings = mappings;
         }
+        let is_begun = self.awaited.iter().any(|(awaited, _)| shared.modules.is_begun(*awaited));
+        let slot = shared.allocator.slot(slot);
         if let Some(current) = self.current {
             if is_new {
-                shared.allocator.slot(slot).load_map.store(current.0, SeqCst);
+                slot.load_map.store(current.0, SeqCst);
             }
             let replaced = self.generated.take_replaced();
             self.retired.extend(replaced.map(|region| (region, current.generation())));
         }
+        slot.map_awaits.store(u32::from(is_begun), SeqCst);
         is_new
     }
 

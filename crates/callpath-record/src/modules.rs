@@ -303,6 +303,16 @@ impl Modules {
         self.is_soon(awaited) || slicing.is_some_and(|slicing| slicing.whole_wanted >= WORTH_THE_WHOLE)
     }
 
+    /// Whether the table of code that a load map lacks is being built: that of a slice only once somebody asked.
+    pub(crate) fn is_begun(&self, awaited: Awaited) -> bool {
+        let slicing = self.get(awaited.module).slicing.as_ref();
+        let is_asked = |index: u32| {
+            let table = slicing.and_then(|slicing| slicing.tables.get(index as usize));
+            table.is_some_and(|table| *table == SliceTable::Asked)
+        };
+        awaited.slice.is_none_or(is_asked) || self.is_whole_being_built(awaited.module)
+    }
+
     /// Whether a table that is waited for is soon there: all but the whole ones of large modules.
     pub(crate) fn is_soon(&self, awaited: Awaited) -> bool {
         awaited.slice.is_some() || self.get(awaited.module).slicing.is_none()

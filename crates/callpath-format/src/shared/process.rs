@@ -53,6 +53,8 @@ pub struct ProcessSlot {
     pub map_wanted: AtomicU32,
     /// Futex: the last `map_wanted` that the recorder has served.
     pub map_served: AtomicU32,
+    /// Set by the recorder before `map_served`: 1 as long as tables are being built of code that the load map lacks.
+    pub map_awaits: AtomicU32,
     /// The list of thread records (`ArenaRef`), newest first; a thread pushes itself.
     pub threads: AtomicU32,
     /// Raw samples that the recorder has not seen: a list of chunks (index), newest first.
