@@ -181,6 +181,10 @@ pub(crate) fn of_call(
     };
     let wants_map = walker.code.unknown_code && !is_full;
     let lacks_code = wants_map && walker.code.unknown_generated.is_none();
+    if let Some(RunAddr(lacks)) = walker.code.unmapped.filter(|_| lacks_code) {
+        // What the recorder is asked for next.
+        process.slot.map_lacks.store(lacks, Relaxed);
+    }
     if lacks_code && !as_it_is {
         return (Path::NoTable(None), true);
     }

@@ -273,12 +273,12 @@ impl Modules {
     }
 
     /// Begins to build all of the table of a module, as large as it may be, unless that has begun.
-    pub(crate) fn want_whole(&mut self, id: ModuleId) {
+    pub(crate) fn want_whole(&mut self, id: ModuleId, pace: Pace) {
         let Some(slicing) = self.modules.get_mut(id.0).and_then(|module| module.slicing.as_mut()) else { return };
         if slicing.whole_wanted < WORTH_THE_WHOLE {
             slicing.whole_wanted = WORTH_THE_WHOLE;
             let whole = slicing.slices.whole();
-            self.worker_pool.begin(id, Job::Table(Box::new(whole)), Pace::Now);
+            self.worker_pool.begin(id, Job::Table(Box::new(whole)), pace);
         }
     }
 
