@@ -29,6 +29,8 @@ pub(crate) struct Code<'p, 'm> {
     pub(crate) unknown_code: bool,
     /// Where the first of it was generated at run time.
     pub(crate) unknown_generated: Option<RunAddr>,
+    /// An address of it that is not in the load map.
+    pub(crate) unmapped: Option<RunAddr>,
     /// Some frame is one of generated code.
     pub(crate) met_generated: bool,
     /// What this walk has found of generated code, by its address and whether
@@ -62,6 +64,7 @@ impl<'p, 'm> Code<'p, 'm> {
             memory,
             unknown_code: false,
             unknown_generated: None,
+            unmapped: None,
             met_generated: false,
             memo: words.as_chunks().0,
         };
@@ -116,6 +119,7 @@ impl<'p, 'm> Code<'p, 'm> {
         let outside = Located { key: FrameKey::outside(addr), recipe: UNKNOWN, table: 0 };
         let Some(mapping) = self.find_mapping(addr) else {
             self.unknown_code = true;
+            self.unmapped = Some(addr);
             return Lookup { located: outside, lasts: false };
         };
         self.met_generated |= mapping.flags & (Mapping::PENDING | Mapping::GENERATED) != 0;

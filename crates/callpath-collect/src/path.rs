@@ -151,13 +151,15 @@ fn until_told(sample: &Sample<'_, '_>, stack: &mut Stack, as_it_is: bool) -> Pat
     }
 }
 
-/// The path of a call, walked as it is now: code without a table ends it. `each`: is given each frame, the innermost
+/// The path of a call, walked as it is now: code without a table ends it; of one that lacks code, no node is made unless it
+/// is taken `as_it_is`. `each`: is given each frame, the innermost
 /// first; of a stack deeper than the buffer, those that fit. It may end the walk with the node that the frame's path is
 /// below: then the path counts as one that is whole. Also whether it ends in code that is in no load map yet.
 #[inline(never)]
 pub(crate) fn of_call(
     sample: &Sample<'_, '_>,
     stack: &mut Stack,
+    as_it_is: bool,
     mut each: impl FnMut(Frame<'_>, &mut Stack) -> ControlFlow<ArenaRef>,
 ) -> (Path, bool) {
     let Sample { process, thread, interrupted, .. } = *sample;
@@ -179,6 +181,13 @@ pub(crate) fn of_call(
     };
     let wants_map = walker.code.unknown_code && !is_full;
     let lacks_code = wants_map && walker.code.unknown_generated.is_none();
+    if let Some(RunAddr(lacks)) = walker.code.unmapped.filter(|_| lacks_code) {
+        // What the recorder is asked for next.
+        process.slot.map_lacks.store(lacks, Relaxed);
+    }
+    if lacks_code && !as_it_is {
+        return (Path::NoTable(None), true);
+    }
     let walked = Walked { root, frames, noting: None };
     let node = Tree::new(process, thread).and_then(|mut tree| walker.insert(walked, &mut tree, stack));
     if wants_map {

@@ -58,6 +58,11 @@ pub struct Context {
     pub lacks_code: bool,
 }
 
+impl Context {
+    /// One that is to be found again.
+    const LACKING: Context = Context { node: ArenaRef(0), values: 0, lacks_code: true };
+}
+
 /// What tells the context of a frame, of code that counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Told {
@@ -75,10 +80,11 @@ fn outwards(process: &Process<'_>, context: ArenaRef) -> Option<ArenaRef> {
 /// The context at which the calling thread's call counts: of a procedure at whose entry it stands. `known` then tells the context from others; if it cannot, `known.site` is 0. `None`: there is no
 /// memory, or the thread has been interrupted while this was at work. It is counted as dropped.
 ///
-/// `told`: what tells all contexts further out, by where a return address is, and the return address.
+/// A path that lacks code counts nowhere, unless it is taken `as_it_is`. `told`: what tells all contexts further out, by where a
+/// return address is, and the return address.
 pub fn context_of_call(
     (process, thread): (&Process<'_>, Thread<'_>),
-    at_entry: &Interrupted,
+    (at_entry, as_it_is): (&Interrupted, bool),
     known: &mut Known,
     told: impl Fn(u64, u64) -> Option<Told>,
 ) -> Option<Context> {
@@ -93,7 +99,7 @@ pub fn context_of_call(
     let mut is_told = false;
     let mut front = Front::NOWHERE;
     let (mut frames, mut base) = (0usize, 0);
-    let (path, lacks_code) = path::of_call(sample, &mut stack, |frame, stack| {
+    let (path, lacks_code) = path::of_call(sample, &mut stack, as_it_is, |frame, stack| {
         frames += 1;
         base = frame.cursor.registers.get(Reg::RSP).unwrap_or(0);
         for fact in front.step(frame, stack).into_iter().flatten() {
@@ -125,6 +131,7 @@ pub fn context_of_call(
     let (len, are_all) = (words.len, words.are_all);
     let node = match path {
         Path::Full(node) | Path::Partial(node) => node,
+        Path::NoTable(_) if lacks_code => return Some(Context::LACKING),
         Path::NoTable(_) | Path::Deep | Path::NoMemory => return dropped(record, Dropped::NoMemory),
     };
     let context = Context { lacks_code, ..context(process, &thread, Some(node))? };
@@ -167,7 +174,8 @@ pub fn load_map(process: &Process<'_>) -> u64 {
 }
 
 /// Asks the recorder for a load map that has what the one `before` lacks, and waits for it, so long at most. `false`: there
-/// is none. `before` was read before the walk that found it lacking: another may have come since.
+/// is none, or there will be none: the memory map was read anew, and no table is being built. `before` was read before the
+/// walk that found it lacking: another may have come since.
 pub fn await_code(process: &Process<'_>, before: u64, patience_ns: u64) -> bool {
     const TURN_NS: u64 = 2_000_000;
     let slot = process.slot;
@@ -177,17 +185,25 @@ pub fn await_code(process: &Process<'_>, before: u64, patience_ns: u64) -> bool 
     if process.session.recorder.load(Relaxed) != Session::SERVING || refused::has(Calls::FUTEX) {
         return false;
     }
-    slot.map_wanted.fetch_add(1, AcqRel);
+    let wanted = slot.map_wanted.fetch_add(1, AcqRel).wrapping_add(1);
     process.ring();
     let begin = clock::monotonic_ns();
-    while slot.load_map.load(Acquire) == before {
-        if clock::monotonic_ns().saturating_sub(begin) >= patience_ns {
-            return false;
-        }
+    loop {
+        let served = slot.map_served.load(Acquire);
         // A table may be there some time after the map was read.
-        futex_wait(&slot.map_served, slot.map_served.load(Acquire), TURN_NS);
+        let is_vain = is_served(served, wanted) && slot.map_awaits.load(Acquire) == 0;
+        let is_late = || clock::monotonic_ns().saturating_sub(begin) >= patience_ns;
+        let is_there = slot.load_map.load(Acquire) != before;
+        if is_there || is_vain || is_late() {
+            return is_there;
+        }
+        futex_wait(&slot.map_served, served, TURN_NS);
     }
-    true
+}
+
+/// Whether a request has been served, by the last one that has: both count up, and begin again after the last number.
+fn is_served(served: u32, wanted: u32) -> bool {
+    served.wrapping_sub(wanted) as i32 >= 0
 }
 
 /// Whether recursion of counted procedures is a back edge.
@@ -220,4 +236,15 @@ fn dropped<T>(record: &ThreadRecord, reason: Dropped) -> Option<T> {
     let count = record.dropped.get(reason as usize)?;
     count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_served_up_to_the_last_one() {
+        assert!(is_served(5, 5) && is_served(6, 5) && !is_served(4, 5));
+        assert!(is_served(1, u32::MAX) && !is_served(u32::MAX, 1));
+    }
 }

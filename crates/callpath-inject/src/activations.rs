@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::compiler_fence;
 
 use crate::gauges::{self, Clocks, Ended};
+use crate::waiting;
 
 /// A signal stack of the program's may lie anywhere, and its outermost frame is that of the stack that was interrupted:
 /// places that are not on the thread's own stack are on one stack if they lie no farther apart, bytes.
@@ -97,14 +98,19 @@ impl<'a> Activations<'a> {
         outwards.or_else(interrupted).map_or(0, |one| one.values)
     }
 
-    /// Ends the uppermost one now.
-    fn end(&mut self, clocks: &mut Clocks, result: Option<u64>) {
+    /// Ends the uppermost one now; the thread is at `rsp`.
+    fn end(&mut self, rsp: u64, clocks: &mut Clocks, result: Option<u64>) {
         let top = self.top();
         let Some(below) = top.checked_sub(1) else { return };
         let ended = Ended { activation: self.at(top), reading: self.reading(top), result };
         self.set_top(below);
+        let interrupted = ended.interrupted();
+        let is_left = self.is_own(interrupted.rsp) == self.is_own(rsp) && interrupted.rsp <= rsp;
         // SAFETY: the values of a node, as it was entered; the area is the calling thread's.
-        unsafe { gauges::at_end(self.area, below, &ended, clocks) };
+        unsafe {
+            gauges::at_end(self.area, below, &ended, clocks);
+            waiting::go_on(self.area, interrupted, is_left);
+        }
     }
 
     /// Ends those that were left without an exit.
@@ -114,7 +120,7 @@ impl<'a> Activations<'a> {
             if top.rsp == Activation::MARK || !self.is_left(&top, rsp) {
                 break;
             }
-            self.end(clocks, None);
+            self.end(rsp, clocks, None);
         }
     }
 
@@ -211,7 +217,7 @@ impl<'a> Activations<'a> {
         }
         self.put(top, ending);
         self.put_reading(top, reading);
-        self.end(&mut clocks, result);
+        self.end(rsp, &mut clocks, result);
         true
     }
 
@@ -286,7 +292,7 @@ impl Pushed {
 ///
 /// # Safety
 /// The area must be the calling thread's.
-pub unsafe fn pop_quickly(area: *mut Area, rsp: u64, result: Option<u64>) -> Option<()> {
+pub unsafe fn pop_quickly((area, thread): (*mut Area, &Thread<'_>), rsp: u64, result: Option<u64>) -> Option<()> {
     let mut clocks = Clocks::now();
     // SAFETY: the caller vouches for the area; places within it stay mapped. What is read is read before the place is free
     // for a handler's.
@@ -301,7 +307,10 @@ pub unsafe fn pop_quickly(area: *mut Area, rsp: u64, result: Option<u64>) -> Opt
         compiler_fence(SeqCst);
         (&raw mut (*area).top).write_volatile(top.wrapping_sub(1) as u64);
         compiler_fence(SeqCst);
-        gauges::at_end(area, below, &Ended { activation, reading, result }, &mut clocks);
+        let ended = Ended { activation, reading, result };
+        gauges::at_end(area, below, &ended, &mut clocks);
+        let interrupted = ended.interrupted();
+        waiting::go_on(area, interrupted, waiting::is_left(interrupted.rsp, rsp, thread));
     }
     Some(())
 }

@@ -5,7 +5,7 @@
 //! call is found by walks, in the child's own tree.
 
 use callpath_collect::Process;
-use callpath_collect::probe::{Context, Told, context_below, has_back_edges, keeps_whole_paths, load_map};
+use callpath_collect::probe::{Context, Told, context_below, has_back_edges, keeps_whole_paths};
 use callpath_collect::syscall::{map_private, unmap};
 use callpath_format::shared::ArenaRef;
 use callpath_format::shared::activation::{
@@ -20,7 +20,7 @@ use core::sync::atomic::Ordering::{Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::gauges::Values;
-use crate::hit::{Call, Saved, dropped, known, walked};
+use crate::hit::{Call, Saved, dropped, known, walked, with_all_code};
 use crate::undisturbed::Undisturbed;
 use crate::{areas, join};
 
@@ -38,8 +38,6 @@ static NOWHERE: AtomicU64 = AtomicU64::new(0);
 /// So much of the program's address space nodes may take, bytes.
 const NODES_AT_MOST: u64 = 4 << 30;
 const PAGE_BYTES: usize = 4096;
-/// A context in code of a library that was just loaded is looked for in so many load maps at most.
-const MOST_MAPS: u32 = 8;
 static PIECES: AtomicU64 = AtomicU64::new(0);
 
 /// Stacks move from thread to thread: nodes that a thread leaves behind may still be in use.
@@ -137,9 +135,9 @@ fn descend(call: Call<'_>, entered: Entered) -> Option<u64> {
     let told = Cell::new(None);
     // SAFETY: the calling thread's own; no handler comes in between.
     let place = unsafe { (*area).known.get_mut(call.number()) }?;
-    let mut walk = || {
+    let walk = |as_it_is| {
         told.set(None);
-        walked((process, thread), place, call, |at, returns_to| {
+        walked((process, thread), place, (call, as_it_is), |at, returns_to| {
             let (at, node) = node_of_caller(at, returns_to)?;
             if has_back_edges(process) {
                 told.set(made_by(area, node));
@@ -148,15 +146,7 @@ fn descend(call: Call<'_>, entered: Entered) -> Option<u64> {
             Some(Told { at, below: told.get().and_then(Node::tree_node) })
         })
     };
-    let mut map = load_map(process);
-    let mut context = walk()?;
-    for _ in 0..MOST_MAPS {
-        if !context.lacks_code || !join::await_code(process, map) {
-            break;
-        }
-        map = load_map(process);
-        context = walk()?;
-    }
+    let context = with_all_code(process, walk)?;
     if let Some(caller) = caller {
         return New { area, entered, context, caller: Some(caller.node) }.add(&caller.callees());
     }

@@ -6,7 +6,7 @@ use callpath_collect::{Process, clock, refused};
 use callpath_format::shared::Settings;
 use callpath_format::shared::expression;
 use callpath_format::shared::gauge::{Gauge, Part, gauges};
-use callpath_format::shared::probe::{Activation, Area, Reading, Waiting};
+use callpath_format::shared::probe::{Activation, Area, Interrupted, Reading, Waiting};
 use callpath_format::shared::refused::Calls;
 use core::arch::asm;
 use core::sync::atomic::Ordering::Relaxed;
@@ -151,10 +151,11 @@ impl Clocks {
 }
 
 /// What is read when an activation begins; [`Reading::began`] is set last, by who notes it.
-pub fn at_begin(area: &Area, bits: u64) -> Reading {
+/// `interrupted`: the wait that the activation interrupts.
+pub fn at_begin(area: &Area, bits: u64, interrupted: Interrupted) -> Reading {
     let reads_cpu = chosen(&area.gauges, bits).any(|gauge| gauge.meter == Settings::PROBED_CPU);
     let cpu_ns = if reads_cpu { Clocks::now().cpu_ns() } else { 0 };
-    Reading { gauges: bits, cpu_ns, waited: area.waiting.ticks, ..Reading::NONE }
+    Reading { gauges: bits, cpu_ns, waited: area.waiting.ticks, interrupted, ..Reading::NONE }
 }
 
 /// An activation that has ended.
@@ -165,6 +166,13 @@ pub struct Ended {
     pub reading: Reading,
     /// What it returned, if that is known.
     pub result: Option<u64>,
+}
+
+impl Ended {
+    /// The wait that the activation has interrupted.
+    pub fn interrupted(&self) -> Interrupted {
+        if self.reading.began == self.activation.began { self.reading.interrupted } else { Interrupted::NONE }
+    }
 }
 
 /// Adds what an activation took to its node, and to what its caller's callees took, which is at index `below`.

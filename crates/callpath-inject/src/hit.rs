@@ -1,6 +1,6 @@
 //! A call as the assembly in `routines.rs` hands it over: what the registers held, and its context.
 
-use callpath_collect::probe::{Context, Told, context_of_call};
+use callpath_collect::probe::{Context, Told, context_of_call, load_map};
 use callpath_collect::{Interrupted, Process, Thread};
 use callpath_format::register::Reg;
 use callpath_format::shared::probe::{Area, Known, Slot};
@@ -79,7 +79,7 @@ pub fn found(call: Call<'_>) -> Option<(u64, u64, Activations<'static>)> {
     let place = unsafe { (*area).known.get_mut(call.number()) }?;
     let values = match call.values_in(place) {
         Some(values) => values,
-        None => walked((process, thread), place, call, |_, _| None)?.values,
+        None => with_all_code(process, |as_it_is| walked((process, thread), place, (call, as_it_is), |_, _| None))?.values,
     };
     // SAFETY: the calling thread's own.
     Some((values, place.base, unsafe { Activations::of(area, &thread) }))
@@ -96,16 +96,37 @@ pub fn dropped<T>() -> Option<T> {
 pub fn walked(
     (process, thread): (&Process<'_>, Thread<'_>),
     known: &mut Known,
-    call: Call<'_>,
+    (call, as_it_is): (Call<'_>, bool),
     told: impl Fn(u64, u64) -> Option<Told>,
 ) -> Option<Context> {
     join::await_chunks(process);
-    let context = context_of_call((process, thread), &call.at_entry(), known, told)?;
+    let context = context_of_call((process, thread), (&call.at_entry(), as_it_is), known, told)?;
     if known.site != 0 {
         (known.rsp, known.rbp) = (call.rsp, call.saved.rbp);
         known.site = call.entry;
     }
     Some(context)
+}
+
+/// What a walk finds; while its path ends in code of a library that was just loaded, the walk is made again with the next
+/// load map. The last one is to take the path as it is.
+pub fn with_all_code(process: &Process<'_>, mut walk: impl FnMut(bool) -> Option<Context>) -> Option<Context> {
+    /// Further ones are not waited for.
+    const MOST_MAPS: u32 = 8;
+    for _ in 0..MOST_MAPS {
+        let map = load_map(process);
+        if join::was_vain(map) {
+            break;
+        }
+        let context = walk(false)?;
+        if !context.lacks_code {
+            return Some(context);
+        }
+        if !join::await_code(process, map) {
+            break;
+        }
+    }
+    walk(true)
 }
 
 /// The same of a call whose context the thread knows already: its values, its stack, and the node of a counted procedure

@@ -39,15 +39,21 @@ pub fn await_chunks(process: &Process<'_>) {
     }
 }
 
-/// Waits until the recorder knows code that a load map lacks, which was read before the walk that found it so; not if that
-/// was in vain with the same map.
+/// The load map with which the last wait for code was in vain.
+static VAIN_MAP: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a wait for code that this load map lacks was in vain.
+pub fn was_vain(map: u64) -> bool {
+    VAIN_MAP.load(Relaxed) == map
+}
+
+/// Waits until the recorder knows code that a load map lacks, which was read before the walk that found it so.
 pub fn await_code(process: &Process<'_>, map: u64) -> bool {
     /// As long as the table of a large library takes.
     const PATIENCE_NS: u64 = 500_000_000;
-    static IN_VAIN: AtomicU64 = AtomicU64::new(0);
-    let is_there = IN_VAIN.load(Relaxed) != map && callpath_collect::probe::await_code(process, map, PATIENCE_NS);
+    let is_there = callpath_collect::probe::await_code(process, map, PATIENCE_NS);
     if !is_there {
-        IN_VAIN.store(map, Relaxed);
+        VAIN_MAP.store(map, Relaxed);
     }
     is_there
 }
@@ -98,7 +104,7 @@ fn take_part(process: Process<'static>, pid: u32, forked_from: u32) {
     let slot: &ProcessSlot = process.slot;
     refused::remember_pid(pid);
     slot.pid.store(pid, Relaxed);
-    for word in [&slot.source, &slot.map_wanted, &slot.map_served, &slot.raw, &slot.raw_pending] {
+    for word in [&slot.source, &slot.map_wanted, &slot.map_served, &slot.map_awaits, &slot.raw, &slot.raw_pending] {
         word.store(0, Relaxed);
     }
     for word in [&slot.threads, &slot.unloading, &slot.trap_default, &slot.pause, &slot.walks_itself] {

@@ -9,7 +9,7 @@ use crate::areas;
 use crate::gauges::{self, Values, active};
 use crate::hit::{self, Saved, found};
 use crate::undisturbed::Undisturbed;
-use crate::waiting::end_left;
+use crate::waiting::{self, end_left};
 
 /// `callpath_measure`: no exit is probed.
 pub unsafe extern "C" fn measured(saved: &Saved) {
@@ -44,16 +44,21 @@ pub unsafe extern "C" fn begun(saved: &Saved) {
     let (values, base) = context.unwrap_or((0, 0));
     let rsp = saved.rsp_at_entry();
     // SAFETY: the calling thread's own.
-    unsafe { end_left(area, &thread, rsp) };
+    let interrupted = unsafe {
+        end_left(area, &thread, rsp);
+        waiting::interrupt(area)
+    };
     // SAFETY: as above.
     let (mut activations, table) = unsafe { (Activations::of(area, &thread), &*area) };
     if context.is_none() {
         // Its exit belongs to something all the same.
-        return activations.enter(Entered { rsp, values, base, is_timed: true, reading: Reading::NONE });
+        let reading = Reading { interrupted, ..Reading::NONE };
+        return activations.enter(Entered { rsp, values, base, is_timed: true, reading });
     }
     // SAFETY: of a node.
     gauges::at_entry(table, process, unsafe { Values::at(values) }, &saved.arguments());
-    activations.enter(Entered { rsp, values, base, is_timed: true, reading: gauges::at_begin(table, active(process)) });
+    let reading = gauges::at_begin(table, active(process), interrupted);
+    activations.enter(Entered { rsp, values, base, is_timed: true, reading });
 }
 
 fn begun_quickly(saved: &Saved) -> Option<()> {
@@ -65,7 +70,8 @@ fn begun_quickly(saved: &Saved) -> Option<()> {
         end_left(area, &thread, rsp);
         let at = push_quickly(area, &Entered { rsp, values, base, is_timed: true, reading: Reading::NONE })?;
         gauges::at_entry(&*area, process, Values::at(values), &saved.arguments());
-        at.set(area, gauges::at_begin(&*area, active(process)));
+        let interrupted = waiting::interrupt(area);
+        at.set(area, gauges::at_begin(&*area, active(process), interrupted));
     }
     Some(())
 }
@@ -85,7 +91,7 @@ fn end(rsp: u64, result: Option<u64>) {
         // SAFETY: the area is the calling thread's.
         unsafe {
             end_left(area, &thread, rsp);
-            pop_quickly(area, rsp, result)
+            pop_quickly((area, &thread), rsp, result)
         }
     });
     if quickly.is_some() {

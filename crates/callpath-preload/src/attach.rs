@@ -101,7 +101,7 @@ pub fn join(process: Process<'static>, stack: OwnStack, forked_from: u32, begin:
     for word in [&slot.loads_wanted, &slot.loads_served] {
         word.store(0, Relaxed);
     }
-    for word in [&slot.source, &slot.map_wanted, &slot.map_served, &slot.raw, &slot.raw_pending] {
+    for word in [&slot.source, &slot.map_wanted, &slot.map_served, &slot.map_awaits, &slot.raw, &slot.raw_pending] {
         word.store(0, Relaxed);
     }
     slot.threads.store(0, Relaxed);

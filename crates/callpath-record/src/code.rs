@@ -24,6 +24,7 @@ use crate::moved::{self, MovedCode, ProgramNumber};
 use crate::publish::{MapRegions, Publisher, Region};
 use crate::raw::{Begun, Code, Memo, Raw, Walked, start_of_thread};
 use crate::shared::Shared;
+use crate::worker_pool::Pace;
 
 /// The code of a process.
 pub(crate) struct ProcessCode {
@@ -146,7 +147,18 @@ impl ProcessCode {
         let areas: Vec<(&MapEntry, bool)> =
             others.into_iter().map(|entry| (entry, is_of_file(self.pid, entry, maps))).collect();
         self.generated.set_areas(&areas, &mut self.modules);
+        if shared.has_probes() {
+            // They are soon there before the first probes; what comes later has slices as walks of calls lack them.
+            let pace = if self.current.is_none() { Pace::Now } else { Pace::Slow };
+            self.in_modules.iter().for_each(|(id, _)| shared.modules.want_whole(*id, pace));
+        }
         self.publish_map(shared, slot);
+    }
+
+    /// The table of this code, if it is not there yet.
+    pub(crate) fn awaited_at(&self, addr: RunAddr) -> Option<Awaited> {
+        let index = self.awaited.partition_point(|(_, mapping)| mapping.end <= addr);
+        self.awaited.get(index).filter(|(_, mapping)| mapping.start <= addr).map(|(awaited, _)| *awaited)
     }
 
     /// Publishes the tables that were awaited and are there now. Whether there were any.
@@ -209,13 +221,16 @@ impl ProcessCode {
             self.current = shared.publisher.publish_map(&mut self.regions, &mappings);
             self.mappings = mappings;
         }
+        let is_begun = self.awaited.iter().any(|(awaited, _)| shared.modules.is_begun(*awaited));
+        let slot = shared.allocator.slot(slot);
         if let Some(current) = self.current {
             if is_new {
-                shared.allocator.slot(slot).load_map.store(current.0, SeqCst);
+                slot.load_map.store(current.0, SeqCst);
             }
             let replaced = self.generated.take_replaced();
             self.retired.extend(replaced.map(|region| (region, current.generation())));
         }
+        slot.map_awaits.store(u32::from(is_begun), SeqCst);
         is_new
     }
 

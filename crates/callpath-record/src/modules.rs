@@ -273,12 +273,12 @@ impl Modules {
     }
 
     /// Begins to build all of the table of a module, as large as it may be, unless that has begun.
-    pub(crate) fn want_whole(&mut self, id: ModuleId) {
+    pub(crate) fn want_whole(&mut self, id: ModuleId, pace: Pace) {
         let Some(slicing) = self.modules.get_mut(id.0).and_then(|module| module.slicing.as_mut()) else { return };
         if slicing.whole_wanted < WORTH_THE_WHOLE {
             slicing.whole_wanted = WORTH_THE_WHOLE;
             let whole = slicing.slices.whole();
-            self.worker_pool.begin(id, Job::Table(Box::new(whole)), Pace::Now);
+            self.worker_pool.begin(id, Job::Table(Box::new(whole)), pace);
         }
     }
 
@@ -301,6 +301,16 @@ impl Modules {
     pub(crate) fn is_being_built(&self, awaited: Awaited) -> bool {
         let slicing = self.get(awaited.module).slicing.as_ref();
         self.is_soon(awaited) || slicing.is_some_and(|slicing| slicing.whole_wanted >= WORTH_THE_WHOLE)
+    }
+
+    /// Whether the table of code that a load map lacks is being built: that of a slice only once somebody asked.
+    pub(crate) fn is_begun(&self, awaited: Awaited) -> bool {
+        let slicing = self.get(awaited.module).slicing.as_ref();
+        let is_asked = |index: u32| {
+            let table = slicing.and_then(|slicing| slicing.tables.get(index as usize));
+            table.is_some_and(|table| *table == SliceTable::Asked)
+        };
+        awaited.slice.is_none_or(is_asked) || self.is_whole_being_built(awaited.module)
     }
 
     /// Whether a table that is waited for is soon there: all but the whole ones of large modules.

@@ -41,6 +41,7 @@ use crate::shared::Shared;
 use crate::sources::Sources;
 use crate::tail::Ran;
 use crate::thread::{self, Thread};
+use crate::worker_pool::Pace;
 
 /// Samples of generated code are frequent: the memory map is not read again for each.
 const MAP_IS_OLD: Duration = Duration::from_millis(100);
@@ -316,6 +317,7 @@ impl Process {
         let slot = shared.allocator.slot(self.slot);
         if slot.map_served.load(Relaxed) != wanted {
             self.refresh_map(shared);
+            self.hurry_for_calls(shared);
             let slot = shared.allocator.slot(self.slot);
             slot.map_served.store(wanted, Release);
             wake(&slot.map_served);
@@ -333,6 +335,15 @@ impl Process {
                 slot.pause.store(Pause::RUNNING, Release);
             }
             _ => {}
+        }
+    }
+
+    /// Begins to build the table of the code that the last walk of a call has lacked, if there is one.
+    fn hurry_for_calls(&self, shared: &mut Shared) {
+        let lacks = RunAddr(shared.allocator.slot(self.slot).map_lacks.swap(0, Relaxed));
+        if let Some(awaited) = self.code.awaited_at(lacks) {
+            shared.modules.hurry(awaited);
+            shared.allocator.slot(self.slot).map_awaits.store(1, Release);
         }
     }
 
@@ -433,7 +444,7 @@ impl Process {
 
     /// Begins to build all tables of its modules, however large they are.
     pub(crate) fn want_whole_tables(&self, shared: &mut Shared) {
-        self.code.modules().for_each(|id| shared.modules.want_whole(id));
+        self.code.modules().for_each(|id| shared.modules.want_whole(id, Pace::Now));
     }
 
     /// Whether some of them are being built.

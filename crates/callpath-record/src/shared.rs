@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use callpath_format::shared::Settings;
 use callpath_measurement::Together;
 
 use crate::arena::ArenaAllocator;
@@ -34,4 +35,16 @@ pub(crate) struct Shared {
     pub(crate) began: Beginning,
     /// The file of many processes that end at once.
     pub(crate) together: Together,
+}
+
+impl Shared {
+    /// Whether calls of probes are counted.
+    pub(crate) fn has_probes(&self) -> bool {
+        self.publisher.metrics().iter().any(|metric| Settings::is_of_probes(metric.meter))
+    }
+
+    /// Whether all that is measured is probes': threads have records once they call something that is probed.
+    pub(crate) fn has_probes_alone(&self) -> bool {
+        self.has_probes() && self.publisher.metrics().iter().all(|metric| Settings::is_of_probes(metric.meter))
+    }
 }

@@ -31,6 +31,7 @@ use crate::remote_memory::SharedMapping;
 use crate::{ptrace, remote_memory};
 
 pub use load::LoadedObject;
+pub use refusal::why_hidden;
 use tracer::Tracer;
 use worker::Worker;
 

@@ -34,7 +34,7 @@ pub use clock_event::{ClockEvent, EventKind};
 pub use control_group::{ControlGroup, ControlGroupError, control_group_of};
 pub use edits::{Edits, NewMemory, Write};
 pub use error::TargetError;
-pub use halt::{Halted, LoadedObject, Stopped};
+pub use halt::{Halted, LoadedObject, Stopped, why_hidden};
 pub use launch::{Before, Certainty, Ended, Launch, Launched, find_program, raise_own_limits, survive_long_files};
 pub use maps::{FileId, MapEntry, Maps};
 pub use memory::{SharedMemory, has_memory, own_vdso, read_memory};

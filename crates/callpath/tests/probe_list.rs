@@ -144,7 +144,7 @@ fn nothing_to_probe_is_an_error() {
     let with_dwarf = Program::build(&["-g"]);
     for (pattern, said) in [
         ("steps!stepp", "nothing to probe: steps!stepp: no function of steps has this name; similar names: steps!step"),
-        ("nosuch!f", "nothing to probe: nosuch!f: no module is called nosuch"),
+        ("nosuch!f", "nothing to probe: nosuch!f: no module was seen that is called nosuch"),
         ("steps!tiny", "nothing to probe: tiny is inlined in 2 places, not probed (in step, stride)"),
         ("steps!packed", "nothing to probe: packed: no room for a jump at 0x"),
     ] {

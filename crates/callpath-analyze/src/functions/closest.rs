@@ -30,7 +30,7 @@ pub fn unknown(pattern: &Pattern, modules: &[&Functions]) -> String {
     let near = if near.is_empty() { String::new() } else { format!("; similar names: {}", near.join(", ")) };
     let Some((of_module, _)) = meant(pattern, modules) else {
         let module = pattern.module().unwrap_or_default();
-        return format!("{pattern}: no module is called {module}{near}");
+        return format!("{pattern}: no module was seen that is called {module}{near}");
     };
     let stripped: Vec<&&Functions> = of_module.iter().filter(|functions| functions.is_stripped()).collect();
     let names =

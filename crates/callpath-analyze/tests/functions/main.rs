@@ -94,10 +94,10 @@ fn a_stripped_library_has_its_exports_alone() {
     let other = Pattern::parse("libtired!shown_one").unwrap();
     assert_eq!(
         unknown(&other, &[&functions]),
-        "libtired!shown_one: no module is called libtired; similar names: libtried.so.1!shown_one"
+        "libtired!shown_one: no module was seen that is called libtired; similar names: libtried.so.1!shown_one"
     );
     let far = Pattern::parse("elsewhere!shown_one").unwrap();
-    assert_eq!(unknown(&far, &[&functions]), "elsewhere!shown_one: no module is called elsewhere");
+    assert_eq!(unknown(&far, &[&functions]), "elsewhere!shown_one: no module was seen that is called elsewhere");
     assert_eq!(closest(&Pattern::parse("libtired.so.1!f").unwrap(), &[&functions]), ["libtried.so.1!f"]);
 }
 

@@ -318,12 +318,37 @@ pub struct Reading {
     pub waited: [u64; 2],
     /// What probed procedures that the activation called had of it.
     pub callees_waited: [u64; 2],
+    /// The wait that the activation interrupts.
+    pub interrupted: Interrupted,
 }
 
 impl Reading {
     /// Of no activation.
-    pub const NONE: Reading =
-        Reading { began: 0, gauges: 0, cpu_ns: 0, callees_cpu_ns: 0, waited: [0; 2], callees_waited: [0; 2] };
+    pub const NONE: Reading = Reading {
+        began: 0,
+        gauges: 0,
+        cpu_ns: 0,
+        callees_cpu_ns: 0,
+        waited: [0; 2],
+        callees_waited: [0; 2],
+        interrupted: Interrupted::NONE,
+    };
+}
+
+/// A wait that does not go on as long as an activation lasts: of a signal handler, or of a function by which the waiting one
+/// waits.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interrupted {
+    /// [`Waiting::rsp`]; 0: there is none.
+    pub rsp: u64,
+    /// [`Waiting::what_for`]
+    pub what_for: u64,
+}
+
+impl Interrupted {
+    /// There is none.
+    pub const NONE: Interrupted = Interrupted { rsp: 0, what_for: 0 };
 }
 
 /// What a thread has waited.

@@ -53,6 +53,8 @@ pub struct ProcessSlot {
     pub map_wanted: AtomicU32,
     /// Futex: the last `map_wanted` that the recorder has served.
     pub map_served: AtomicU32,
+    /// Set by the recorder before `map_served`: 1 as long as tables are being built of code that the load map lacks.
+    pub map_awaits: AtomicU32,
     /// The list of thread records (`ArenaRef`), newest first; a thread pushes itself.
     pub threads: AtomicU32,
     /// Raw samples that the recorder has not seen: a list of chunks (index), newest first.
@@ -66,6 +68,8 @@ pub struct ProcessSlot {
     pub record_word: AtomicU32,
     /// The current load map ([`super::load_map::CurrentMap`]); 0: none yet.
     pub load_map: AtomicU64,
+    /// An address that the last walk of a call found in no load map; 0: the recorder has seen it.
+    pub map_lacks: AtomicU64,
     /// CPU time that an earlier program image of this process had accounted for at its last sample, nanoseconds.
     pub inherited_cpu_ns: AtomicU64,
     /// Where each thread has the word that leads to its lane ([`super::lanes`]): its distance from the thread pointer. 0: it has

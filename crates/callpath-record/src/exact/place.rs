@@ -338,7 +338,7 @@ impl Placing<'_, '_> {
         self.layout.known.push(KnownCode { start: run(copies.start), end: run(copies.end), header: run(header), home });
         let mut moved = MovedCode::of_module(loaded.mapped(bias), moved).only_in(self.program);
         if self.layout.has_contexts {
-            self.recorder.await_whole_tables(self.pid);
+            self.recorder.await_whole_tables(self.pid, Duration::MAX);
         }
         if !self.recorder.prepare(self.pid, &mut moved) {
             let reason = "what is known of its copies does not fit into the memory shared with the program; raise or lift its limit of address space (ulimit -v), or count fewer functions (--only)";

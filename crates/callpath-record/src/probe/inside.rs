@@ -35,13 +35,20 @@ pub(super) fn standing(halted: &Halted) -> Result<Vec<Standing>, RecordError> {
     Ok(all)
 }
 
-/// How many of these threads' frames lie in code, ranges of one module in ascending order.
-pub(super) fn inside(
-    recorder: &mut Recorder<'_>,
-    pid: Pid,
-    threads: &[Standing],
-    (homes, bias): (&[Range<LinkAddr>], u64),
-) -> u64 {
+/// Procedures of one module.
+pub(super) struct Homes<'h> {
+    /// Their code, ascending.
+    pub(super) code: &'h [Range<LinkAddr>],
+    /// Their first instructions.
+    pub(super) entries: &'h [LinkAddr],
+    /// Run-time address minus link-time address.
+    pub(super) bias: u64,
+}
+
+/// How many of these threads' frames lie in the code of procedures. Of one that stands at its first instruction, the
+/// activation has not begun: it will be counted.
+pub(super) fn inside(recorder: &mut Recorder<'_>, pid: Pid, threads: &[Standing], homes: &Homes<'_>) -> u64 {
+    let Homes { code: homes, entries, bias } = *homes;
     let Some(first) = homes.first() else { return 0 };
     let Some(of_module) = recorder.frame_at(pid, RunAddr(first.start.0.wrapping_add(bias))) else { return 0 };
     let is_inside = |key: &FrameKey| {
@@ -53,7 +60,9 @@ pub(super) fn inside(
     let mut count = 0;
     for thread in threads {
         let frames = recorder.frames_of(pid, thread).unwrap_or_default();
-        count += frames.iter().filter(|key| is_inside(key)).count() as u64;
+        let begins = |key: &FrameKey| entries.contains(&LinkAddr(key.address()));
+        let begun = frames.iter().enumerate().filter(|(number, key)| is_inside(key) && (*number > 0 || !begins(key)));
+        count += begun.count() as u64;
     }
     count
 }

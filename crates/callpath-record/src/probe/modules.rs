@@ -1,5 +1,6 @@
 //! The modules of a process, as probes are put into them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,10 +41,18 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// All of a process.
+    /// All of a process. A part of a file's code that is mapped once more elsewhere, without the file's beginning, is no
+    /// module (V8 maps its built-in functions so, near the code that it generates).
     pub(crate) fn all(maps: &Maps) -> Vec<Loaded> {
         let mut all: Vec<Loaded> = Vec::new();
+        let mut lowest: BTreeMap<FileId, u64> = BTreeMap::new();
+        for entry in &maps.entries {
+            let Some(file) = entry.file else { continue };
+            let lowest = lowest.entry(file).or_insert(entry.file_offset);
+            *lowest = entry.file_offset.min(*lowest);
+        }
         let mut first: Option<(FileId, u64)> = None;
+        let mut has_begin = false;
         // The file's offset of the mapping before.
         let mut offset = 0;
         for entry in &maps.entries {
@@ -53,12 +62,13 @@ impl Loaded {
             let is_again = is_same && entry.file_offset < offset;
             if !is_same || is_again {
                 first = Some((file, entry.start.0));
+                has_begin = lowest.get(&file) == Some(&entry.file_offset);
             }
             offset = entry.file_offset;
             let start = first.map_or(entry.start.0, |(_, start)| start);
             match all.last_mut().filter(|last| last.file == file && last.start >= start) {
                 Some(last) => last.end = entry.end.0,
-                None if entry.executable => {
+                None if entry.executable && has_begin => {
                     all.push(Loaded { path: entry.path.clone(), file, start, end: entry.end.0, code: entry.clone() })
                 }
                 None => {}
@@ -126,5 +136,16 @@ mod tests {
         );
         let all: Vec<(u64, u64)> = Loaded::all(&maps).iter().map(|loaded| (loaded.start, loaded.end)).collect();
         assert_eq!(all, [(0x7000, 0xb000), (0xb000, 0xe000), (0xe000, 0xf000)]);
+    }
+
+    #[test]
+    fn a_part_of_its_code_that_is_mapped_once_more_is_no_module() {
+        let maps = Maps::parse(
+            b"400000-500000 r--p 0 fe:0 7 /node\n500000-600000 r-xp 100000 fe:0 7 /node\n600000-601000 rw-p 200000 fe:0 7 /node\n\
+              700000-701000 r--p 0 fe:0 8 /l\n701000-702000 r-xp 1000 fe:0 8 /l\n800000-880000 r-xp 140000 fe:0 7 /node\n\
+              900000-901000 r--p 0 fe:0 9 /m\n901000-902000 r-xp 1000 fe:0 9 /m\n",
+        );
+        let all: Vec<(u64, u64)> = Loaded::all(&maps).iter().map(|loaded| (loaded.start, loaded.end)).collect();
+        assert_eq!(all, [(0x40_0000, 0x60_1000), (0x70_0000, 0x70_2000), (0x90_0000, 0x90_2000)]);
     }
 }

@@ -20,7 +20,7 @@ use crate::probe::asks::{MISSING, asking_functions};
 use crate::probe::chooser::Chooser;
 use crate::probe::halt::{Stops, halt, halt_first};
 use crate::probe::inject::Injected;
-use crate::probe::inside::{inside, standing};
+use crate::probe::inside::{Homes, inside, standing};
 use crate::probe::measured::Measured;
 use crate::probe::modules::Loaded;
 use crate::probe::waits::waiting_functions;
@@ -32,6 +32,8 @@ use crate::settings::RecordOptions;
 const PLACES: u32 = 5;
 /// How long the recipe tables of a library that has come may take before it is probed without them.
 const TABLES_AT_MOST: Duration = Duration::from_secs(2);
+/// How long the whole tables of large modules may take before the first probes are put in without them.
+const WHOLE_TABLES_AT_MOST: Duration = Duration::from_secs(30);
 
 /// The probe of a procedure.
 pub(super) struct InFunction {
@@ -220,6 +222,9 @@ impl<'o> Probes<'o> {
         if self.modules.is_empty() && self.measured.needs(Purpose::Asks) && !self.is_asked {
             recorder.note(MISSING);
         }
+        if self.modules.is_empty() {
+            recorder.await_whole_tables(pid, WHOLE_TABLES_AT_MOST);
+        }
         let mut count = 0;
         let mut failed = Vec::new();
         for found in std::mem::take(&mut self.found) {
@@ -267,7 +272,9 @@ impl<'o> Probes<'o> {
             }
         };
         functions.iter_mut().for_each(|function| function.is_in = true);
-        let inside = inside(recorder, pid, &threads, (&homes, found.bias));
+        let entries: Vec<LinkAddr> = functions.iter().map(|function| function.entry).collect();
+        let homes = Homes { code: &homes, entries: &entries, bias: found.bias };
+        let inside = inside(recorder, pid, &threads, &homes);
         let account = recorder.probes();
         account.inside_when_set = account.inside_when_set.saturating_add(inside);
         let shown = functions.iter().filter(|function| function.is_shown);

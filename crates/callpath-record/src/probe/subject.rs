@@ -14,6 +14,9 @@ use crate::signals;
 /// How often the process's memory map is read: libraries may have come or gone.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Of a program that callpath has started.
+const RUNS_ON: &str = "the program was still running when the probes were taken out: it goes on, and how it ends is not waited for (status 0)";
+
 /// A process that is probed.
 pub(super) struct Watched<'o> {
     pub(super) handle: ProcessHandle,
@@ -37,6 +40,9 @@ impl Subject for Watched<'_> {
         let is_over = demand == Some(Demand::Stop) || self.until.is_some_and(|until| Instant::now() >= until);
         if is_over || signals::shall_stop() {
             self.probes.take_out(recorder, |_, _| true);
+            if self.is_child {
+                recorder.note(RUNS_ON);
+            }
             return Some(Ok(Ended { certainty: Certainty::GoesOn, ..Ended::default() }));
         }
         if self.looked.elapsed() >= LOOK_EVERY {

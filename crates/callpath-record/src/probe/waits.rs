@@ -12,7 +12,7 @@ use callpath_tables::module::Module;
 use callpath_tables::probes::{HiddenProbe, Purpose};
 
 /// They wait for other threads and processes, for signals, or for some time to pass.
-const FOR_OTHERS: [&str; 42] = [
+const FOR_OTHERS: [&str; 51] = [
     "pthread_mutex_lock",
     "pthread_mutex_timedlock",
     "pthread_mutex_clocklock",
@@ -55,10 +55,20 @@ const FOR_OTHERS: [&str; 42] = [
     "wait4",
     "semop",
     "semtimedop",
+    "mq_receive",
+    "mq_timedreceive",
+    "mq_send",
+    "mq_timedsend",
+    // Locks of files: others hold them. Most other commands of fcntl return at once.
+    "fcntl",
+    "fcntl64",
+    "lockf",
+    "lockf64",
+    "flock",
 ];
 
 /// They read, write, or wait until that can be done.
-const FOR_IO: [&str; 50] = [
+const FOR_IO: [&str; 63] = [
     "read",
     "pread",
     "pread64",
@@ -109,13 +119,29 @@ const FOR_IO: [&str; 50] = [
     "pselect",
     "epoll_wait",
     "epoll_pwait",
+    "epoll_pwait2",
+    "aio_suspend",
+    "aio_suspend64",
+    // A FIFO waits for its other end; a file on a slow disk or in a network for its directory.
+    "open",
+    "open64",
+    "__open_2",
+    "__open64_2",
+    "openat",
+    "openat64",
+    "__openat_2",
+    "__openat64_2",
+    "creat",
+    "creat64",
 ];
 
 /// Of a module what hidden probes are put into, by ascending entry: of the C library those functions, and what they end in
 /// by a jump.
 pub(super) fn waiting_functions(image: &Arc<Image>, path: &Path) -> Vec<HiddenProbe> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    if !["libc.so", "libc-2", "libpthread.so", "libpthread-2"].iter().any(|begin| name.starts_with(begin)) {
+    // What glibc 2.34 has in one library was in three before.
+    let libraries = ["libc.so", "libc-2", "libpthread.so", "libpthread-2", "librt.so", "librt-2"];
+    if !libraries.iter().any(|begin| name.starts_with(begin)) {
         return Vec::new();
     }
     let symbols = CodeSymbols::of(image, None);
@@ -141,4 +167,31 @@ pub(super) fn waiting_functions(image: &Arc<Image>, path: &Path) -> Vec<HiddenPr
     }
     found.sort_unstable();
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_the_c_library_that_wait() {
+        let path = Path::new("/lib/x86_64-linux-gnu/libc.so.6");
+        if !path.is_file() {
+            return;
+        }
+        let image = Arc::new(Image::read(path).expect("it is an ELF file"));
+        let found = waiting_functions(&image, path);
+        let symbols = CodeSymbols::of(&image, None);
+        let purpose_of = |name: &str| {
+            let symbol = symbols.all().iter().find(|symbol| symbol.is_exported && *symbol.name == *name)?;
+            found.iter().find(|function| function.entry == symbol.start).map(|function| function.purpose)
+        };
+        for name in ["fcntl", "lockf", "flock", "mq_timedreceive", "mq_send", "sem_wait"] {
+            assert_eq!(purpose_of(name), Some(Purpose::WaitsForOthers), "{name}");
+        }
+        for name in ["open", "openat", "aio_suspend", "epoll_pwait2", "read"] {
+            assert_eq!(purpose_of(name), Some(Purpose::WaitsForIo), "{name}");
+        }
+        assert_eq!(purpose_of("qsort"), None);
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::address::RunAddr;
 use callpath_format::frame::FrameKey;
-use callpath_format::shared::{Dropped, MetricSettings, Settings, Source};
+use callpath_format::shared::{Dropped, MetricSettings, ProcessSlot, Settings, Source};
 use callpath_measurement::{MeasurementError, PathTree, ProcessFile, Scaling, ThreadProfile};
 use rustc_hash::FxHashMap;
 
@@ -58,12 +58,14 @@ impl Process {
         self.credit_rest(shared, ended_ns.is_some());
         if let Some(ended_ns) = ended_ns.filter(|_| self.outside.is_none()) {
             if self.threads.is_empty() {
-                // There was no memory for its first thread's record. What it has run is known all the same.
+                // There was no memory for its first thread's record, or it called nothing that is probed. What it has run is
+                // known all the same.
                 let (tid, name) = (self.handle.pid().0, self.program_name());
                 let first = ThreadProfile { tid, count: 1, name, ..ThreadProfile::default() };
                 self.threads.push(ThreadState::Ended(Box::new(first)));
                 partings.push((0, Parting::default()));
-                self.has_no_record = true;
+                self.has_no_record =
+                    !shared.has_probes_alone() || has_dropped_for_memory(shared.allocator.slot(self.slot));
             }
             self.credit(shared, shared.began.time_base().begin_mono_ns + ended_ns, &partings);
         }
@@ -115,6 +117,7 @@ impl Process {
             }
         }
         let slot = shared.allocator.slot(self.slot);
+        let had_no_room = self.has_no_record || has_dropped_for_memory(slot);
         let at_end = AtEnd {
             metrics,
             period_ns: shared.allocator.settings().period_ns,
@@ -124,7 +127,7 @@ impl Process {
             ended_ns,
             threads_ever,
             accounted_ns,
-            had_no_room: self.has_no_record || slot.dropped_unrecorded[Dropped::NoMemory as usize].load(Relaxed) > 0,
+            had_no_room,
         };
         at_end.credit(&mut last);
     }
@@ -317,4 +320,9 @@ impl Process {
         self.threads = together.into_iter().map(|p| ThreadState::Ended(Box::new(p))).collect();
         self.threads.extend(kept);
     }
+}
+
+/// Whether there was no memory for a sample or a call of a thread without a record.
+fn has_dropped_for_memory(slot: &ProcessSlot) -> bool {
+    slot.dropped_unrecorded[Dropped::NoMemory as usize].load(Relaxed) > 0
 }

@@ -98,14 +98,15 @@ impl Recorder<'_> {
         of_pid.into_iter().for_each(|process| process.want_whole_tables(&mut self.shared));
     }
 
-    /// Waits until they are there, and serves others meanwhile.
-    pub(crate) fn await_whole_tables(&mut self, pid: Pid) {
+    /// Waits until they are there, so long at most, and serves others meanwhile.
+    pub(crate) fn await_whole_tables(&mut self, pid: Pid, at_most: Duration) {
+        let begun = Instant::now();
         let awaits = |recorder: &Recorder<'_>| {
             let held = recorder.held.iter().map(|held| &held.process);
             let of_pid = held.chain(&recorder.processes).find(|process| process.pid() == pid);
             of_pid.is_some_and(|process| process.awaits_whole_tables(&recorder.shared))
         };
-        while awaits(self) {
+        while awaits(self) && begun.elapsed() < at_most {
             self.serve_for(LOOK_EVERY);
         }
     }

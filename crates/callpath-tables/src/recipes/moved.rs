@@ -17,6 +17,8 @@ use crate::copies::{Copies, Made};
 
 /// The length of a return address, and of a word that a thunk pushes, bytes.
 const WORD_BYTES: u32 = 8;
+/// What may be in use below rsp, bytes (psABI): inserted code leaves it alone where it lowers rsp by that.
+const RED_ZONE_BYTES: u32 = 128;
 /// The length of a jump into a copy, bytes.
 const SPRINGBOARD_BYTES: u64 = 5;
 
@@ -48,8 +50,9 @@ struct Part {
 /// The frame of a part's code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Frame {
-    /// That of the code that it comes from, but for its size, rsp, which is lower, and rax.
-    OfHome { enlarged: u32, lowered: u32, rax: Rax },
+    /// That of the code that it comes from, but for its size, rsp, which is lower, and rax. `is_at_insertion`: it is code that
+    /// was inserted before that, or the first instruction behind it.
+    OfHome { enlarged: u32, lowered: u32, rax: Rax, is_at_insertion: bool },
     /// That of a procedure that has pushed so many bytes and nothing else.
     Leaf { pushed: u32 },
     /// That which tables say of the code's own addresses.
@@ -60,7 +63,7 @@ impl Frame {
     const SAME: Frame = Frame::enlarged(0);
 
     const fn enlarged(bytes: u32) -> Frame {
-        Frame::OfHome { enlarged: bytes, lowered: 0, rax: Rax::InPlace }
+        Frame::OfHome { enlarged: bytes, lowered: 0, rax: Rax::InPlace, is_at_insertion: false }
     }
 }
 
@@ -145,13 +148,17 @@ impl Moved {
         bounds.sort_unstable();
         bounds.dedup();
         let at = |offset: u32| LinkAddr(copy.at.0 + u64::from(offset));
+        // Inserted code and the instruction that it stands before have one origin.
+        let mut before = None;
         for pair in bounds.windows(2) {
             let (code, next) = (at(pair[0])..at(pair[1]), pair[1]);
             let Some(origin) = copy.origin_of(code.start) else { continue };
             let (lowered, rax) = (copy.lowered_by(code.start), copy.rax_at(code.start));
+            let is_at_insertion = before == Some(origin) || copy.origin_of(code.end) == Some(origin);
+            before = Some(origin);
             let frame = match copy.size_at(code.start) {
-                FrameSize::AsAtHome => Frame::OfHome { enlarged: 0, lowered, rax },
-                FrameSize::LargerBy(enlarged) => Frame::OfHome { enlarged, lowered, rax },
+                FrameSize::AsAtHome => Frame::OfHome { enlarged: 0, lowered, rax, is_at_insertion },
+                FrameSize::LargerBy(enlarged) => Frame::OfHome { enlarged, lowered, rax, is_at_insertion },
                 FrameSize::ReturnAddress => Frame::Leaf { pushed: lowered },
             };
             let len = code.end.0 - code.start.0;
@@ -352,15 +359,26 @@ impl Row<'_> {
                 own(expression)?;
             }
         }
-        if let Frame::OfHome { enlarged, lowered, rax } = frame
+        if let Frame::OfHome { enlarged, lowered, rax, is_at_insertion } = frame
             && frame != Frame::SAME
         {
+            if is_at_insertion && lowered < RED_ZONE_BYTES {
+                forget_below_rsp(&mut recipe);
+            }
             enlarge(&mut recipe, i32::try_from(enlarged).ok()?)?;
             lower(&mut recipe, i32::try_from(lowered).ok()?, &expressions)?;
             move_rax(&mut recipe, rax, &expressions)?;
         }
         Some((recipe, bits, expressions))
     }
+}
+
+/// The recipe of code that writes below rsp, or runs after that: what was restored from there is in its register. (The compiler's CFI
+/// may go on to name the place behind `leave` or `pop`, from where nothing else writes it.)
+fn forget_below_rsp(recipe: &mut Recipe) {
+    let Cfa::Register { reg: Reg::RSP, disp } = recipe.cfa else { return };
+    let is_below = |rule: &&mut Rule| matches!(rule, Rule::AtCfa(at) if i64::from(disp) + i64::from(*at) < 0);
+    recipe.registers.iter_mut().filter(is_below).for_each(|rule| *rule = Rule::Same);
 }
 
 /// The recipe of code whose frame is larger, right below the return address. `None`: it cannot be written.
@@ -459,6 +477,23 @@ mod tests {
         assert_eq!(recipe, framed);
         assert_eq!(lower(&mut recipe, 136, &[0x77, 8]), None);
         assert_eq!(lower(&mut recipe, 0, &[0x77, 8]), Some(()));
+    }
+
+    #[test]
+    fn what_was_restored_from_below_rsp_is_in_its_register() {
+        // Behind `leave`, the compiler's CFI goes on to name the place of rbp.
+        let mut recipe = RSP_BY_8;
+        recipe.registers[Reg::RBP.index()] = Rule::AtCfa(-16);
+        recipe.registers[Reg::RBX.index()] = Rule::AtCfa(-8);
+        forget_below_rsp(&mut recipe);
+        assert_eq!(recipe.registers[Reg::RBP.index()], Rule::Same);
+        assert_eq!(recipe.registers[Reg::RBX.index()], Rule::AtCfa(-8));
+        // In a frame all places are in use.
+        let mut framed = Recipe::with_cfa(Cfa::Register { reg: Reg::RBP, disp: 16 });
+        framed.registers[Reg::RBP.index()] = Rule::AtCfa(-16);
+        let before = framed;
+        forget_below_rsp(&mut framed);
+        assert_eq!(framed, before);
     }
 
     #[test]

@@ -35,6 +35,27 @@ pub(super) fn check(pid: Pid) -> Result<(), TargetError> {
     if is_32_bits() { Err(TargetError::Bits32 { pid }) } else { Ok(()) }
 }
 
+/// Why a process cannot be stopped that does not even show which file it runs: the kernel lets see that by the same rules as
+/// it lets trace.
+pub fn why_hidden(pid: Pid) -> TargetError {
+    if let Err(error) = check(pid) {
+        // SAFETY: signal 0 is never sent.
+        let is_hidden = unsafe { libc::kill(pid.0 as i32, 0) } != 0
+            && std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM);
+        return match error {
+            TargetError::NoProcess { pid } if is_hidden => {
+                TargetError::Refused { pid, why: "it belongs to another user, whom /proc hides".to_owned() }
+            }
+            error => error,
+        };
+    }
+    let Some(status) = TaskStatus::read(pid, pid) else { return TargetError::NoProcess { pid } };
+    if matches!(status.state, 'Z' | 'X') {
+        return TargetError::Refused { pid, why: "it has ended, and its parent has not taken notice yet".to_owned() };
+    }
+    explain(pid, &status, &std::io::Error::from_raw_os_error(libc::EPERM))
+}
+
 /// Whether it can be changed, now that it stands still.
 pub(super) fn check_stopped(tracer: &Tracer) -> Result<(), TargetError> {
     /// The code segment of 64-bit programs.

@@ -15,7 +15,7 @@ use callpath_record::{
     Unwind, probe, probe_events,
 };
 use callpath_tables::probes::{AtExit, Called, KeepingFlags};
-use callpath_target::{Pid, ProcessHandle};
+use callpath_target::{Pid, ProcessHandle, why_hidden};
 use callpath_view::text::shell_word;
 pub(super) use choice::Choice;
 use list::{ListOptions, list};
@@ -153,7 +153,7 @@ fn what_runs(arguments: &Arguments, pid: Option<Pid>) -> anyhow::Result<(OsStrin
     match (pid, arguments.program.split_first()) {
         (Some(pid), _) => {
             let Some(program) = ProcessHandle::open(pid).program() else {
-                bail!("failed to probe process {pid}: there is no such process, or it is another user's");
+                bail!("failed to {}", why_hidden(pid));
             };
             Ok((program.into_os_string(), Vec::new()))
         }

@@ -9,7 +9,7 @@ use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_record::Chooser;
 
-use crate::surroundings;
+use crate::{output, surroundings};
 
 /// So many are named of what is not probed.
 const NAMED: usize = 5;
@@ -49,6 +49,15 @@ impl InModule {
         all.sort_by_key(|(function, _)| function.entry);
         all.dedup_by_key(|(function, _)| function.entry);
         all
+    }
+
+    /// Whether it asks for libraries while it runs. The C library does for purposes of its own.
+    fn opens_libraries(&self) -> bool {
+        let file = self.functions.path().file_name().unwrap_or_default().to_string_lossy();
+        let is_of_c = ["libc.so", "libc-2", "libdl.so", "libdl-2"].iter().any(|begin| file.starts_with(begin));
+        let names = self.image.section(".dynstr").map(|names| names.data);
+        let opens = |name: &[u8]| name == b"dlopen" || name == b"dlmopen";
+        !is_of_c && names.is_some_and(|names| names.split(|byte| *byte == 0).any(opens))
     }
 
     /// Whether a pattern, by its index, names something here: also what cannot be probed.
@@ -132,12 +141,24 @@ impl Choice {
 
     /// Why nothing can be probed. `None`: something can, or a library may come that has it.
     pub(in crate::command) fn nothing(&self) -> Option<String> {
-        let has_any = self.has_any();
-        let is_of_none = |pattern: &Pattern| {
-            pattern.module().is_some() && !self.modules.iter().any(|module| pattern.is_of(module.functions.path()))
-        };
-        let may_come = self.patterns.iter().any(is_of_none);
-        (!has_any && !may_come).then(|| self.notes().join("; "))
+        let may_come = self.patterns.iter().any(|pattern| self.is_of_none(pattern));
+        (!self.has_any() && !may_come).then(|| self.notes().join("; "))
+    }
+
+    /// Whether a pattern is of a module that is not there.
+    fn is_of_none(&self, pattern: &Pattern) -> bool {
+        pattern.module().is_some() && !self.modules.iter().any(|module| pattern.is_of(module.functions.path()))
+    }
+
+    /// Where nothing was found, the patterns of which a library may have something that comes later: those of a module that
+    /// is not there, and in a program that opens libraries those of any module.
+    fn awaited(&self) -> Vec<&Pattern> {
+        if self.has_any() {
+            return Vec::new();
+        }
+        let opens = self.modules.iter().any(InModule::opens_libraries);
+        let may_come = |pattern: &&Pattern| self.is_of_none(pattern) || opens && pattern.module().is_none();
+        self.unknown().into_iter().filter(may_come).collect()
     }
 }
 
@@ -214,7 +235,14 @@ impl Chooser for Choice {
     }
 
     fn check(&mut self) -> Result<(), String> {
-        self.nothing().map_or(Ok(()), Err)
+        let awaited = self.awaited();
+        if awaited.is_empty() {
+            return self.nothing().map_or(Ok(()), Err);
+        }
+        for pattern in awaited {
+            output::say(format_args!("{}; it is probed if a library comes that has it", self.why_unknown(pattern)));
+        }
+        Ok(())
     }
 }
 

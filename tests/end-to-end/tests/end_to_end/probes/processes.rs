@@ -46,3 +46,13 @@ fn a_program_that_becomes_another_one() {
     // The other one has a function of this name, too.
     assert_eq!(recorded.profile().calls_of("leaf"), 1001);
 }
+
+/// A program that waits to begin stands at the first instruction of `_start`, whose call is counted.
+#[test]
+fn nothing_has_begun_in_a_program_that_is_started() {
+    let recorded = Program::nasty("sites.c").probed(&["_start", "main"]);
+    assert_eq!(recorded.profile().calls_of("_start"), 1);
+    let report = callpath_end_to_end::run_report(&recorded.directory, &["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&report.stdout).expect("the report is JSON");
+    assert_eq!(json["quality"]["probes"]["inside_when_set"], 0, "{json}");
+}

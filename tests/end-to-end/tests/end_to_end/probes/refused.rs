@@ -79,7 +79,7 @@ fn processes_that_do_not_exist() {
     let pid = gone.id().to_string();
     gone.wait().unwrap();
     refused(&["-f", "main", "-p", &pid], &[&pid, "no such process"]);
-    refused(&["-f", "main", "-p", "4194304"], &["4194304"]);
+    refused(&["-f", "main", "-p", "4194304"], &["4194304", "no such process"]);
 }
 
 /// Also of a thread of another process, and of the kernel.
@@ -87,7 +87,7 @@ fn processes_that_do_not_exist() {
 fn processes_that_are_none_to_probe() {
     // The kernel's, where there is one with this number.
     if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
-        refused(&["-f", "main", "-p", "2"], &["2"]);
+        refused(&["-f", "main", "-p", "2"], &["2", "it is a thread of the kernel"]);
     } else {
         skip("probes::processes_that_are_none_to_probe", "process 2 is not the kernel's (a PID name space)");
     }
@@ -102,7 +102,7 @@ fn processes_of_another_user() {
     let mut running = Program::nasty("crew.c").arguments(["asked"]).started();
     running.line();
     let said = place.run(&["probe", "-f", "leaf", "-o", "m", "-p", &running.pid().to_string()]);
-    assert_refused(&said, &[&running.pid().to_string(), "another user"]);
+    assert_refused(&said, &[&running.pid().to_string(), "it belongs to another user (0, callpath runs as "]);
     assert!(!place.path().join("m").exists());
     let ended = running.ended();
     assert!(ended.stdout.ends_with("all is right\n"), "{ended:?}");

@@ -55,3 +55,23 @@ fn with_functions_that_are_not_probed() {
     let (_recorded, profile, passed_ns) = takes(&["main"]);
     assert_took(&profile, passed_ns, &[("main", 185)]);
 }
+
+/// A handler that interrupts a wait does not wait, and what it takes is no part of the wait; also if it never returns there.
+#[test]
+fn what_is_waited_without_the_handler_that_interrupts() {
+    const METRICS: &str = "wall-time,wait-time,io-time";
+    for mode in ["returns", "jumps"] {
+        let program = Program::nasty("interrupted.c").arguments([mode]).options(&["-m", METRICS]);
+        let recorded = program.same_probed(&["handles", "waits", "tries"]);
+        assert_eq!(recorded.ended.status, 3, "{recorded:?}");
+        let profile = recorded.profile();
+        let waited_ms = |function: &str| {
+            let by_path = profile.by_path("io-time", &["interrupted"]).into_values().next().unwrap_or_default();
+            let of = by_path.into_iter().filter(|(path, _)| path.ends_with(function));
+            of.map(|(_, ns)| ns).sum::<u64>() / 1_000_000
+        };
+        assert_eq!(waited_ms("handles"), 0, "{mode}");
+        assert!((240..=300).contains(&waited_ms("waits")), "{mode}: {} ms", waited_ms("waits"));
+        assert_eq!(profile.total("wait-time"), 0, "{mode}");
+    }
+}
