@@ -79,7 +79,9 @@ pub fn found(call: Call<'_>) -> Option<(u64, u64, Activations<'static>)> {
     let place = unsafe { (*area).known.get_mut(call.number()) }?;
     let values = match call.values_in(place) {
         Some(values) => values,
-        None => with_all_code(process, |as_it_is| walked((process, thread), place, (call, as_it_is), |_, _| None))?.values,
+        None => {
+            with_all_code(process, |as_it_is| walked((process, thread), place, (call, as_it_is), |_, _| None))?.values
+        }
     };
     // SAFETY: the calling thread's own.
     Some((values, place.base, unsafe { Activations::of(area, &thread) }))
