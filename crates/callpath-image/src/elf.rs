@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::Xxh3;
 use crate::bytes::Bytes;
 pub use crate::eh_frame::{EhFrame, EhFrameHdr};
 use crate::error::ImageError;
-use crate::go_table::GoPlace;
+use crate::go_place::GoPlace;
 pub use crate::headers::Segment;
 use crate::headers::{self, Header, Part, SectionHeader, program_headers, section_headers};
 use crate::identity::ModuleIdentity;
@@ -76,8 +76,8 @@ pub struct Image {
     build_id: Option<Vec<u8>>,
     diagnostics: Vec<ImageError>,
     parses: ParseCounts,
-    /// Once it has been looked for.
-    go_place: OnceLock<Option<GoPlace>>,
+    /// Once Go's own table has been looked for.
+    pub(crate) go_place: OnceLock<Option<GoPlace>>,
 }
 
 impl Image {
@@ -212,11 +212,6 @@ impl Image {
     /// How often a part of it was parsed in this process.
     pub fn parses(&self, part: ImagePart) -> u32 {
         self.parses.of(part)
-    }
-
-    /// Where Go's own table is, if it has one.
-    pub(crate) fn go_place(&self) -> Option<&GoPlace> {
-        self.go_place.get_or_init(|| GoPlace::find(self)).as_ref()
     }
 
     pub(crate) fn count_parse(&self, part: ImagePart) {

@@ -12,6 +12,7 @@ use crate::bytes::{Bytes, cstr_at};
 use rustc_hash::FxHashMap;
 
 use crate::elf::{Image, Section};
+use crate::go_place::GoPlace;
 use crate::headers::Segment;
 use crate::loading::Loading;
 
@@ -35,15 +36,6 @@ enum Version {
     Go116,
     Go118,
     Go120,
-}
-
-/// Where an image has a table.
-pub(crate) struct GoPlace {
-    section: &'static str,
-    /// In the section, bytes.
-    offset: usize,
-    /// Where code begins, for a table that does not say it.
-    text: u64,
 }
 
 /// The table of an image.
@@ -95,6 +87,11 @@ struct Interval {
 }
 
 impl Image {
+    /// Where Go's own table is, if it has one.
+    fn go_place(&self) -> Option<&GoPlace> {
+        self.go_place.get_or_init(|| GoPlace::find(self)).as_ref()
+    }
+
     /// Go's own table of the code, if it has one: what stands in for call frame information and symbols where they are missing.
     /// Where it has no section of its own, it reaches up to the end of what it is in.
     pub fn go_table(&self) -> Option<Section<'_>> {
@@ -105,7 +102,7 @@ impl Image {
 }
 
 impl GoPlace {
-    pub(crate) fn find(image: &Image) -> Option<GoPlace> {
+    fn find(image: &Image) -> Option<GoPlace> {
         let named = SECTIONS.iter().find(|name| image.plain_section(name).is_some());
         let mut place = match named {
             Some(section) => GoPlace { section, offset: 0, text: 0 },

@@ -25,6 +25,7 @@ mod fde;
 pub mod fixed_code;
 pub mod fuzzing;
 pub mod go;
+mod go_place;
 mod go_table;
 mod headers;
 pub mod identity;

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use core::sync::atomic::compiler_fence;
 
 use crate::gauges::{self, Clocks, Ended};
-use crate::waiting;
+use crate::wait;
 
 /// A signal stack of the program's may lie anywhere, and its outermost frame is that of the stack that was interrupted:
 /// places that are not on the thread's own stack are on one stack if they lie no farther apart, bytes.
@@ -109,7 +109,7 @@ impl<'a> Activations<'a> {
         // SAFETY: the values of a node, as it was entered; the area is the calling thread's.
         unsafe {
             gauges::at_end(self.area, below, &ended, clocks);
-            waiting::go_on(self.area, interrupted, is_left);
+            wait::go_on(self.area, interrupted, is_left);
         }
     }
 
@@ -310,7 +310,7 @@ pub unsafe fn pop_quickly((area, thread): (*mut Area, &Thread<'_>), rsp: u64, re
         let ended = Ended { activation, reading, result };
         gauges::at_end(area, below, &ended, &mut clocks);
         let interrupted = ended.interrupted();
-        waiting::go_on(area, interrupted, waiting::is_left(interrupted.rsp, rsp, thread));
+        wait::go_on(area, interrupted, wait::is_left(interrupted.rsp, rsp, thread));
     }
     Some(())
 }

@@ -21,6 +21,7 @@ mod memory;
 mod routines;
 mod times;
 mod undisturbed;
+mod wait;
 mod waiting;
 
 #[panic_handler]

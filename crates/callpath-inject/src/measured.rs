@@ -9,7 +9,7 @@ use crate::areas;
 use crate::gauges::{self, Values, active};
 use crate::hit::{self, Saved, found};
 use crate::undisturbed::Undisturbed;
-use crate::waiting::{self, end_left};
+use crate::wait::{self, end_left};
 
 /// `callpath_measure`: no exit is probed.
 pub unsafe extern "C" fn measured(saved: &Saved) {
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn begun(saved: &Saved) {
     // SAFETY: the calling thread's own.
     let interrupted = unsafe {
         end_left(area, &thread, rsp);
-        waiting::interrupt(area)
+        wait::interrupt(area)
     };
     // SAFETY: as above.
     let (mut activations, table) = unsafe { (Activations::of(area, &thread), &*area) };
@@ -70,7 +70,7 @@ fn begun_quickly(saved: &Saved) -> Option<()> {
         end_left(area, &thread, rsp);
         let at = push_quickly(area, &Entered { rsp, values, base, is_timed: true, reading: Reading::NONE })?;
         gauges::at_entry(&*area, process, Values::at(values), &saved.arguments());
-        let interrupted = waiting::interrupt(area);
+        let interrupted = wait::interrupt(area);
         at.set(area, gauges::at_begin(&*area, active(process), interrupted));
     }
     Some(())
