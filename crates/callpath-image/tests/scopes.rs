@@ -13,6 +13,7 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use callpath_image::debug_file::DebugFiles;
 use callpath_image::elf::Image;
+use callpath_image::lines::Lines;
 use callpath_image::scopes::{ContainerKind, Origin, ScopeKind, Scopes, UnitScopes};
 use chains::{Frame, Read, Said, Symbols, Tool, ask, difference, random_addrs};
 use tools::{compile, installed, objcopy, run, source};
@@ -378,6 +379,49 @@ fn procedures_of_fortran() {
     assert!(names.iter().all(|name| is_source(name)), "{names:?}");
 }
 
+/// A Go program of `tests/nasty`, built with these options, with cgo or without: whole, and stripped.
+fn go_program(directory: &Path, (source, options): (&str, &[&str]), cgo: bool) -> [PathBuf; 2] {
+    let [whole, stripped] = ["whole", "stripped"].map(|name| directory.join(name));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/nasty").join(source);
+    let mut go = Command::new("go");
+    go.arg("build").args(options).arg("-o").arg(&whole).arg(source);
+    go.env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache"))
+        .env("GO111MODULE", "off")
+        .env("CGO_ENABLED", if cgo { "1" } else { "0" });
+    assert!(go.status().unwrap().success());
+    objcopy(&["--strip-all", whole.to_str().unwrap(), stripped.to_str().unwrap()]);
+    [whole, stripped]
+}
+
+/// C's linker leaves the table no section of its own in a program that can lie anywhere.
+#[test]
+fn a_go_table_among_other_data() {
+    if !is_there("go") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let [_, stripped] = go_program(directory.path(), ("calls.go", &["-buildmode=pie"]), true);
+    let image = Image::read(&stripped).unwrap();
+    assert!(image.section(".gopclntab").is_none() && image.section(".data.rel.ro.gopclntab").is_none());
+    let mut bytes = std::fs::read(&stripped).unwrap();
+    let table = image.go_table().expect("a table").data.into_owned();
+    let places = |image: Image| -> Vec<String> {
+        let code = image.executable_ranges();
+        let addrs: Vec<_> =
+            code.iter().flat_map(|range| (range.start.0..range.end.0).step_by(64).map(LinkAddr)).collect();
+        let lines = Lines::new(Arc::new(image), None).lines(&addrs);
+        lines.into_iter().flatten().map(|line| format!("{line:?}")).collect()
+    };
+    let before = places(image);
+    assert!(before.iter().any(|place| place.contains("proc.go")), "{} places", before.len());
+    // Where the table does not say where code begins, the runtime's record of the program does.
+    const TEXT: usize = 24;
+    let start = bytes.windows(table.len()).position(|bytes| bytes == table).unwrap();
+    bytes[start + TEXT..start + TEXT + 8].fill(0);
+    let without_text = Image::from_bytes(bytes, &stripped).unwrap();
+    assert_eq!(places(without_text), before);
+}
+
 /// Go's own table says of a program's calls and lines what DWARF says, where it has that.
 #[test]
 fn stripped_go_programs() {
@@ -385,15 +429,7 @@ fn stripped_go_programs() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    let [whole, stripped] = ["whole", "stripped"].map(|name| directory.path().join(name));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/nasty/pure.go");
-    let mut go = Command::new("go");
-    go.args(["build", "-o"]).arg(&whole).arg(source);
-    go.env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache"))
-        .env("GO111MODULE", "off")
-        .env("CGO_ENABLED", "0");
-    assert!(go.status().unwrap().success());
-    objcopy(&["--strip-all", whole.to_str().unwrap(), stripped.to_str().unwrap()]);
+    let [whole, stripped] = go_program(directory.path(), ("pure.go", &[]), false);
     let image = Image::read(&whole).unwrap();
     let [by_dwarf, by_table] = [&whole, &stripped].map(|program| all_chains(program, &image));
     // The table leaves types out of names, and has no directory for what the compiler generated.
