@@ -35,7 +35,7 @@ impl Stops {
     }
 }
 
-/// Stops the first thread of a process, or all of them where that one cannot work for us.
+/// Stops the first thread of a process, or all of them where that one runs, or cannot work for us.
 pub(crate) fn halt_first(pid: Pid) -> Result<Stopped, RecordError> {
     /// Longer than a busy machine takes to stop it.
     const AT_MOST: Duration = Duration::from_millis(200);

@@ -26,14 +26,17 @@ pub(super) fn threads(pid: Pid) -> Option<Vec<Pid>> {
 /// Whether a process has a single thread.
 ///
 /// # Errors
-/// If its first thread cannot work for callpath.
+/// If its first thread cannot work for callpath, or runs while there are others: it would stand still for as long as it waits for a processor
+/// each time, where stopping all of them takes less.
 pub(super) fn first_is_alone(pid: Pid) -> Result<bool, TargetError> {
     let status = TaskStatus::read(pid, pid).ok_or(TargetError::NoProcess { pid })?;
+    let is_alone = threads_of(pid).len() == 1;
     let why = match status.state {
         _ if status.has_ended() => "its first thread has ended",
         'D' => "its first thread sleeps deeply",
+        'R' if !is_alone => "its first thread runs",
         _ if status.seccomp != 0 => return Err(TargetError::Seccomp { pid }),
-        _ => return Ok(threads_of(pid).len() == 1),
+        _ => return Ok(is_alone),
     };
     Err(TargetError::Refused { pid, why: why.to_owned() })
 }

@@ -8,7 +8,18 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use callpath_format::address::RunAddr;
-use callpath_target::{Halted, Pid};
+use callpath_target::{Halted, Pid, Stopped, TargetError};
+
+/// Stops a process's first thread alone, once it waits.
+pub(crate) fn first_thread(pid: Pid) -> Result<Stopped, TargetError> {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        match Stopped::first_thread(pid, Duration::from_secs(10)) {
+            Err(error) if error.to_string().contains("its first thread runs") && Instant::now() < until => {}
+            stopped => return stopped,
+        }
+    }
+}
 
 /// Compiles a program beside this file, or whatever `options` make of it.
 pub(crate) fn compile(source: &str, options: &[&str], into: &Path) -> PathBuf {

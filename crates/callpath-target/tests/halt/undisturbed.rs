@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use callpath_format::address::RunAddr;
-use callpath_target::{Edits, Maps, NewMemory, Pid, Stopped, Write};
+use callpath_target::{Edits, Maps, NewMemory, Pid, Write};
 
 use crate::changes::{object, stack};
-use crate::program::Program;
+use crate::program::{Program, first_thread};
 
 fn check(rounds: u32) {
     let program = Program::start("busy.c", &[]);
@@ -47,7 +47,7 @@ fn ran(pid: Pid) -> u64 {
 fn its_first_thread_works_while_others_run() {
     let program = Program::start("busy.c", &[]);
     let at_most = Duration::from_secs(10);
-    let stopped = Stopped::first_thread(program.pid(), at_most).unwrap();
+    let stopped = first_thread(program.pid()).unwrap();
     assert!(!stopped.is_whole());
     assert_eq!(stopped.threads().unwrap(), [program.pid()]);
     let (loaded, top) = (stopped.load(&object(), None).unwrap(), stack(&stopped));
@@ -60,7 +60,7 @@ fn its_first_thread_works_while_others_run() {
     }
     stopped.release().unwrap();
     for round in 0..200 {
-        let stopped = Stopped::first_thread(program.pid(), at_most).unwrap();
+        let stopped = first_thread(program.pid()).unwrap();
         let pid = stopped.system_call(libc::SYS_getpid, [0; 6]).unwrap();
         assert_eq!(pid, i64::from(program.pid().0));
         stopped.call(loaded.symbol("add").unwrap(), [1, 2, 3, 4, 5, 6], top).unwrap();
