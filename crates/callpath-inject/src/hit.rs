@@ -1,7 +1,7 @@
 //! A call as the assembly in `routines.rs` hands it over: what the registers held, and its context.
 
 use callpath_collect::probe::{Context, Told, context_of_call, load_map};
-use callpath_collect::{Interrupted, Process, Thread};
+use callpath_collect::{Interrupted, Process, Thread, clock};
 use callpath_format::register::Reg;
 use callpath_format::shared::probe::{Area, Known, Slot};
 use callpath_format::shared::thread::Dropped;
@@ -115,6 +115,10 @@ pub fn walked(
 pub fn with_all_code(process: &Process<'_>, mut walk: impl FnMut(bool) -> Option<Context>) -> Option<Context> {
     /// Further ones are not waited for.
     const MOST_MAPS: u32 = 8;
+    /// As long as the table of a large library takes, for each map, and for all of them.
+    const PATIENCE_NS: u64 = 500_000_000;
+    const ALL_NS: u64 = 4 * PATIENCE_NS;
+    let mut until = None;
     for _ in 0..MOST_MAPS {
         let map = load_map(process);
         if join::was_vain(map) {
@@ -124,7 +128,9 @@ pub fn with_all_code(process: &Process<'_>, mut walk: impl FnMut(bool) -> Option
         if !context.lacks_code {
             return Some(context);
         }
-        if !join::await_code(process, map) {
+        let now = clock::monotonic_ns();
+        let left_ns = until.get_or_insert(now.saturating_add(ALL_NS)).saturating_sub(now);
+        if left_ns == 0 || !join::await_code(process, map, left_ns.min(PATIENCE_NS)) {
             break;
         }
     }

@@ -48,10 +48,8 @@ pub fn was_vain(map: u64) -> bool {
 }
 
 /// Waits until the recorder knows code that a load map lacks, which was read before the walk that found it so.
-pub fn await_code(process: &Process<'_>, map: u64) -> bool {
-    /// As long as the table of a large library takes.
-    const PATIENCE_NS: u64 = 500_000_000;
-    let is_there = callpath_collect::probe::await_code(process, map, PATIENCE_NS);
+pub fn await_code(process: &Process<'_>, map: u64, patience_ns: u64) -> bool {
+    let is_there = callpath_collect::probe::await_code(process, map, patience_ns);
     if !is_there {
         VAIN_MAP.store(map, Relaxed);
     }

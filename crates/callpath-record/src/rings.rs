@@ -6,7 +6,7 @@ mod waits;
 use std::io;
 
 use callpath_target::{ControlGroup, EventSpec, Every, PerfEvent, Pid, StackSampler, StackSamples, processes};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::process::{FirstStack, Origin};
 use crate::program::Doorbell;
@@ -47,7 +47,9 @@ pub(crate) struct Outside {
     pub(crate) started: Option<(Pid, FirstStack)>,
     /// What is known of processes without a sample.
     pub(crate) origins: FxHashMap<u32, Origin>,
-    /// Those of them whose first thread has ended; the others' last records are read by the next time.
+    /// Processes whose events were opened anew before the record was read that says that the kernel has taken the first ones away.
+    pub(crate) begun_again: FxHashSet<u32>,
+    /// Of `origins`, processes whose first thread has ended; the others' last records are read by the next time.
     pub(crate) leaving: Vec<u32>,
 }
 
@@ -72,6 +74,7 @@ impl Outside {
             beyond: 0,
             started: None,
             origins: FxHashMap::default(),
+            begun_again: FxHashSet::default(),
             leaving: Vec::new(),
         })
     }

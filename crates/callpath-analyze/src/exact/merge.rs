@@ -198,10 +198,11 @@ impl Merged {
             };
             let sum = self.modules[at].procedures.entry(counted.entry).or_default();
             if sum.possible > 0 {
-                let ExactActivations { entries, cut_short } = sum.activations.unwrap_or_default();
+                let none = ExactActivations { entries: 0, cut_short: Some(0) };
+                let ExactActivations { entries, cut_short } = sum.activations.unwrap_or(none);
                 sum.activations = Some(ExactActivations {
                     entries: entries.saturating_add(counted.entries),
-                    cut_short: cut_short.saturating_add(counted.cut_short.unwrap_or(0)),
+                    cut_short: cut_short.zip(counted.cut_short).and_then(|(one, two)| one.checked_add(two)),
                 });
                 continue;
             }

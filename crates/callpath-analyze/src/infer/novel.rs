@@ -61,7 +61,7 @@ enum Seen {
 struct Calls {
     nodes: FxHashMap<(Option<u32>, u32, u32), u32>,
     /// By procedure and stack.
-    anywhere: FxHashMap<(u32, u32), Vec<u32>>,
+    anywhere: FxHashMap<(u32, u32), Rc<[u32]>>,
     /// Callee and caller.
     direct: FxHashSet<(u32, u32)>,
     uncounted: FxHashSet<u32>,
@@ -76,7 +76,7 @@ impl Calls {
         }
         Calls {
             nodes: nodes.collect(),
-            anywhere,
+            anywhere: anywhere.into_iter().map(|(key, nodes)| (key, nodes.into())).collect(),
             direct: map.calls().iter().map(|call| (call.callee, call.caller)).collect(),
             uncounted: map.uncounted().iter().copied().collect(),
         }
@@ -206,20 +206,20 @@ impl OfProcess<'_, '_> {
         let Some(at) = self.code.procedure(self.modules, key) else { return Seen::Anywhere };
         let Some(procedure) = self.asker.procedure(at) else { return Seen::No };
         let child = |parent: Option<u32>| self.calls.nodes.get(&(parent, procedure, root)).copied();
-        let found: Vec<u32> = match &above {
+        let found: Rc<[u32]> = match &above {
             Seen::At(parent) if is_linked => match child(Some(*parent)) {
                 Some(node) => return Seen::At(node),
-                None => Vec::new(),
+                None => Rc::default(),
             },
             Seen::Top => match child(None) {
                 Some(node) => return Seen::At(node),
-                None => Vec::new(),
+                None => Rc::default(),
             },
             Seen::Among(parents) if is_linked => parents.iter().filter_map(|parent| child(Some(*parent))).collect(),
             _ => self.calls.anywhere.get(&(procedure, root)).cloned().unwrap_or_default(),
         };
         if !found.is_empty() {
-            return Seen::Among(found.into());
+            return Seen::Among(found);
         }
         let calls = |parent: &u32| {
             let of_caller = self.asker.map.nodes().get(*parent as usize).map(|node| node.procedure);

@@ -93,8 +93,9 @@ pub struct ExactProcedure {
 pub struct ExactActivations {
     /// How often.
     pub entries: u64,
-    /// How many of these activations were not left: what they executed last is in no path.
-    pub cut_short: u64,
+    /// How many of these activations were not left: what they executed last is in no path. `None`: activations went on in a
+    /// fork, and that is not known.
+    pub cut_short: Option<u64>,
 }
 
 /// How often blocks were executed and edges passed, where edges were counted.

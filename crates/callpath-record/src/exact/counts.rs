@@ -133,14 +133,14 @@ impl Counted {
                         if let Some(entries) = entries.filter(|entries| *entries > 0) {
                             let ended = paths.iter().filter(|path| path.category.is_to_exit());
                             let ended = ended.fold(0, |sum: u64, path| sum.saturating_add(path.executions));
-                            // What began before a fork may have ended behind it.
-                            let cut_short = entries.saturating_sub(ended);
-                            counts.cut_short = counts.cut_short.saturating_add(cut_short);
+                            // What began before a fork may have ended behind it, uncounted there.
+                            let cut_short = (pid == self.first).then(|| entries.saturating_sub(ended));
+                            counts.cut_short = counts.cut_short.saturating_add(cut_short.unwrap_or(0));
                             counts.edges.push(CountedEdges {
                                 module,
                                 entry,
                                 entries,
-                                cut_short: Some(cut_short),
+                                cut_short,
                                 blocks: Vec::new(),
                                 edges: Vec::new(),
                             });

@@ -59,7 +59,9 @@ pub(crate) fn record_from_outside(
     if gains_privileges(program) {
         // The kernel has taken the events away when it executed the program. What this says of it is read with the records; a program
         // that has ended needs none, and what is refused is said then.
-        drop(outside.begin(pid));
+        if outside.begin(pid).is_ok() {
+            outside.begun_again.insert(pid.0);
+        }
     }
     if options.unwind != Unwind::Walk {
         outside.started = FirstStack::read(&ProcessHandle::open(pid)).map(|stack| (pid, stack));

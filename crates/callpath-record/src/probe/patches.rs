@@ -222,7 +222,7 @@ impl<'o> Probes<'o> {
         if self.modules.is_empty() && self.measured.needs(Purpose::Asks) && !self.is_asked {
             recorder.note(MISSING);
         }
-        if self.modules.is_empty() {
+        if self.modules.is_empty() && !self.found.is_empty() {
             recorder.await_whole_tables(pid, WHOLE_TABLES_AT_MOST);
         }
         let mut count = 0;

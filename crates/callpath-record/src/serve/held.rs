@@ -6,6 +6,7 @@ use callpath_target::Pid;
 
 use crate::moved::MovedCode;
 use crate::process::{self, Process};
+use crate::signals;
 
 use super::Recorder;
 
@@ -106,7 +107,7 @@ impl Recorder<'_> {
             let of_pid = held.chain(&recorder.processes).find(|process| process.pid() == pid);
             of_pid.is_some_and(|process| process.awaits_whole_tables(&recorder.shared))
         };
-        while awaits(self) && begun.elapsed() < at_most {
+        while awaits(self) && begun.elapsed() < at_most && !signals::shall_stop() {
             self.serve_for(LOOK_EVERY);
         }
     }

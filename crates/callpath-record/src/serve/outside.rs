@@ -72,9 +72,11 @@ impl Recorder<'_> {
         self.begin_with_events(outside, pid, known)
     }
 
-    /// Gives a process events, which has a place in the list or finds no room there.
+    /// Gives a process events, unless it was given new ones already; it has a place in the list, or finds no room there.
     fn begin_with_events(&mut self, outside: &mut Outside, pid: Pid, place: Option<usize>) -> io::Result<()> {
-        outside.begin(pid)?;
+        if !outside.begun_again.remove(&pid.0) {
+            outside.begin(pid)?;
+        }
         if let Some(process) = place.and_then(|index| self.processes.get_mut(index)) {
             // What it has mapped meanwhile, or executed, is in no record.
             process.begin_with(&mut self.shared, Origin::read(pid));
@@ -205,7 +207,9 @@ impl Recorder<'_> {
                 }
             }
             What::Ended if tid == pid.0 && self.has_lost_events(outside, pid) => {
-                outside.sampler.has_ended(tid);
+                if !outside.begun_again.contains(&tid) {
+                    outside.sampler.has_ended(tid);
+                }
                 self.begin_again((outside, places), pid);
             }
             What::Ended => {

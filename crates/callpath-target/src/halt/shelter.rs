@@ -61,7 +61,7 @@ impl Shelter {
     pub(super) fn place(&self, threads: &[libc::user_regs_struct], len_bytes: u64) -> Option<u64> {
         const PLACES: u64 = 6;
         /// For the first thread, if it alone stands still: where others stand is not known then.
-        const OWN_PLACES: u64 = 1;
+        const OWN_PLACES: u64 = 3;
         /// What the first thread may need of its stack before the frame has been used.
         const APART: u64 = 16 << 10;
         let first = threads.first().filter(|first| self.stack.contains(&first.rsp))?;

@@ -439,7 +439,7 @@ fn blocks_of(text: ExactText<'_>, procedure: &ExactProcedure, total: ExactCost, 
         }
         None => {
             let is_known = procedure.activations.is_some() || text.counts.quality.cut_short == 0;
-            let cut_short = procedure.activations.map_or(0, |activations| activations.cut_short);
+            let cut_short = procedure.activations.and_then(|activations| activations.cut_short).unwrap_or(0);
             let cut_short = match cut_short {
                 0 => String::new(),
                 cut_short => format!(", cut short {}", count(cut_short, "time", "times")),
