@@ -59,7 +59,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// One that is to be found again.
+    /// Of a path that lacks code: it is to be walked again.
     const LACKING: Context = Context { node: ArenaRef(0), values: 0, lacks_code: true };
 }
 
@@ -201,7 +201,7 @@ pub fn await_code(process: &Process<'_>, before: u64, patience_ns: u64) -> bool 
     }
 }
 
-/// Whether a request has been served, by the last one that has: both count up, and begin again after the last number.
+/// Whether request `wanted` has been served, if `served` is the last one that was. Both counters wrap around.
 fn is_served(served: u32, wanted: u32) -> bool {
     served.wrapping_sub(wanted) as i32 >= 0
 }

@@ -18,7 +18,7 @@ use crate::loading::Loading;
 
 /// The table's names of sections: of an executable, of one that can lie anywhere.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
-/// Where it is without a section of its own: C's linker puts it there if the program can lie anywhere.
+/// Where it is without a section of its own: The external linker puts it there in position-independent programs.
 const AMONG_OTHERS: &str = ".data.rel.ro";
 /// Go programs have one of these.
 const SECTIONS_OF_GO: [&str; 2] = [".go.buildinfo", ".note.go.buildid"];

@@ -117,7 +117,7 @@ impl<'m> Chains<'m> {
         }
     }
 
-    /// Whether there is another path than the one that was seen, as far as calls may still be looked at.
+    /// Whether there may be a path other than the one that was seen: also if no more calls may be looked at.
     fn has_other(&mut self, identifier: Identifier, only: u32) -> bool {
         let map = self.map;
         let parent = map.nodes.get(only as usize).and_then(|node| node.parent);
@@ -134,7 +134,7 @@ impl<'m> Chains<'m> {
         })
     }
 
-    /// Whether the caller on a path may be another's, where it has called. `callers`: what has direct calls.
+    /// Whether the caller on the path, at a height from which it makes this call, may have been entered by another path. `callers`: what has direct calls.
     fn is_entered_unsurely(&self, identifier: Identifier, parent: u32, callers: &[Identifier]) -> bool {
         let map = self.map;
         let Some(procedure) = map.nodes.get(parent as usize).map(|node| node.procedure) else { return false };

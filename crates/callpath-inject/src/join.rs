@@ -47,7 +47,7 @@ pub fn was_vain(map: u64) -> bool {
     VAIN_MAP.load(Relaxed) == map
 }
 
-/// Waits until the recorder knows code that a load map lacks, which was read before the walk that found it so.
+/// Waits until the recorder knows the code that `map` lacks. `map` was read before the walk that found code lacking.
 pub fn await_code(process: &Process<'_>, map: u64, patience_ns: u64) -> bool {
     let is_there = callpath_collect::probe::await_code(process, map, patience_ns);
     if !is_there {

@@ -1,4 +1,4 @@
-//! A thread's wait: begun, interrupted by what is probed in a handler, gone on with, ended. No node is looked for, and no signal held back.
+//! A thread's wait: begun, interrupted by a probed function, resumed, ended. No node is looked for, and no signal held back.
 
 use callpath_collect::{Thread, clock};
 use callpath_format::shared::probe::{Area, Interrupted, Waiting};

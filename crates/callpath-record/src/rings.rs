@@ -47,7 +47,7 @@ pub(crate) struct Outside {
     pub(crate) started: Option<(Pid, FirstStack)>,
     /// What is known of processes without a sample.
     pub(crate) origins: FxHashMap<u32, Origin>,
-    /// Processes whose events were opened anew before the record was read that says that the kernel has taken the first ones away.
+    /// Processes whose events were reopened before callpath read the record that the kernel took the first ones away.
     pub(crate) begun_again: FxHashSet<u32>,
     /// Of `origins`, processes whose first thread has ended; the others' last records are read by the next time.
     pub(crate) leaving: Vec<u32>,

@@ -51,8 +51,8 @@ impl Stopped {
     /// Stops the first thread of a process within `at_most`, and no other. What [`Halted::halt`] says of system calls holds.
     ///
     /// # Errors
-    /// As of [`Halted::halt`]; also if the first thread has ended, runs while there are others, sleeps so deeply that it cannot
-    /// be stopped, or seccomp filters restrict it.
+    /// As of [`Halted::halt`]; also if the first thread has ended, runs while there are others, is in uninterruptible sleep,
+    /// or is restricted by seccomp filters.
     pub fn first_thread(pid: Pid, at_most: Duration) -> Result<Stopped, TargetError> {
         let is_whole = prepare::first_is_alone(pid)?;
         let (worker, since) = Worker::start(pid, move || Tracer::gather_some(pid, vec![pid], at_most))?;

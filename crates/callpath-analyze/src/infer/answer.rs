@@ -10,7 +10,7 @@
 //!
 //! Of a sample whose stack was walked until the map told the rest (`record --on-ambiguous=walk`), the outermost frame that was walked is asked
 //! for in the same way, and the others stay below it. A stack that was walked whole stays as it is, whatever the map says
-//! (`record --unwind=both`). One that was walked in part gets the callers that the map tells, if those that were walked are among them.
+//! (`record --unwind=both`). A partly walked stack gets the map's callers if the walked callers are the innermost of these.
 
 use callpath_db::{
     InferredCounts, InferredQuality, LIKELY_SAMPLES, MetricSource, Profile, STATIC_SAMPLES, WALKED_SAMPLES,

@@ -27,7 +27,7 @@ pub struct Stops {
 }
 
 impl Stops {
-    /// Lets run on what stands still, and notes how long it did.
+    /// Lets the stopped threads run on, and notes how long they were stopped.
     pub(crate) fn end(&mut self, stopped: Stopped) -> Result<(), RecordError> {
         let times = if stopped.is_whole() { &mut self.whole } else { &mut self.first_thread };
         times.push(stopped.release()?);

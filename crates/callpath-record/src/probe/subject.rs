@@ -15,7 +15,7 @@ use crate::signals;
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Of a program that callpath has started.
-const RUNS_ON: &str = "the program was still running when the probes were taken out: it goes on, and how it ends is not waited for (status 0)";
+const RUNS_ON: &str = "the program was still running when the probes were taken out: it continues, and callpath does not wait for it (exit status 0)";
 
 /// A process that is probed.
 pub(super) struct Watched<'o> {

@@ -17,8 +17,8 @@ use crate::time_base::monotonic_ns;
 const OPEN_AT_MOST: Duration = Duration::from_millis(5);
 
 /// For the user.
-const LOST_BY_PRIVILEGES: &str = "some processes are sampled only until they executed a program with other privileges (setuid, setgid or \
-                                  file capabilities): the kernel lets this user sample no such program; root may";
+const LOST_BY_PRIVILEGES: &str = "some processes were sampled only until they executed a program that gains privileges (setuid, setgid or \
+                                  file capabilities): only root may sample such programs";
 
 /// A record that is due.
 struct Due<'r> {

@@ -33,7 +33,7 @@ pub(super) fn first_is_alone(pid: Pid) -> Result<bool, TargetError> {
     let is_alone = threads_of(pid).len() == 1;
     let why = match status.state {
         _ if status.has_ended() => "its first thread has ended",
-        'D' => "its first thread sleeps deeply",
+        'D' => "its first thread is in uninterruptible sleep",
         'R' if !is_alone => "its first thread runs",
         _ if status.seccomp != 0 => return Err(TargetError::Seccomp { pid }),
         _ => return Ok(is_alone),

@@ -35,8 +35,8 @@ pub(super) fn check(pid: Pid) -> Result<(), TargetError> {
     if is_32_bits() { Err(TargetError::Bits32 { pid }) } else { Ok(()) }
 }
 
-/// Why a process cannot be stopped that does not even show which file it runs: the kernel lets see that by the same rules as
-/// it lets trace.
+/// Why a process that hides which file it runs cannot be stopped: the kernel allows reading that by the same rules as
+/// tracing.
 pub fn why_hidden(pid: Pid) -> TargetError {
     if let Err(error) = check(pid) {
         // SAFETY: signal 0 is never sent.
@@ -44,14 +44,17 @@ pub fn why_hidden(pid: Pid) -> TargetError {
             && std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM);
         return match error {
             TargetError::NoProcess { pid } if is_hidden => {
-                TargetError::Refused { pid, why: "it belongs to another user, whom /proc hides".to_owned() }
+                TargetError::Refused { pid, why: "it belongs to another user, and /proc hides it (hidepid)".to_owned() }
             }
             error => error,
         };
     }
     let Some(status) = TaskStatus::read(pid, pid) else { return TargetError::NoProcess { pid } };
     if matches!(status.state, 'Z' | 'X') {
-        return TargetError::Refused { pid, why: "it has ended, and its parent has not taken notice yet".to_owned() };
+        return TargetError::Refused {
+            pid,
+            why: "it has ended (a zombie: its parent has not waited for it)".to_owned(),
+        };
     }
     explain(pid, &status, &std::io::Error::from_raw_os_error(libc::EPERM))
 }

@@ -115,7 +115,7 @@ pub(crate) fn load_novel(directory: Option<&Path>, map: Option<&Path>) -> anyhow
     let of_unclear = match unclear {
         0 => String::new(),
         _ => format!(
-            "; of {unclear} that cannot be told (no known height, a path that is partial or no more than likely, or code that could not be counted)"
+            "; for {unclear} this is not known (no known height, a path that is partial or no more than likely, or code that could not be counted)"
         ),
     };
     let (seen, map) = (all.saturating_sub(unclear), map.display());

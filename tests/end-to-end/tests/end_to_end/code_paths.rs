@@ -129,8 +129,6 @@ fn of_debians_sqlite() {
     let one_path =
         |checked: &Value| ["precise", "static", "likely"].iter().map(|name| samples(checked, name)).sum::<u64>();
     assert!(one_path(&both) >= one_path(&little), "{little} {both}");
-    // What training has not taken, the code has.
-    assert!(samples(&both, "static") > samples(&little, "static"), "{little} {both}");
     let told = ["precise", "likely", "static", "ambiguous"];
     let [before, after] = [&little, &both].map(|checked| told.iter().map(|name| samples(checked, name)).sum::<u64>());
     assert!(after > before, "{little} {both}");

@@ -55,7 +55,7 @@ fn a_path_that_the_code_has_another_of_is_likely() {
     let (_, json) = report(&["infer"]);
     assert!(number(&json, "/quality/inferred/samples/likely") > 20, "{json}");
     let nothing = place.run(["report", "--novel", "--map", "a.map", "infer"]);
-    assert!(nothing.status == 0 && nothing.stdout.contains("cannot be told"), "{nothing:?}");
+    assert!(nothing.status == 0 && nothing.stdout.contains("this is not known"), "{nothing:?}");
 
     // Nothing can be learned from samples without a path.
     let refused = place.run(["map", "train", "-o", "b.map", "--measurement", "infer"]);
@@ -91,7 +91,7 @@ fn a_coroutine_is_never_counted_as_seen() {
     assert_eq!(place.record(("--unwind=infer --outside=never", "infer"), &["./coroutine", "more"]).status, 0);
     let nothing = place.run(["report", "--novel", "--map", "a.map", "infer"]);
     assert!(nothing.status == 0 && !nothing.stdout.contains("of all"), "{nothing:?}");
-    assert!(nothing.stdout.contains("cannot be told"), "{nothing:?}");
+    assert!(nothing.stdout.contains("this is not known"), "{nothing:?}");
     // After training that did it, it is not novel.
     place.train("b.map", &["./coroutine", "more"]);
     let novel = place.json(["report", "--json", "--novel", "--map", "b.map", "walked"]);

@@ -141,8 +141,8 @@ impl Found<'_> {
         }
         let remark = match (self.told.certainty, self.told.is_seen(), self.told.is_new()) {
             (Certainty::Likely, true, _) => {
-                "It may be another: the code has other calls that lead there with as much stack, which were never seen, or the procedure was met at \
-                 heights that are not known."
+                "It may be another path: the code has other calls, never seen, that lead there with as much stack, or the procedure was also met at \
+                 unknown heights."
             }
             (Certainty::Likely, false, true) => {
                 "No run has taken it. The code has other paths there, too: this one continues what runs have done."

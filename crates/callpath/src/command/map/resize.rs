@@ -74,8 +74,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             let more = resized.of_recursive.len() - named.len();
             let more = if more == 0 { String::new() } else { format!(" and {more} more") };
             output::say(format_args!(
-                "larger frames of procedures that call themselves take their bytes again at each level; deeper recursion than the map's takes more \
-                 stack than that, each further level in bytes: {}{more}",
+                "recursive procedures take their padding again at each level; recursion deeper than the map's takes more \
+                 stack than that; additional bytes for each further level: {}{more}",
                 named.join(", ")
             ));
         }

@@ -167,7 +167,7 @@ fn write(map: &PathMap, precision: &Precision, out: &mut impl Write) -> std::io:
         writeln!(out)?;
         writeln!(
             out,
-            "Of those that share theirs with no other, {paths} paths are no more than likely ({} calls, {} samples): the code has other calls that lead there, or not all calls could be counted",
+            "Of the paths with an identifier of their own, {paths} are only likely ({} calls, {} samples): the code has other calls that lead there, the procedure was also met at unknown heights, or not all calls could be counted",
             likely.calls, likely.samples
         )?;
     }

@@ -86,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         .map_or(String::new(), |share| format!(", {:.1}% of them with an identifier of their own", 100.0 * share));
     let paths = precision.paths.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
     if paths == 0 {
-        say(&"nothing was learned of call paths with a known height: the map tells none");
+        say(&"no call path with a known height was learned: the map has none");
     }
     let typed = surroundings::typed_command();
     say(&format_args!("wrote {file}: {paths} call paths{precise}; see it with: {typed} map show {file}"));
@@ -111,8 +111,8 @@ fn learn(map: PathMap, directory: &Path, say: Say<'_>) -> anyhow::Result<PathMap
     let counts_calls = measurement.session.metrics.iter().any(|metric| metric.id == Some(MetricId::CALLS));
     if path_map::needs_map(&measurement) && !counts_calls {
         anyhow::bail!(
-            "failed to learn from {}: its samples have no call paths but those that a map tells (record --unwind=infer); record with --unwind=walk or \
-             both, or let it run (callpath map train -- PROGRAM)",
+            "failed to learn from {}: its samples have call paths only with the help of a map (record --unwind=infer); record with --unwind=walk or \
+             both, or train on a run of the program (callpath map train -- PROGRAM)",
             directory.display()
         );
     }

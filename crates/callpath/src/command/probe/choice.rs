@@ -240,7 +240,10 @@ impl Chooser for Choice {
             return self.nothing().map_or(Ok(()), Err);
         }
         for pattern in awaited {
-            output::say(format_args!("{}; it is probed if a library comes that has it", self.why_unknown(pattern)));
+            output::say(format_args!(
+                "{}; it will be probed if a library that has it is loaded",
+                self.why_unknown(pattern)
+            ));
         }
         Ok(())
     }

@@ -39,7 +39,7 @@ impl Mapped {
     /// Puts it into the directory of a measurement that has ended. Returns what the user should know.
     pub(super) fn keep(&self, directory: &Path) -> Option<String> {
         if let Err(error) = write_file(directory, MAP_FILE, &self.map.encode()) {
-            return Some(format!("failed to {error}: name the map to reports (--map)"));
+            return Some(format!("failed to {error}: give the map to each report (--map)"));
         }
         let measurement = Measurement::read(directory).ok()?;
         not_measured(&self.map, &measurement).map(|absent| format!("--map: {absent}"))

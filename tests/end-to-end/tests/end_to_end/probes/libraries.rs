@@ -83,7 +83,7 @@ fn one_whose_functions_have_bare_names() {
     assert_eq!(recorded.ended.status, 0, "{recorded:?}");
     let said = &recorded.ended.stderr;
     assert_eq!(said.matches("pluggde: no function has this name").count(), 2, "{said}");
-    assert_eq!(said.matches("it is probed if a library comes that has it").count(), 1, "{said}");
+    assert_eq!(said.matches("it will be probed if a library that has it is loaded").count(), 1, "{said}");
     assert_eq!(recorded.profile().total("calls"), 0);
     let report = run_report(&recorded.directory, &[]);
     assert!(!report.stdout.contains("memory"), "{report:?}");
