@@ -125,12 +125,13 @@ fn add(
     let open = || open(&module.paths, module.identity.as_ref(), options);
     let names = add_quality(module, open, &mut counts.quality);
     let entries: Vec<LinkAddr> = executed(module).map(|(entry, _)| *entry).collect();
-    let wanted: BTreeSet<LinkAddr> = entries.iter().chain(calling).copied().collect();
-    if wanted.is_empty() {
+    if entries.is_empty() && calling.is_empty() {
         return Vec::new();
     }
-    let wanted: Vec<LinkAddr> = wanted.into_iter().collect();
     let names = names.unwrap_or_else(open);
+    let shown: Vec<(LinkAddr, LinkAddr)> = calling.iter().map(|address| (*address, names.shown_at(*address))).collect();
+    let wanted: BTreeSet<LinkAddr> = entries.iter().copied().chain(shown.iter().map(|(_, shown)| *shown)).collect();
+    let wanted: Vec<LinkAddr> = wanted.into_iter().collect();
     let source = names.structure_source();
     let structure = source.as_ref().map(|source| cached_structure(source, Some(&wanted), cache, &|_, _| {}));
     let structure = structure.unwrap_or_default();
@@ -155,8 +156,9 @@ fn add(
     if let Some(sampling) = &mut counts.sampling {
         sampling.samples = sampling.samples.saturating_add(samples);
     }
-    let caller = |address: &LinkAddr| (*address, name_at(&names, *address, structure.procedure_at(*address)).name);
-    let callers = calling.iter().map(caller).collect();
+    let caller =
+        |(address, shown): (LinkAddr, LinkAddr)| (address, name_at(&names, shown, structure.procedure_at(shown)).name);
+    let callers = shown.into_iter().map(caller).collect();
     match (names.replacement(), names.is_usable()) {
         _ if entries.is_empty() => {}
         (Some(replaced), _) => counts.notes.push(replaced),

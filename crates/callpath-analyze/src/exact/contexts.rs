@@ -178,7 +178,7 @@ impl Build {
         let (mut numbers, mut code) =
             (FxHashMap::default(), BuildCode { procedures: FxHashMap::default(), sites: FxHashMap::default() });
         for address in &self.addresses {
-            let start = self.start(*address, (&flow, &structure), &names);
+            let start = self.start(names.shown_at(*address), (&flow, &structure), &names);
             let number = *numbers.entry(start).or_insert_with(|| {
                 let sites = flow.sites.remove(&start);
                 let number = tree.enter_procedure(ContextProcedure {
