@@ -561,8 +561,8 @@ A block on a hot path is on 2.0 executed paths on average.
 
 Notes
   2 paths were begun and not ended: they have no number, and what was executed of them is not
-  counted: where that may have been, executions are the least that there were. Exceptions cut paths
-  short.
+  counted: where that may have been, executions are the least that there were. Exceptions, longjmp
+  and exits cut paths short.
   2 procedures were not counted: jumps (an indirect jump could not be followed); odd (an indirect
   jump could not be followed).
 ";
@@ -778,8 +778,8 @@ instructions   share  executions  block
 
 Notes
   2 paths were begun and not ended: they have no number, and what was executed of them is not
-  counted: where that may have been, executions are the least that there were. Exceptions cut paths
-  short.
+  counted: where that may have been, executions are the least that there were. Exceptions, longjmp
+  and exits cut paths short.
   2 procedures were not counted: jumps (an indirect jump could not be followed); odd (an indirect
   jump could not be followed).
 ";
