@@ -22,6 +22,7 @@ mod licences;
 mod lint;
 mod measure;
 mod oracle;
+mod oracle_counts;
 mod paths;
 mod relocate;
 mod report;
@@ -43,6 +44,7 @@ cargo xtask CMD
   company         the tests with Java, Node and Go, which it installs
   lint            formatting, clippy, dependency directions, licences, source files, paths in the documents
   oracle          the walk against the true path at every instruction of a program; --help says more
+  oracle-counts   exact counts against what a program executes, one instruction at a time; --help says more
   exam            the same over many programs, compilers and levels, with call frame information and without; --help
   relocate        a program whose procedures all run as copies, while the code they came from traps; --help
   audit-collect   what the preloaded object needs and offers [--object FILE]
@@ -86,6 +88,9 @@ fn main() -> ExitCode {
     let command = words.next().unwrap_or_default();
     if command == "oracle" {
         return oracle::run(std::env::args_os().skip(2)).unwrap_or_else(failure);
+    }
+    if command == "oracle-counts" {
+        return oracle_counts::run(words).unwrap_or_else(failure);
     }
     if command == "relocate" {
         return relocate::run(std::env::args_os().skip(2)).unwrap_or_else(failure);

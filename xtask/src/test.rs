@@ -9,7 +9,7 @@ use anyhow::Context;
 use crate::arguments::Arguments;
 use crate::build::{self, Profile};
 use crate::report::Report;
-use crate::{audit, company, engines, install, lint};
+use crate::{audit, company, engines, install, lint, oracle_counts};
 
 /// `cargo xtask test [--quick]`: installs what the tests use, lints, builds a release, audits the preloaded object,
 /// runs all tests. What was skipped stands before the counts. The status is a failure if any step or test failed.
@@ -53,6 +53,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return Ok(report.finish());
     };
     report.step("audit-collect", || audit::check(&built.preload));
+    report.step("oracle-counts", || oracle_counts::check(&built.callpath));
     // The programs are recorded with the release build.
     let mut tests = tests();
     tests.arg("--no-fail-fast").env("CALLPATH_UNDER_TEST", &built.callpath);

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod code_kind;
+pub mod counts;
 mod error;
 pub mod exam;
 mod find_object;
