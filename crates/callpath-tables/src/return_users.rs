@@ -16,6 +16,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::asked_names::asked_names;
 use crate::copies::{behind, copy_chosen};
+use crate::linked_unwinder;
 use crate::module::Module;
 
 /// Procedures that take their return address for no more than a place to unwind from: unwinders, which are told of copies.
@@ -88,9 +89,7 @@ impl ReturnUsers {
             for (index, module) in modules.iter().enumerate().filter(|(index, _)| is_stale[*index]) {
                 let of_module = &mut found.modules[index];
                 *of_module = OfModule::find(module, &found.users, &asking[index]);
-                for unwinder in UNWINDERS.iter().flat_map(|name| exports[index].named(name)) {
-                    of_module.users.remove(&unwinder.start);
-                }
+                of_module.forget_unwinders(module, &exports[index]);
             }
             let mut new: FxHashSet<String> = FxHashSet::default();
             for (exports, of_module) in exports.iter().zip(&found.modules) {
@@ -130,7 +129,8 @@ impl ReturnUsers {
         // Another C library may come, in a name space of its own.
         let asking = can_ask(module, asking_in(&exports));
         loop {
-            let of_module = OfModule::find(module, &self.users, &asking);
+            let mut of_module = OfModule::find(module, &self.users, &asking);
+            of_module.forget_unwinders(module, &exports);
             let users = exports.names().filter(|(_, export)| of_module.is_user(export.start));
             let new: Vec<String> =
                 users.map(|(name, _)| name.to_owned()).filter(|name| !self.users.contains(name)).collect();
@@ -312,6 +312,15 @@ impl OfModule {
         let (users, perhaps) = (starts(found.return_address_users), starts(found.indirect_tail_callers));
         loads.retain(|start, _| !users.contains(start));
         OfModule { procedures, users, perhaps, loads }
+    }
+
+    /// Unwinders are no users: they are told of copies.
+    fn forget_unwinders(&mut self, module: &Module, exports: &Exports) {
+        let named = UNWINDERS.iter().flat_map(|name| exports.named(name)).map(|export| export.start);
+        let linked = linked_unwinder::entries(module, &self.procedures, &self.users);
+        for unwinder in named.chain(linked) {
+            self.users.remove(&unwinder);
+        }
     }
 
     fn range_at(&self, at: LinkAddr) -> Option<&Range<LinkAddr>> {

@@ -114,3 +114,40 @@ fn who_lists_modules_for_another_reason_is_no_unwinder() {
         assert_eq!(own_unwinder(&[&Module::read(&library).unwrap()]), expected, "{segment}");
     }
 }
+
+/// Has the compiler's unwinder in itself.
+const UNWINDS: &str = r#"
+#include <unwind.h>
+#define PLAIN __attribute__((noinline, noclone))
+static _Unwind_Reason_Code counts(struct _Unwind_Context *context, void *count) { ++*(int *)count; return _URC_NO_REASON; }
+PLAIN int traces(void) { int count = 0; _Unwind_Backtrace(counts, &count); return count; }
+PLAIN void *finds(void *at) { return _Unwind_FindEnclosingFunction(at); }
+PLAIN void *looks(void) { return finds(__builtin_return_address(0)); }
+_Unwind_Reason_Code (*volatile pointer)(_Unwind_Trace_Fn, void *) = _Unwind_Backtrace;
+#ifdef TAKEN
+void *(*volatile looking)(void) = looks;
+#endif
+int main(void) { return traces() > 100 && looks(); }
+"#;
+
+#[test]
+fn a_linked_unwinder_is_told_of_copies() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = directory.path().join("unwinds.c");
+    std::fs::write(&source, UNWINDS).unwrap();
+    let system = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from);
+    for (option, is_taken) in [("-UTAKEN", false), ("-DTAKEN", true)] {
+        let program = directory.path().join(format!("unwinds{option}"));
+        let mut gcc = Command::new("gcc");
+        // The unwinder is without a name.
+        gcc.args(["-O2", "-s", "-static-libgcc", option]).arg(&source).arg("-o").arg(&program);
+        assert!(gcc.status().unwrap().success());
+        let mut paths = system.to_vec();
+        paths.push(program);
+        let modules = read(&paths);
+        let modules: Vec<&Module> = modules.iter().collect();
+        assert_eq!(own_unwinder(&modules), None);
+        let users = ReturnUsers::of(&modules, Asking::InCopies);
+        assert_eq!(users.unknown_may_look(), is_taken, "{:x?}", users.reached_by_pointers);
+    }
+}

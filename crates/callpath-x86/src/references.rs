@@ -69,6 +69,18 @@ pub fn second_arguments(
     Some(found)
 }
 
+/// Whether a procedure's code calls one of `targets`, or jumps there, also through a word that is one of them.
+pub fn leads_to(code: &[u8], start: LinkAddr, targets: &FxHashSet<LinkAddr>) -> bool {
+    let leads = |(at, instruction): (u64, Instruction)| {
+        let next = at.wrapping_add(instruction.len().into());
+        let is_direct = matches!(instruction.control(), Control::Call | Control::Jump | Control::Branch);
+        let through = || instruction.beside_code(next).filter(|_| is_branch_through(&instruction));
+        let to = if is_direct { Some(instruction.target(next)) } else { through() };
+        to.is_some_and(|to| targets.contains(&LinkAddr(to)))
+    };
+    seems_to_refer(code, start, targets, false) && Listing::new(code, start.0).any(leads)
+}
+
 fn is_branch_through(instruction: &Instruction) -> bool {
     let is_branch = matches!(instruction.control(), Control::CallIndirect | Control::JumpIndirect);
     is_branch && instruction.operation() != Operation::LoadAddress
