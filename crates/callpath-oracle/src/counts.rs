@@ -3,7 +3,7 @@
 //! and which block follows which within a path.
 //!
 //! Followed is the first thread of a program. A procedure's activation begins where control comes to its first
-//! instruction by a call, by a jump at the height of the caller's return address (a tail call), or from code that is
+//! instruction by a call (directly or by a stub of the linkage table), by a jump at the height of the caller's return address (a tail call), or from code that is
 //! not followed, and ends where the stack pointer passes its return address.
 
 use std::collections::HashMap;
@@ -320,7 +320,9 @@ impl<'p> Followed<'p> {
         if let Some(entry) = place.entry {
             let is_inner = self.active.last().is_none_or(|active| active.slot > to);
             let from_elsewhere = before.instruction == Instruction::NONE;
-            if is_inner && (is_call || is_tail_call || from_elsewhere) {
+            // By a stub of the linkage table.
+            let by_stub = || self.active.last().and_then(|active| active.call).is_some_and(|(at, _)| at == to + 8);
+            if is_inner && (is_call || is_tail_call || from_elsewhere || by_stub()) {
                 self.begin(entry, if has_no_caller { u64::MAX } else { to });
             }
         }
