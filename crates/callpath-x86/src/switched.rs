@@ -63,8 +63,8 @@ pub struct SwitchedRows {
 
 /// Longer procedures are not followed.
 const MOST_INSTRUCTIONS: usize = 512;
-/// Nor is an instruction that control reaches again after this many times.
-const MOST_VISITS: u8 = 8;
+/// Nor are those in which more is learned each time.
+const MOST_PASSES: usize = 8;
 
 struct Procedure<'c> {
     instructions: Vec<(At, Instruction)>,
@@ -94,41 +94,52 @@ impl Procedure<'_> {
         self.instructions.binary_search_by_key(&address, |(at, _)| at.start).ok()
     }
 
-    /// Follows control from the entry, until nothing more is learned.
+    /// Follows control from the entry, in the code's order, until nothing changes: in front of an instruction, what is known
+    /// on all ways to it.
     fn follow(&mut self) {
         let entry = State::at_entry(&mut self.terms);
-        let mut visits = vec![0u8; self.instructions.len()];
-        let mut arriving = vec![(0, entry)];
-        while let Some((index, state)) = arriving.pop() {
-            let (Some(known), Some(count)) = (self.states.get_mut(index), visits.get_mut(index)) else { continue };
-            let is_news = match known {
-                Some(known) => known.merge(&state),
-                None => {
-                    *known = Some(state);
-                    true
+        // By instruction, the states that control has brought there, each with where it came from.
+        let mut arriving: Vec<Vec<(usize, State)>> = vec![Vec::new(); self.instructions.len()];
+        for _ in 0..MOST_PASSES {
+            let before = self.states.clone();
+            self.back = None;
+            for index in 0..self.instructions.len() {
+                let ways = arriving.get(index).into_iter().flatten().map(|(_, state)| state);
+                let ways = ways.chain((index == 0).then_some(&entry));
+                let known = ways.cloned().reduce(|mut all, way| {
+                    all.merge(&way);
+                    all
+                });
+                if let Some(state) = known {
+                    self.go_on(index, state, &mut arriving);
                 }
-            };
-            if !is_news {
-                continue;
             }
-            *count += 1;
-            if *count > MOST_VISITS {
-                // Not to be relied on.
-                self.states.iter_mut().for_each(|state| *state = None);
+            if self.states == before {
                 return;
             }
-            let Some(mut state) = self.states.get(index).cloned().flatten() else { continue };
-            let Some(&(at, instruction)) = self.instructions.get(index) else { continue };
-            self.apply(&mut state, index);
-            let target = || self.index_of(instruction.target(at.next));
-            match instruction.control() {
-                Control::Return | Control::JumpIndirect | Control::Stop => {}
-                Control::Jump => arriving.extend(target().map(|target| (target, state))),
-                Control::Branch => {
-                    arriving.extend(target().map(|target| (target, state.clone())));
-                    arriving.push((index + 1, state));
-                }
-                _ => arriving.push((index + 1, state)),
+        }
+        self.states.iter_mut().for_each(|state| *state = None);
+    }
+
+    /// Takes a state through an instruction, to where control goes from there.
+    fn go_on(&mut self, index: usize, mut state: State, arriving: &mut [Vec<(usize, State)>]) {
+        let (Some(known), Some(&(at, instruction))) = (self.states.get_mut(index), self.instructions.get(index)) else {
+            return;
+        };
+        *known = Some(state.clone());
+        self.apply(&mut state, index);
+        let target = || self.index_of(instruction.target(at.next));
+        let (next, target) = match instruction.control() {
+            Control::Return | Control::JumpIndirect | Control::Stop => (None, None),
+            Control::Jump => (None, target()),
+            Control::Branch => (Some(index + 1), target()),
+            _ => (Some(index + 1), None),
+        };
+        for to in next.into_iter().chain(target) {
+            let Some(ways) = arriving.get_mut(to) else { continue };
+            match ways.iter_mut().find(|(from, _)| *from == index) {
+                Some((_, way)) => way.clone_from(&state),
+                None => ways.push((index, state.clone())),
             }
         }
     }

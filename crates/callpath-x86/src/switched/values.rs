@@ -129,16 +129,14 @@ impl State {
         self.thread_word
     }
 
-    /// Keeps what both know. Whether that is less than before.
-    pub(super) fn merge(&mut self, other: &State) -> bool {
-        let before = self.clone();
+    /// Keeps what both know.
+    pub(super) fn merge(&mut self, other: &State) {
         for (mine, its) in self.registers.iter_mut().zip(&other.registers) {
             *mine = mine.filter(|mine| Some(*mine) == *its);
         }
         self.slots.retain(|slot| other.slots.contains(slot));
         self.thread_word = self.thread_word.filter(|mine| Some(*mine) == other.thread_word);
         self.is_switched |= other.is_switched;
-        *self != before
     }
 
     fn read(&self, terms: &mut Terms, memory: &Memory) -> Option<Value> {
