@@ -1,7 +1,6 @@
 //! Adds recipes for procedures that switch stacks, where their code shows how their callers are found.
 
 use callpath_format::address::LinkAddr;
-use callpath_format::recipe::Recipe;
 use callpath_image::elf::Image;
 use callpath_x86::call_site::calls_to;
 use callpath_x86::switched::{Finding, SwitchedRows, Switching, switched_rows};
@@ -39,18 +38,20 @@ pub(super) fn add(builder: &mut RecipeTableBuilder, image: &Image, named: &Named
         let SwitchedRows { rows, expressions } =
             switched_rows(&Switching { code, start: range.start, finding }, &bytes_from);
         for (code, recipe) in rows {
-            let recipe: &Recipe = &recipe;
-            let row = (code.start, builder.recipe(recipe, &expressions));
+            let row = (code.start, builder.recipe(&recipe, &expressions));
             builder.add(Origin::StackSwitch, code, [row]);
         }
     }
 }
 
-/// Where the procedure at `callee` returns to, if the procedures that save registers call it once.
+/// Where the procedure at `callee` returns to, if the procedures that save registers call it in one place. Symbols of one
+/// procedure may differ in its length.
 fn returns_to(image: &Image, named: &Named, callee: LinkAddr) -> Option<LinkAddr> {
     let saving = named.parts().filter(|(_, part)| *part == Part::Saves);
-    let mut calls =
-        saving.flat_map(|(code, _)| bytes(image, code).map_or(Vec::new(), |bytes| calls_to(callee, bytes, code.start)));
+    let mut calls = saving.flat_map(|(code, _)| {
+        let code_bytes = bytes(image, code).unwrap_or(&[]);
+        calls_to(callee, code_bytes, code.start)
+    });
     let returned = calls.next()?;
-    calls.next().is_none().then_some(returned)
+    calls.all(|other| other == returned).then_some(returned)
 }
