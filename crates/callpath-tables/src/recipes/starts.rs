@@ -78,8 +78,8 @@ const LIBRARIES: &[Library] = &[
         name: "Go: a goroutine, without symbols",
         evidence: Evidence::Code(Pattern { code: "cc [90 e8 ?? ?? ?? ?? 90] cc", only_go: Some(16) }),
     },
-    // Code that a goroutine runs on its thread's own stack, and Go code that C calls on the goroutine's stack. Only
-    // Go's runtime knows the other stack: the word that cgocallback leaves as its return address is not one (it is the
+    // Code that a goroutine runs on its thread's own stack, and Go code that C calls on the goroutine's stack. Where the
+    // caller on the other stack cannot be found, the path begins here: the word that cgocallback leaves as its return address is not one (it is the
     // first instruction of systemstack_switch).
     Library {
         name: "Go: a thread's own stack, and back",
