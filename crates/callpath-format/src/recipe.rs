@@ -89,6 +89,9 @@ pub struct Recipe {
     pub registers: [Rule; Reg::COUNT],
     /// The caller was interrupted, not calling: its pc is exact and all its registers may be restored.
     pub signal_frame: bool,
+    /// The code may run on another stack than its caller, which need not lie above it. If the caller cannot be found, the
+    /// frame is the outermost one of its stack.
+    pub switches_stack: bool,
 }
 
 impl Recipe {
@@ -101,7 +104,7 @@ impl Recipe {
     pub const fn with_cfa(cfa: Cfa) -> Recipe {
         let mut registers = [Rule::Same; Reg::COUNT];
         registers[Reg::RSP.index()] = Rule::CfaPlus(0);
-        Recipe { cfa, return_address: Rule::AtCfa(-8), registers, signal_frame: false }
+        Recipe { cfa, return_address: Rule::AtCfa(-8), registers, signal_frame: false, switches_stack: false }
     }
 }
 
@@ -184,6 +187,7 @@ impl Packed {
             Cfa::Expression(_) => return None,
         };
         if recipe.signal_frame
+            || recipe.switches_stack
             || recipe.return_address != Rule::AtCfa(-8)
             || recipe.registers[Reg::RSP.index()] != Rule::CfaPlus(0)
         {

@@ -26,7 +26,7 @@
 //! 3 at the end) and `rows` 00 01, the ids of these two, 04, the id of that. Address 0x1110 is in block 1, where
 //! no row begins: its row is the one before row 2.
 //!
-//! A wide recipe is a head word `{ rules: u8, signal_frame: u8, zero: u48 }` and then `rules` words `{ target: u8,
+//! A wide recipe is a head word `{ rules: u8, flags: u8, zero: u48 }` and then `rules` words `{ target: u8,
 //! kind: u8, base: u8, len: u8, value: i32 }`. Targets 0 to 15 are registers, 16 the return address, 17 the CFA.
 //! Targets without a word are as in `Recipe::with_cfa`.
 //!
@@ -45,6 +45,11 @@ pub mod short;
 use crate::address::LinkAddr;
 use crate::recipe::{Cfa, Expression, Packed, Recipe, Rule};
 use crate::register::Reg;
+
+/// Flag of a wide recipe's head: [`Recipe::signal_frame`].
+pub const WIDE_SIGNAL_FRAME: u8 = 1;
+/// Flag of a wide recipe's head: [`Recipe::switches_stack`].
+pub const WIDE_SWITCHES_STACK: u8 = 2;
 
 /// Bytes of code in a block.
 pub const BLOCK_LEN_BYTES: u64 = 256;
@@ -445,7 +450,8 @@ impl<'a> Table<'a> {
     fn wide(&self, at: u32) -> Option<Recipe> {
         let head = self.wide_word(at)?;
         let mut recipe = Recipe::with_cfa(Cfa::Unknown);
-        recipe.signal_frame = head[1] != 0;
+        recipe.signal_frame = head[1] & WIDE_SIGNAL_FRAME != 0;
+        recipe.switches_stack = head[1] & WIDE_SWITCHES_STACK != 0;
         let mut next = at + 1;
         for _ in 0..head[0] {
             let word = self.wide_word(next)?;

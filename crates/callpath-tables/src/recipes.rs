@@ -12,6 +12,7 @@ mod pinned;
 mod pool;
 mod spans;
 pub mod starts;
+mod switches;
 mod table_build;
 
 use callpath_format::address::LinkAddr;

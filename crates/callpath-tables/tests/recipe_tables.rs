@@ -63,6 +63,7 @@ impl Random {
             recipe.registers = std::array::from_fn(|_| self.rule());
             recipe.return_address = self.rule();
             recipe.signal_frame = self.one_in(2);
+            recipe.switches_stack = self.one_in(4);
         } else {
             for reg in Reg::CALLEE_SAVED {
                 if self.one_in(3) {
@@ -90,7 +91,8 @@ fn meaning(recipe: &Recipe, bytes_of: impl Fn(Expression) -> Vec<u8>) -> String 
         rule => format!("{rule:?}"),
     };
     let registers: Vec<String> = recipe.registers.iter().map(rule).collect();
-    format!("{cfa}; {}; {registers:?}; {}", rule(&recipe.return_address), recipe.signal_frame)
+    let flags = (recipe.signal_frame, recipe.switches_stack);
+    format!("{cfa}; {}; {registers:?}; {flags:?}", rule(&recipe.return_address))
 }
 
 struct Contribution {

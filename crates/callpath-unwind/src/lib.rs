@@ -13,4 +13,4 @@ mod walk;
 
 pub use memory::Memory;
 pub use step::{Cursor, Step, Stop, step_open, step_packed};
-pub use walk::{CodeMap, End, Located, MAX_SIGNAL_FRAMES, innermost, walk};
+pub use walk::{CodeMap, End, Located, MAX_SIGNAL_FRAMES, MAX_STACK_SWITCHES, innermost, walk};

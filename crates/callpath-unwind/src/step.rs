@@ -45,6 +45,8 @@ pub enum Stop {
     BadRecipe,
     /// More signal frames than [`crate::MAX_SIGNAL_FRAMES`].
     TooManySignals,
+    /// More frames that switch stacks than [`crate::MAX_STACK_SWITCHES`].
+    TooManySwitches,
 }
 
 /// What a step gave.
@@ -95,8 +97,22 @@ pub fn step_packed(frame: &mut Cursor, recipe: &Packed, memory: &mut impl Memory
     Ok(Step::Caller)
 }
 
-/// Moves to the caller by a recipe in its open form; `expressions` gives an expression's bytes.
+/// Moves to the caller by a recipe in its open form; `expressions` gives an expression's bytes. A frame that switches stacks
+/// is outermost if its caller cannot be found.
 pub fn step_open<'e>(
+    frame: &mut Cursor,
+    recipe: &Recipe,
+    expressions: impl Fn(Expression) -> Option<&'e [u8]>,
+    memory: &mut impl Memory,
+) -> Result<Step, Stop> {
+    match step_to_caller(frame, recipe, expressions, memory) {
+        Err(_) if recipe.switches_stack => Ok(Step::Outermost),
+        found => found,
+    }
+}
+
+/// The same. After an error the cursor has not moved.
+fn step_to_caller<'e>(
     frame: &mut Cursor,
     recipe: &Recipe,
     expressions: impl Fn(Expression) -> Option<&'e [u8]>,
@@ -145,7 +161,7 @@ pub fn step_open<'e>(
     if return_address == 0 {
         return Err(Stop::NoReturnAddress);
     }
-    if !recipe.signal_frame {
+    if !recipe.signal_frame && !recipe.switches_stack {
         above(&frame.point, registers, rsp)?;
     }
     let point = RunAddr(return_address);

@@ -11,6 +11,8 @@ use crate::step::{Cursor, Step, Stop, step_open, step_packed};
 
 /// A walk over more signal frames than this is taken for one that runs in circles.
 pub const MAX_SIGNAL_FRAMES: u32 = 64;
+/// The same for frames that switch stacks.
+pub const MAX_STACK_SWITCHES: u32 = 256;
 
 /// What is known of the code at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +59,7 @@ pub fn walk<C: CodeMap, M: Memory>(
     memory: &mut M,
     mut visit: impl FnMut(&Cursor, &Located, &mut M) -> ControlFlow<()>,
 ) -> End {
-    let mut surroundings = Surroundings { code, memory, signals: 0 };
+    let mut surroundings = Surroundings { code, memory, signals: 0, switches: 0 };
     loop {
         let located = surroundings.code.locate_point(cursor.point);
         if visit(&cursor, &located, surroundings.memory).is_break() {
@@ -74,7 +76,7 @@ pub fn walk<C: CodeMap, M: Memory>(
 /// What is at the innermost frame, and its CFA, if there is a recipe for it and a caller.
 pub fn innermost<C: CodeMap, M: Memory>(mut cursor: Cursor, code: &mut C, memory: &mut M) -> (Located, Option<u64>) {
     let located = code.locate_point(cursor.point);
-    let mut surroundings = Surroundings { code, memory, signals: 0 };
+    let mut surroundings = Surroundings { code, memory, signals: 0, switches: 0 };
     let step = surroundings.step(&mut cursor, &located);
     let cfa = || cursor.registers.get(Reg::RSP);
     (located, matches!(step, Ok(Step::Caller)).then(cfa).flatten())
@@ -86,6 +88,8 @@ struct Surroundings<'w, C, M> {
     memory: &'w mut M,
     /// Frames of signals that it has gone over.
     signals: u32,
+    /// Frames that switch stacks.
+    switches: u32,
 }
 
 impl<C: CodeMap, M: Memory> Surroundings<'_, C, M> {
@@ -106,6 +110,12 @@ impl<C: CodeMap, M: Memory> Surroundings<'_, C, M> {
             self.signals += 1;
             if self.signals > MAX_SIGNAL_FRAMES {
                 return Err(Stop::TooManySignals);
+            }
+        }
+        if recipe.switches_stack {
+            self.switches += 1;
+            if self.switches > MAX_STACK_SWITCHES {
+                return Err(Stop::TooManySwitches);
             }
         }
         step_open(cursor, &recipe, |e| self.code.expression(located, e), self.memory)

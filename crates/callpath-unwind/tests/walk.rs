@@ -8,7 +8,7 @@ use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::frame::FrameKey;
 use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
 use callpath_format::register::Reg;
-use callpath_unwind::{CodeMap, Cursor, End, Located, MAX_SIGNAL_FRAMES, Memory, Stop, walk};
+use callpath_unwind::{CodeMap, Cursor, End, Located, MAX_SIGNAL_FRAMES, MAX_STACK_SWITCHES, Memory, Stop, walk};
 
 /// Procedures of 256 bytes: that at 0x100 * n has recipe n.
 struct Code(Vec<Recipe>);
@@ -144,6 +144,22 @@ fn walks_end_whatever_the_stack_says() {
     circle.registers[Reg::RSP.index()] = Rule::AtCfa(-0x78);
     let (keys, end) = walked(&[circle], &mut stack(&[(0x7080, 0x10), (0x7088, 0x7000)]), 0x00);
     assert_eq!((keys.len(), end), (MAX_SIGNAL_FRAMES as usize + 1, End::Stopped(Stop::TooManySignals)));
+}
+
+#[test]
+fn a_caller_may_be_on_another_stack() {
+    let switch = Recipe { switches_stack: true, ..Recipe::with_cfa(Cfa::Register { reg: Reg::RBP, disp: -0x4000 }) };
+    // Far below, at 0x3100, another stack has the return address, and the next frame.
+    let words = [(0x30f8, 0x110), (0x3100, 0x210)];
+    let recipes = [switch, by_rsp(8), Recipe::OUTERMOST];
+    assert_eq!(walked(&recipes, &mut stack(&words), 0x00), (vec![0x00, 0x10f, 0x20f], End::Outermost));
+    // Not there, or nothing: the stack begins where it was switched to.
+    for words in [&[][..], &[(0x30f8, 0)]] {
+        assert_eq!(walked(&recipes, &mut stack(words), 0x00), (vec![0x00], End::Outermost));
+    }
+    // Two that lead to each other.
+    let (keys, end) = walked(&[switch], &mut stack(&[(0x30f8, 0x10)]), 0x00);
+    assert_eq!((keys.len(), end), (MAX_STACK_SWITCHES as usize + 1, End::Stopped(Stop::TooManySwitches)));
 }
 
 #[test]

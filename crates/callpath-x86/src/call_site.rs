@@ -42,6 +42,13 @@ pub fn calls_before(before: &[u8], return_address: LinkAddr) -> CallsBefore {
     found
 }
 
+/// The return addresses of the direct calls of `callee` in a procedure's code, which begins at `start`.
+pub fn calls_to(callee: LinkAddr, code: &[u8], start: LinkAddr) -> Vec<LinkAddr> {
+    let calls = Listing::new(code, start.0).filter(|(_, instruction)| instruction.control() == Control::Call);
+    let with_next = calls.map(|(at, it)| (it, at.wrapping_add(it.len().into())));
+    with_next.filter(|(it, next)| it.target(*next) == callee.0).map(|(_, next)| LinkAddr(next)).collect()
+}
+
 /// Where control leaves a procedure without a call: by jumps out of it, and by falling through its end.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Leaves {

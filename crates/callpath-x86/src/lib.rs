@@ -58,6 +58,7 @@ pub mod rewrite;
 pub mod stack_switches;
 mod state;
 mod sweep;
+pub mod switched;
 pub mod system_call;
 mod tables;
 mod value;

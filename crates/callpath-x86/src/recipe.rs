@@ -74,7 +74,7 @@ pub(crate) struct Expressions {
 }
 
 impl Expressions {
-    fn intern(&mut self, code: Vec<u8>) -> Option<Expression> {
+    pub(crate) fn intern(&mut self, code: Vec<u8>) -> Option<Expression> {
         if let Some(known) = self.known.get(&code) {
             return Some(*known);
         }

@@ -14,7 +14,7 @@ use super::machine_code::PartInput;
 use super::pinned::{self, Known};
 use super::starts::Searched;
 use super::table_build::{RecipeDiagnostic, RecipeOptions, TableBuild};
-use super::{machine_code, starts};
+use super::{machine_code, starts, switches};
 use crate::module::Module;
 
 /// Builds the recipe table of a module. Takes about 5 ms for a megabyte of code.
@@ -39,6 +39,9 @@ pub fn build_table(module: &Module, options: &RecipeOptions) -> TableBuild {
     };
     for start in starts {
         builder.add(Origin::Start, start.clone(), [(start.start, outermost)]);
+    }
+    if options.machine_code {
+        switches::add(&mut builder, image, module.symbols().named(options.call_frames));
     }
     let contribution_count = builder.contribution_count();
     let spans = builder.spans();

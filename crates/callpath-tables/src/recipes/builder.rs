@@ -15,6 +15,8 @@ use super::table_build::{RecipeDiagnostic, TableBuild, TableStats};
 /// next one is used.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Origin {
+    /// Code that runs on another stack than its caller, followed by its values.
+    StackSwitch,
     /// Code at which stacks begin, which call frame information does not show.
     Start,
     /// The machine code of procedures that compilers often describe wrongly in call frame information.
@@ -30,8 +32,15 @@ pub enum Origin {
 }
 
 impl Origin {
-    const ALL: [Origin; 6] =
-        [Origin::Start, Origin::CodeOverFrames, Origin::EhFrame, Origin::DebugFrame, Origin::Entry, Origin::Code];
+    const ALL: [Origin; 7] = [
+        Origin::StackSwitch,
+        Origin::Start,
+        Origin::CodeOverFrames,
+        Origin::EhFrame,
+        Origin::DebugFrame,
+        Origin::Entry,
+        Origin::Code,
+    ];
 }
 
 /// A recipe that was added to a builder.

@@ -7,7 +7,7 @@ use std::slice::Iter;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
-use callpath_format::table::{BLOCK_LEN_BYTES, Header, RecipeId, Region};
+use callpath_format::table::{BLOCK_LEN_BYTES, Header, RecipeId, Region, WIDE_SIGNAL_FRAME, WIDE_SWITCHES_STACK};
 use rustc_hash::FxHashMap;
 
 use super::pool::RecipePool;
@@ -290,7 +290,9 @@ impl Recipes {
                 }
             }
         }
-        self.words[head] = [rules, u8::from(recipe.signal_frame), 0, 0, 0, 0, 0, 0];
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let flags = flag(recipe.signal_frame, WIDE_SIGNAL_FRAME) | flag(recipe.switches_stack, WIDE_SWITCHES_STACK);
+        self.words[head] = [rules, flags, 0, 0, 0, 0, 0, 0];
     }
 
     /// The position of an expression of the pool in the table, and its length as encoded in a wide recipe (256 as 0).

@@ -17,8 +17,8 @@ use callpath_x86::input::CodeInput;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::builder::{Origin, RecipeRef, RecipeTableBuilder};
-use super::inner;
 use super::table_build::RecipeOptions;
+use super::{inner, switches};
 use crate::module::Module;
 
 /// Procedures of other modules that never return, by their names in the libraries of C and C++.
@@ -79,7 +79,9 @@ pub(super) fn add(
     options: &RecipeOptions,
 ) -> Vec<Procedure> {
     let (image, code) = (module.image(), module.file().code());
-    let (keeping, others): (Vec<_>, Vec<_>) = frames.ranges.iter().partition(|range| cfa_is_in_memory(frames, range));
+    let saving = switches::saving_registers(module.symbols().named(options.call_frames));
+    let is_over_frames = |range: &&FrameRange| cfa_is_in_memory(frames, range) || saving.contains(&range.code.start);
+    let (keeping, others): (Vec<_>, Vec<_>) = frames.ranges.iter().partition(is_over_frames);
     let (continuing, mut known) = continuing(&others);
     let analysed = keeping.iter().chain(&continuing);
     let mut starts: Vec<LinkAddr> = module.symbols().starts(options.call_frames).collect();

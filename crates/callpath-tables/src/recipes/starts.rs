@@ -24,8 +24,11 @@ enum Evidence {
     /// Symbols of procedures that have no caller, or none on the same stack. A symbol of a part (`.cold`) counts, and
     /// one with a suffix for an ABI.
     Named(&'static [&'static str]),
-    /// Symbols of procedures that call others on another stack: their code from where they load rsp.
-    Switches(&'static [&'static str]),
+    /// Symbols of procedures that call others on another stack: their code from where they load rsp. If their code shows
+    /// where the callers are, they are found ([`super::switches`]).
+    Switches(&'static [(&'static str, Switch)]),
+    /// Symbols of procedures that call one of those with their caller's registers saved.
+    SavesRegisters(&'static [&'static str]),
 }
 
 struct Pattern {
@@ -75,21 +78,35 @@ const LIBRARIES: &[Library] = &[
         name: "Go: a goroutine, without symbols",
         evidence: Evidence::Code(Pattern { code: "cc [90 e8 ?? ?? ?? ?? 90] cc", only_go: Some(16) }),
     },
-    // Code that a goroutine runs on its thread's own stack, and Go code that C calls on the goroutine's stack. Only
-    // Go's runtime knows the other stack: the word that cgocallback leaves as its return address is not one (it is the
+    // Code that a goroutine runs on its thread's own stack, and Go code that C calls on the goroutine's stack. Where the
+    // caller on the other stack cannot be found, the path begins here: the word that cgocallback leaves as its return address is not one (it is the
     // first instruction of systemstack_switch).
     Library {
         name: "Go: a thread's own stack, and back",
         evidence: Evidence::Switches(&[
-            "runtime.systemstack",
-            "runtime.asmcgocall",
-            "runtime.cgocallback",
-            "runtime.mcall",
-            "runtime.morestack",
-            "runtime.clone",
+            ("runtime.systemstack", Switch::ByThread),
+            ("runtime.asmcgocall", Switch::Kept),
+            ("runtime.cgocallback", Switch::ByArguments),
+            ("runtime.mcall", Switch::Unknown),
+            ("runtime.morestack", Switch::Unknown),
+            ("runtime.clone", Switch::Unknown),
         ]),
     },
+    // The runtime calls the vdso on its thread's own stack.
+    Library {
+        name: "Go: time, by the vdso",
+        evidence: Evidence::Switches(&[
+            ("runtime.nanotime1", Switch::OfLeaf),
+            ("runtime.walltime", Switch::OfLeaf),
+            ("runtime.walltime1", Switch::OfLeaf),
+            ("time.now", Switch::OfLeaf),
+        ]),
+    },
+    Library { name: "Go: C code calls Go code", evidence: Evidence::SavesRegisters(&[C_CALLS_GO]) },
 ];
+
+/// What C code calls for a procedure of Go: it calls runtime.cgocallback.
+pub(super) const C_CALLS_GO: &str = "crosscall2";
 
 /// A longer entry point is a whole program.
 const LONGEST_ENTRY_BYTES: u64 = 256;
@@ -133,7 +150,8 @@ pub(super) fn find_in<'a>(
     for (named, part) in named.0.iter().cloned() {
         match part {
             Part::All => starts.push(named),
-            Part::Switched => {
+            Part::Saves | Part::Switched(Switch::OfLeaf) => {}
+            Part::Switched(_) => {
                 starts.extend(bytes(image, &named).iter().flat_map(|code| on_another_stack(code, named.start)));
             }
         }
@@ -152,7 +170,7 @@ pub(super) fn find_in<'a>(
 /// Adds to `hash` what [`find`] reads besides code and call frame information.
 pub(crate) fn identify(image: &Image, named: &Named, hash: &mut Xxh3) {
     for (code, part) in named.0.iter().cloned() {
-        for number in [code.start.0, code.end.0, part as u64] {
+        for number in [code.start.0, code.end.0, part.number()] {
             hash.update(&number.to_le_bytes());
         }
     }
@@ -190,7 +208,34 @@ pub(crate) enum Part {
     /// All of it.
     All,
     /// The code that runs on another stack than the one it was called on.
-    Switched,
+    Switched(Switch),
+    /// None: it has a caller, whose registers it saves.
+    Saves,
+}
+
+/// How the caller of a procedure that switches stacks is found.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Switch {
+    /// It is not.
+    Unknown,
+    /// [`callpath_x86::switched::Finding::Kept`].
+    Kept,
+    /// The same, by a procedure that calls no others but the kernel's: by itself it is no beginning of a stack.
+    OfLeaf,
+    /// [`callpath_x86::switched::Finding::ByThread`].
+    ByThread,
+    /// [`callpath_x86::switched::Finding::ByArguments`].
+    ByArguments,
+}
+
+impl Part {
+    fn number(self) -> u64 {
+        match self {
+            Part::All => 0,
+            Part::Saves => 1,
+            Part::Switched(switch) => 2 + switch as u64,
+        }
+    }
 }
 
 /// Procedures without a caller, by their symbols; without duplicates.
@@ -204,23 +249,30 @@ impl Named {
         found.dedup();
         Named(found)
     }
+
+    /// Each with its part.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (&Range<LinkAddr>, Part)> {
+        self.0.iter().map(|(code, part)| (code, *part))
+    }
 }
 
 /// The part without a caller of a procedure with this name.
 pub(crate) fn part_of(name: &str) -> Option<Part> {
-    let is = |names: &[&str]| {
-        names.iter().any(|known| {
-            name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest == ".abi0" || rest == ".cold")
-        })
+    let is_one = |known: &str| {
+        name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest == ".abi0" || rest == ".cold")
     };
+    let is = |names: &[&str]| names.iter().any(|known| is_one(known));
     LIBRARIES.iter().find_map(|library| match &library.evidence {
         Evidence::Named(names) => is(names).then_some(Part::All),
-        Evidence::Switches(names) => is(names).then_some(Part::Switched),
+        Evidence::Switches(names) => {
+            names.iter().find(|(known, _)| is_one(known)).map(|(_, switch)| Part::Switched(*switch))
+        }
+        Evidence::SavesRegisters(names) => is(names).then_some(Part::Saves),
         Evidence::Code(_) | Evidence::Begins(_) => None,
     })
 }
 
-fn bytes<'a>(image: &'a Image, range: &Range<LinkAddr>) -> Option<&'a [u8]> {
+pub(super) fn bytes<'a>(image: &'a Image, range: &Range<LinkAddr>) -> Option<&'a [u8]> {
     let bytes = image.bytes_from(range.start)?;
     let len = usize::try_from(range.end.0.checked_sub(range.start.0)?).ok()?;
     bytes.get(..len.min(bytes.len()))
@@ -276,8 +328,9 @@ mod tests {
     fn procedures_by_their_names() {
         assert_eq!(part_of("runtime.goexit"), Some(Part::All));
         assert_eq!(part_of("runtime.goexit.abi0"), Some(Part::All));
-        assert_eq!(part_of("runtime.mcall"), Some(Part::Switched));
-        assert_eq!(part_of("runtime.cgocallback.abi0"), Some(Part::Switched));
+        assert_eq!(part_of("runtime.mcall"), Some(Part::Switched(Switch::Unknown)));
+        assert_eq!(part_of("runtime.cgocallback.abi0"), Some(Part::Switched(Switch::ByArguments)));
+        assert_eq!(part_of("crosscall2"), Some(Part::Saves));
         assert_eq!(part_of("runtime.cgocallbackg"), None);
         let greenlet = "_ZN8greenlet12UserGreenlet15inner_bootstrapEP9_greenletP7_object.cold";
         assert_eq!(part_of(greenlet), Some(Part::All));

@@ -317,6 +317,9 @@ impl std::fmt::Display for Shown<'_> {
         if self.0.signal_frame {
             f.write_str(", signal frame")?;
         }
+        if self.0.switches_stack {
+            f.write_str(", switches stacks")?;
+        }
         Ok(())
     }
 }

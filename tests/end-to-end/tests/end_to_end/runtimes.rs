@@ -158,14 +158,73 @@ fn go_with_c() {
     assert!(recorded.ended.stdout.starts_with("got user defined signal 1\n"), "{:?}", recorded.ended);
     assert_eq!(recorded.ended.status, 3);
     let profile = recorded.profile();
-    // Goroutines begin where they return to; C code runs on the thread's own stack.
+    // Goroutines begin where they return to.
     profile.assert_full(900);
     assert!(profile.percent_through(&["runtime.goexit.abi0", "main.outer", "main.work"]) > 20.0);
-    assert!(profile.percent_through(&["main.cOuter"]) + profile.percent_through(&["c_work"]) > 5.0);
+    assert!(profile.percent_through(&["runtime.goexit.abi0", "main.cOuter", "c_work"]) > 5.0);
     for path in profile.paths() {
         // The procedure that does main's work was called by main's own.
         let at = path.iter().position(|name| *name == "main.work");
         assert!(at.is_none_or(|at| at == 0 || path[at - 1] == "main.outer"), "no such call in the source: {path:?}");
+    }
+}
+
+/// C code below the Go code that calls it, and Go code below the C code that calls that, in nested calls.
+#[test]
+#[ignore = "has a step of its own"]
+fn go_calls_c_calls_go() {
+    if !GO.is_here("runtimes::go_calls_c_calls_go") {
+        return;
+    }
+    const BUILDS: [(&str, &[&str], &str); 4] = [
+        ("switches_go", &[], "-O2 -g"),
+        ("switches_go_frames", &[], "-O1 -fno-omit-frame-pointer"),
+        ("switches_go_pie", &["-buildmode=pie"], "-O2"),
+        ("switches_go_stripped", &["-ldflags", "-s -w"], "-O2"),
+    ];
+    for (name, options, c_options) in BUILDS {
+        let output = tool_path(name);
+        let mut build = Command::new(GO.commands[0]);
+        build.arg("build").args(options).arg("-o").arg(&output).arg(nasty("switches.go"));
+        build.env("GOCACHE", tool_path("go-cache")).env("GO111MODULE", "off").env("CGO_CFLAGS", c_options);
+        assert!(build.status().expect("go can be run").success());
+        let recorded = Program::at(&output).same();
+        assert_eq!((recorded.ended.status, recorded.ended.stdout.as_str()), (0, "done\n"), "{:?}", recorded.ended);
+        let profile = recorded.profile();
+        profile.assert_full(970);
+        let is_stripped = name.ends_with("stripped");
+        let mut leaves = [0; 4];
+        for path in profile.paths() {
+            let times = |name: &str| path.iter().filter(|its| **its == name).count();
+            let below = |name: &str| path.iter().any(|its| *its == name);
+            // main.main.func2 is the closure that begins a goroutine, main.main.func2.1 the one that it starts.
+            let is_inner = below("main.main.func2.1");
+            let back = if is_inner { 4 } else { 3 };
+            // In front of them: what begins a goroutine.
+            let is_of_goroutine = path.iter().any(|name| name.starts_with("runtime.goexit"));
+            let (is_right, leaf) = match path.last().copied() {
+                Some("c_leaf_a") => (times("main.goA") == 51 && !below("main.goB") && !below("main.goC"), 0),
+                Some("c_leaf_b") => (times("main.goB") == 61 && is_inner && !below("main.goA"), 1),
+                Some("c_leaf_c") => {
+                    let is_nested = times("c_back") == back && times("main.goBack") == back;
+                    (is_nested && times("main.goC") == 1 && times("main.goDeeper") == back - 1, 2)
+                }
+                Some("main.goBackWork") => {
+                    let times_back = times("main.goBack");
+                    let is_nested = (1..=back).contains(&times_back) && times("main.goDeeper") == times_back - 1;
+                    (is_nested && times("main.goC") == 1 && (is_stripped || times("c_back") == times_back), 3)
+                }
+                _ => continue,
+            };
+            leaves[leaf] += 1;
+            assert!(is_right && is_of_goroutine, "{name}: no such path in the source: {path:?}");
+        }
+        let expected = if is_stripped { &leaves[3..] } else { &leaves[..] };
+        assert!(expected.iter().all(|paths| *paths > 0), "{name}: {leaves:?}, {profile:?}");
+        for below in [&["main.goA"][..], &["main.goB"], &["main.goC", "main.goBack"], &["main.goTime", "time.now"]] {
+            let share = profile.percent_of_samples_through(below);
+            assert!(share > 2.0, "{name}: {share}% below {below:?}");
+        }
     }
 }
 
