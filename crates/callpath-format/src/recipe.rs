@@ -89,9 +89,10 @@ pub struct Recipe {
     pub registers: [Rule; Reg::COUNT],
     /// The caller was interrupted, not calling: its pc is exact and all its registers may be restored.
     pub signal_frame: bool,
-    /// The code may run on another stack than its caller, which need not lie above it. If the caller cannot be found, the
-    /// frame is the outermost one of its stack.
+    /// The code may run on another stack than its caller, which need not lie above it.
     pub switches_stack: bool,
+    /// If the caller cannot be found, the frame is the outermost one of its stack.
+    pub begins_stack: bool,
 }
 
 impl Recipe {
@@ -104,7 +105,14 @@ impl Recipe {
     pub const fn with_cfa(cfa: Cfa) -> Recipe {
         let mut registers = [Rule::Same; Reg::COUNT];
         registers[Reg::RSP.index()] = Rule::CfaPlus(0);
-        Recipe { cfa, return_address: Rule::AtCfa(-8), registers, signal_frame: false, switches_stack: false }
+        Recipe {
+            cfa,
+            return_address: Rule::AtCfa(-8),
+            registers,
+            signal_frame: false,
+            switches_stack: false,
+            begins_stack: false,
+        }
     }
 }
 
@@ -188,6 +196,7 @@ impl Packed {
         };
         if recipe.signal_frame
             || recipe.switches_stack
+            || recipe.begins_stack
             || recipe.return_address != Rule::AtCfa(-8)
             || recipe.registers[Reg::RSP.index()] != Rule::CfaPlus(0)
         {

@@ -50,6 +50,8 @@ use crate::register::Reg;
 pub const WIDE_SIGNAL_FRAME: u8 = 1;
 /// Flag of a wide recipe's head: [`Recipe::switches_stack`].
 pub const WIDE_SWITCHES_STACK: u8 = 2;
+/// Flag of a wide recipe's head: [`Recipe::begins_stack`].
+pub const WIDE_BEGINS_STACK: u8 = 4;
 
 /// Bytes of code in a block.
 pub const BLOCK_LEN_BYTES: u64 = 256;
@@ -452,6 +454,7 @@ impl<'a> Table<'a> {
         let mut recipe = Recipe::with_cfa(Cfa::Unknown);
         recipe.signal_frame = head[1] & WIDE_SIGNAL_FRAME != 0;
         recipe.switches_stack = head[1] & WIDE_SWITCHES_STACK != 0;
+        recipe.begins_stack = head[1] & WIDE_BEGINS_STACK != 0;
         let mut next = at + 1;
         for _ in 0..head[0] {
             let word = self.wide_word(next)?;

@@ -64,6 +64,7 @@ impl Random {
             recipe.return_address = self.rule();
             recipe.signal_frame = self.one_in(2);
             recipe.switches_stack = self.one_in(4);
+            recipe.begins_stack = self.one_in(4);
         } else {
             for reg in Reg::CALLEE_SAVED {
                 if self.one_in(3) {
@@ -91,7 +92,7 @@ fn meaning(recipe: &Recipe, bytes_of: impl Fn(Expression) -> Vec<u8>) -> String 
         rule => format!("{rule:?}"),
     };
     let registers: Vec<String> = recipe.registers.iter().map(rule).collect();
-    let flags = (recipe.signal_frame, recipe.switches_stack);
+    let flags = (recipe.signal_frame, recipe.switches_stack, recipe.begins_stack);
     format!("{cfa}; {}; {registers:?}; {flags:?}", rule(&recipe.return_address))
 }
 

@@ -106,7 +106,7 @@ impl Memory for Words {
 
 fn rows((start, code): (u64, &[u8]), finding: Finding) -> SwitchedRows {
     let bytes_from = |at: LinkAddr| (at.0 == SAVE.0).then_some(SAVE.1);
-    switched_rows(&Switching { code, start: LinkAddr(start), finding }, &bytes_from)
+    switched_rows(&Switching { code, start: LinkAddr(start), finding, begins_stack: true }, &bytes_from)
 }
 
 fn row(rows: &SwitchedRows, lookup: u64) -> Option<Recipe> {

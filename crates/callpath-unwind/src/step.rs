@@ -106,7 +106,7 @@ pub fn step_open<'e>(
     memory: &mut impl Memory,
 ) -> Result<Step, Stop> {
     match step_to_caller(frame, recipe, expressions, memory) {
-        Err(_) if recipe.switches_stack => Ok(Step::Outermost),
+        Err(_) if recipe.begins_stack => Ok(Step::Outermost),
         found => found,
     }
 }

@@ -148,7 +148,8 @@ fn walks_end_whatever_the_stack_says() {
 
 #[test]
 fn a_caller_may_be_on_another_stack() {
-    let switch = Recipe { switches_stack: true, ..Recipe::with_cfa(Cfa::Register { reg: Reg::RBP, disp: -0x4000 }) };
+    let cfa = Cfa::Register { reg: Reg::RBP, disp: -0x4000 };
+    let switch = Recipe { switches_stack: true, begins_stack: true, ..Recipe::with_cfa(cfa) };
     // Far below, at 0x3100, another stack has the return address, and the next frame.
     let words = [(0x30f8, 0x110), (0x3100, 0x210)];
     let recipes = [switch, by_rsp(8), Recipe::OUTERMOST];
@@ -157,6 +158,10 @@ fn a_caller_may_be_on_another_stack() {
     for words in [&[][..], &[(0x30f8, 0)]] {
         assert_eq!(walked(&recipes, &mut stack(words), 0x00), (vec![0x00], End::Outermost));
     }
+    // A caller is known to be there.
+    let leaf = Recipe { begins_stack: false, ..switch };
+    let (keys, end) = walked(&[leaf], &mut stack(&[]), 0x00);
+    assert!(keys == [0x00] && matches!(end, End::Stopped(_)), "{end:?}");
     // Two that lead to each other.
     let (keys, end) = walked(&[switch], &mut stack(&[(0x30f8, 0x10)]), 0x00);
     assert_eq!((keys.len(), end), (MAX_STACK_SWITCHES as usize + 1, End::Stopped(Stop::TooManySwitches)));

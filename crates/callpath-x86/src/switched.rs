@@ -50,6 +50,8 @@ pub struct Switching<'c> {
     pub start: LinkAddr,
     /// How its caller is found.
     pub finding: Finding,
+    /// Where it is not found, the path begins here.
+    pub begins_stack: bool,
 }
 
 /// Recipes of instructions, ascending.
@@ -69,6 +71,7 @@ const MOST_PASSES: usize = 8;
 struct Procedure<'c> {
     instructions: Vec<(At, Instruction)>,
     finding: Finding,
+    begins_stack: bool,
     /// By instruction, what is known in front of it.
     states: Vec<Option<State>>,
     terms: Terms,
@@ -83,8 +86,8 @@ pub fn switched_rows<'c>(of: &Switching<'c>, bytes_from: &'c dyn Fn(LinkAddr) ->
     let with_next = |(start, it): (u64, Instruction)| (At { start, next: start.wrapping_add(it.len().into()) }, it);
     let instructions: Vec<_> = listing.map(with_next).collect();
     let states = vec![None; instructions.len()];
-    let (terms, finding) = (Terms::new(), of.finding);
-    let mut procedure = Procedure { instructions, finding, states, terms, back: None, bytes_from };
+    let (terms, finding, begins_stack) = (Terms::new(), of.finding, of.begins_stack);
+    let mut procedure = Procedure { instructions, finding, begins_stack, states, terms, back: None, bytes_from };
     procedure.follow();
     procedure.rows()
 }
@@ -221,7 +224,9 @@ impl Procedure<'_> {
             };
             code.and_then(|code| expressions.intern(code)).map(CfaRule::Expression)
         })?;
-        Some(Recipe { switches_stack: state.is_switched, ..Recipe::with_cfa(cfa) })
+        let is_switched = state.is_switched;
+        let begins_stack = is_switched && self.begins_stack;
+        Some(Recipe { switches_stack: is_switched, begins_stack, ..Recipe::with_cfa(cfa) })
     }
 
     fn is_call(&self, index: usize) -> bool {

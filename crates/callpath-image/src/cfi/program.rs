@@ -112,7 +112,7 @@ impl State {
                 registers[reg.index()] = self.registers[reg.index()];
             }
         }
-        Ok(Recipe { cfa, return_address, registers, signal_frame, switches_stack: false })
+        Ok(Recipe { cfa, return_address, registers, signal_frame, switches_stack: false, begins_stack: false })
     }
 
     fn set(&mut self, column: u16, factors: &Factors, rule: Rule) {

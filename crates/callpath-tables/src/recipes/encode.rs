@@ -7,7 +7,8 @@ use std::slice::Iter;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
-use callpath_format::table::{BLOCK_LEN_BYTES, Header, RecipeId, Region, WIDE_SIGNAL_FRAME, WIDE_SWITCHES_STACK};
+use callpath_format::table::{BLOCK_LEN_BYTES, Header, RecipeId, Region};
+use callpath_format::table::{WIDE_BEGINS_STACK, WIDE_SIGNAL_FRAME, WIDE_SWITCHES_STACK};
 use rustc_hash::FxHashMap;
 
 use super::pool::RecipePool;
@@ -291,7 +292,9 @@ impl Recipes {
             }
         }
         let flag = |is_set, flag| if is_set { flag } else { 0 };
-        let flags = flag(recipe.signal_frame, WIDE_SIGNAL_FRAME) | flag(recipe.switches_stack, WIDE_SWITCHES_STACK);
+        let flags = flag(recipe.signal_frame, WIDE_SIGNAL_FRAME)
+            | flag(recipe.switches_stack, WIDE_SWITCHES_STACK)
+            | flag(recipe.begins_stack, WIDE_BEGINS_STACK);
         self.words[head] = [rules, flags, 0, 0, 0, 0, 0, 0];
     }
 

@@ -220,7 +220,7 @@ pub(crate) enum Switch {
     Unknown,
     /// [`callpath_x86::switched::Finding::Kept`].
     Kept,
-    /// The same, by a procedure that calls no others but the kernel's: by itself it is no beginning of a stack.
+    /// The same, by a procedure that calls no others but the kernel's: it is no beginning of a stack.
     OfLeaf,
     /// [`callpath_x86::switched::Finding::ByThread`].
     ByThread,

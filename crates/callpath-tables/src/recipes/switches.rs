@@ -35,8 +35,9 @@ pub(super) fn add(builder: &mut RecipeTableBuilder, image: &Image, named: &Named
             },
         };
         let Some(code) = bytes(image, range) else { continue };
-        let SwitchedRows { rows, expressions } =
-            switched_rows(&Switching { code, start: range.start, finding }, &bytes_from);
+        let begins_stack = switch != Switch::OfLeaf;
+        let switching = Switching { code, start: range.start, finding, begins_stack };
+        let SwitchedRows { rows, expressions } = switched_rows(&switching, &bytes_from);
         for (code, recipe) in rows {
             let row = (code.start, builder.recipe(&recipe, &expressions));
             builder.add(Origin::StackSwitch, code, [row]);

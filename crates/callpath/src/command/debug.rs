@@ -320,6 +320,9 @@ impl std::fmt::Display for Shown<'_> {
         if self.0.switches_stack {
             f.write_str(", switches stacks")?;
         }
+        if self.0.begins_stack {
+            f.write_str(", outermost if no caller is found")?;
+        }
         Ok(())
     }
 }
