@@ -7,7 +7,9 @@
  *   pointer      a frame that only its frame pointer tells: jumps that nobody can follow lead through it
  *   deep         a procedure that calls itself 300,000 times and works at the bottom
  *   trampolines  nested functions, called through code on the stack
- *   dumped DIR   as frames, and a procedure that is moved; a jitdump in DIR names them */
+ *   dumped DIR   as frames, and a procedure that is moved; a jitdump in DIR names them
+ *   described DIR  a frame that nothing in the code tells: jumps that nobody can follow lead through it, and its locals are
+ *                return addresses; a jitdump in DIR describes it, and another one at the same place, which is not the code there */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,6 +152,73 @@ static int run_dumped(const char *directory)
     return 0;
 }
 
+/* lea 4(%rip),%r11; jmp *%r11; int3: on, but nobody knows where to */
+static void emit_leap(void)
+{
+    EMIT(0x4c, 0x8d, 0x1d, 0x04, 0x00, 0x00, 0x00, 0x41, 0xff, 0xe3, 0xcc);
+}
+
+__attribute__((noinline)) uint64_t decoy(void);
+
+/* sub $40,%rsp; fill the frame with %rdx; leap; (work); leap; add $40,%rsp; ret */
+static routine *emit_opaque(uint32_t steps)
+{
+    align();
+    uint8_t *start = end;
+    EMIT(0x48, 0x83, 0xec, 40);
+    for (uint8_t at = 0; at < 40; at += 8)
+        EMIT(0x48, 0x89, 0x54, 0x24, at);
+    emit_leap();
+    emit_work(steps);
+    emit_leap();
+    EMIT(0x48, 0x83, 0xc4, 40, 0xc3);
+    return (routine *)(void *)start;
+}
+
+/* Describes the code from `code` to `end`: its CFA is rsp + 8, and rsp + `cfa` behind its first instruction and before its last.
+ * The description lies behind the code, at the next multiple of eight bytes; .eh_frame, then .eh_frame_hdr. */
+static void dump_unwinding(routine *code, uint8_t cfa)
+{
+    uint32_t len = end - (uint8_t *)code, back = (len + 7) / 8 * 8;
+    uint8_t frame[] = {
+        /* CIE: "zR", factors 1 and -8, return address 16; addresses are relative, four bytes; CFA = rsp + 8, return address at CFA - 8 */
+        20, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0,
+        /* FDE: code, length; +4: CFA = rsp + cfa; +(len - 5): CFA = rsp + 8 */
+        24, 0, 0, 0, 28, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x44, 0x0e, cfa, 0x02, len - 5, 0x0e, 8, 0, 0, 0, 0};
+    uint32_t begin = -(back + 32);
+    memcpy(frame + 32, &begin, 4);
+    memcpy(frame + 36, &len, 4);
+    uint8_t header[20] = {1, 0x1b, 3, 0x3b};
+    dump_record(4, 24 + sizeof frame + sizeof header);
+    dump_numbers((uint64_t[]){sizeof frame + sizeof header, sizeof header, 0}, 3);
+    fwrite(frame, 1, sizeof frame, dump);
+    fwrite(header, 1, sizeof header, dump);
+}
+
+__attribute__((noinline)) static int run_described(const char *directory)
+{
+    if (begin_dump(directory))
+        return 1;
+    /* Other code, which another piece replaces: its frame would lead to a return address that is none of a caller. */
+    routine *first = emit_opaque(7);
+    dump_unwinding(first, 24);
+    dump_load(first, "jit_before");
+    end = (uint8_t *)first;
+    routine *undescribed = emit_opaque(1000000);
+    routine *described = emit_opaque(1000000);
+    dump_unwinding(described, 48);
+    dump_load(described, "jit_described");
+    fflush(dump);
+    void (*with_bait)(uint64_t, uint64_t, uint64_t);
+    uint64_t bait = decoy();
+    for (int i = 0; i < 800; i++) {
+        with_bait = (void (*)(uint64_t, uint64_t, uint64_t))(void *)(i % 4 ? described : undescribed);
+        with_bait(0, 0, bait);
+    }
+    puts("described");
+    return 0;
+}
+
 /* sub $8,%rsp; dec %rdi; je 1f; call itself; jmp 2f; 1: (work); 2: add $8,%rsp; ret */
 static int run_deep(void)
 {
@@ -227,12 +296,6 @@ static int run_jumps(void)
     return 0;
 }
 
-/* lea 4(%rip),%r11; jmp *%r11; int3: on, but nobody knows where to */
-static void emit_leap(void)
-{
-    EMIT(0x4c, 0x8d, 0x1d, 0x04, 0x00, 0x00, 0x00, 0x41, 0xff, 0xe3, 0xcc);
-}
-
 /* push %rbp; mov %rsp,%rbp; and $-64,%rsp; sub $64,%rsp; leap; (work); leap; leave; ret */
 static int run_pointer(void)
 {
@@ -287,6 +350,8 @@ int main(int argc, char **argv)
         return run_frames();
     if (!strcmp(mode, "dumped"))
         return run_dumped(argv[2]);
+    if (!strcmp(mode, "described"))
+        return run_described(argv[2]);
     if (!strcmp(mode, "rewritten"))
         return run_rewritten();
     if (!strcmp(mode, "appended"))

@@ -13,6 +13,7 @@ pub mod make;
 pub mod probe;
 pub mod ranks;
 pub mod report;
+pub mod runtimes;
 pub mod sample;
 pub mod size;
 pub mod start;

@@ -35,6 +35,7 @@ use stretch::{Rewritten, Stretch, recipe_in};
 pub(crate) use look::{CodeState, Look};
 pub(crate) use stretch::Witness;
 
+use crate::jit_frames::{Described, JitFrames};
 use crate::publish::{Publisher, Region};
 
 const STRETCH_BYTES: u64 = 64 << 10;
@@ -73,6 +74,8 @@ pub(crate) struct GeneratedCode {
     last_answer: Option<(RunAddr, Vec<u8>, Vec<u8>)>,
     /// Whether procedures of files continue in code that they do not name, by start address, for the current mappings.
     go_on: FxHashMap<RunAddr, bool>,
+    /// Frames that the program describes itself.
+    pub(crate) described: JitFrames,
 }
 
 /// An executable mapping that no module of a file lies in.
@@ -111,6 +114,7 @@ impl GeneratedCode {
             looked: Instant::now(),
             last_answer: None,
             go_on: FxHashMap::default(),
+            described: JitFrames::default(),
         }
     }
 
@@ -430,6 +434,13 @@ impl GeneratedCode {
         stretch.is_some_and(|s| {
             s.is_as_analysed(&self.memory, addr) && has_frame_pointer(&s.code, s.code_start, point.pc())
         })
+    }
+
+    /// Whether code is still what the program has described, and was so where a sample met it.
+    pub(crate) fn is_as_described(&self, described: &Described, met: &Witness) -> bool {
+        let mut now = vec![0; described.bytes().len()];
+        let start = described.code().start;
+        self.memory.read(start.0, &mut now) == now.len() && now == described.bytes() && met.agrees_with(start, &now)
     }
 
     /// What the code at `addr` comes to if it is followed to its returns; `met`: as it was, where a sample met it.

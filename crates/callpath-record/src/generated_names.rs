@@ -10,7 +10,7 @@ use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::jit_dump::JitDump;
 use crate::perf_map::PerfMap;
@@ -32,6 +32,9 @@ const MOST_WATCHED: usize = 1 << 15;
 /// How much of the end of the part that was read is compared again, bytes.
 const TAIL_BYTES: u64 = 256;
 
+/// Walks need what it says of code that was written since.
+const DUMP_IS_OLD: Duration = Duration::from_millis(100);
+
 /// A process's names.
 pub(crate) struct GeneratedNames {
     pid: Pid,
@@ -41,6 +44,7 @@ pub(crate) struct GeneratedNames {
     reading: Reading,
     /// Its jitdump, if it has mapped one, and how far that has been read.
     dump: Option<(File, JitDump)>,
+    dump_read: Option<Instant>,
     /// Frames whose code can be compared.
     watched: FxHashMap<FrameKey, Watched>,
     /// Frames whose code could not: they keep their name as long as no other code has been there.
@@ -80,6 +84,7 @@ impl GeneratedNames {
             map: PerfMap::default(),
             reading: Reading::default(),
             dump: None,
+            dump_read: None,
             watched: FxHashMap::default(),
             trusted: FxHashMap::default(),
             bounds: FxHashMap::default(),
@@ -102,18 +107,31 @@ impl GeneratedNames {
         }
     }
 
-    /// Names what can be named of some frames in generated code. `ended`: the process is gone, and its memory too.
-    pub(crate) fn name(&mut self, keys: &FxHashSet<FrameKey>, code: &GeneratedCode, ended: bool) {
+    /// Reads what the jitdump has grown by, unless that was done just before.
+    pub(crate) fn follow_dump(&mut self, code: &mut GeneratedCode) {
+        if self.dump.is_some() && self.dump_read.is_none_or(|then| then.elapsed() > DUMP_IS_OLD) {
+            self.read_dump(code);
+        }
+    }
+
+    /// Reads what the jitdump has grown by. What cannot be read now is read another time.
+    fn read_dump(&mut self, code: &mut GeneratedCode) {
+        let Some((file, dump)) = &mut self.dump else { return };
+        drop(dump.read(&*file, &mut self.map, &mut code.described));
+        self.dump_read = Some(Instant::now());
+        // Its records come with the code.
+        self.reading.is_live = true;
+    }
+
+    /// Names what can be named of some frames in generated code, and learns how its program describes it. `ended`: the process is gone,
+    /// and its memory too.
+    pub(crate) fn name(&mut self, keys: &FxHashSet<FrameKey>, code: &mut GeneratedCode, ended: bool) {
         self.bound(keys, code);
         // What cannot be read now is read another time.
         if let Some(file) = self.file.as_ref().and_then(PerfMapFile::open) {
             drop(self.reading.read(&file, &mut self.map));
         }
-        if let Some((file, dump)) = &mut self.dump {
-            drop(dump.read(&*file, &mut self.map));
-            // Its records come with the code.
-            self.reading.is_live = true;
-        }
+        self.read_dump(code);
         if self.file.is_none() && self.dump.is_none() {
             return;
         }

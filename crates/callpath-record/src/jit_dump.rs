@@ -1,9 +1,10 @@
 //! A jitdump: the records in which a program names its generated code (tools/perf/Documentation/jitdump-specification.txt
-//! of the kernel's sources). The file is untrusted bytes, and may still be growing. The code in it is not read: what is in
-//! memory is.
+//! of the kernel's sources), and in which it may describe that code's frames. The file is untrusted bytes, and may still be
+//! growing. The code in it is read of procedures with described frames only: to be compared with what is in memory.
 
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
+use crate::jit_frames::{Description, JitFrames, MOST_CODE_BYTES};
 use crate::perf_map::{JitSymbol, PerfMap};
 
 /// How far a dump has been read.
@@ -13,6 +14,8 @@ pub struct JitDump {
     at: u64,
     /// It is none, or of another machine or byte order: nothing more of it is read.
     is_foreign: bool,
+    /// How the last record describes the frames of code that the next one loads.
+    described: Option<Description>,
 }
 
 /// `JiTD`, in this machine's byte order.
@@ -27,6 +30,8 @@ const MOST_HEAD_BYTES: u64 = 4096;
 const RECORD_HEAD_BYTES: u64 = 16;
 const CODE_LOAD: u32 = 0;
 const CODE_MOVE: u32 = 1;
+/// Length of what follows, of its header, of what of it is mapped; then `.eh_frame` and its header. Code that is loaded next is described.
+const UNWINDING_INFO: u32 = 4;
 /// PID, TID, virtual address, address, length, number; the name follows, then the code.
 const LOAD_BYTES: usize = 40;
 /// PID, TID, virtual address, old address, address, length, number.
@@ -35,11 +40,16 @@ const MOVE_BYTES: usize = 48;
 const NAME_BYTES: u64 = 1 << 12;
 
 impl JitDump {
-    /// Reads the whole records that have been added.
+    /// Reads the whole records that have been added: names, and frames of code.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn read(&mut self, file: impl Read + Seek, map: &mut PerfMap) -> std::io::Result<()> {
+    pub(crate) fn read(
+        &mut self,
+        file: impl Read + Seek,
+        map: &mut PerfMap,
+        frames: &mut JitFrames,
+    ) -> std::io::Result<()> {
         if self.is_foreign {
             return Ok(());
         }
@@ -78,15 +88,30 @@ impl JitDump {
             }
             let body_len = len - RECORD_HEAD_BYTES;
             let wanted = match kind {
+                CODE_LOAD if self.described.is_some() => LOAD_BYTES as u64 + NAME_BYTES + MOST_CODE_BYTES,
                 CODE_LOAD => LOAD_BYTES as u64 + NAME_BYTES,
+                UNWINDING_INFO => Description::MOST_BODY_BYTES,
                 CODE_MOVE => MOVE_BYTES as u64,
                 _ => 0,
             };
             let mut body = vec![0; wanted.min(body_len) as usize];
             file.read_exact(&mut body)?;
             let is_used = match kind {
-                CODE_LOAD => loaded(&body).is_some_and(|symbol| map.enter(symbol)),
-                CODE_MOVE => moved(&body, map),
+                CODE_LOAD => {
+                    describe(&body, self.described.take(), frames);
+                    loaded(&body).is_some_and(|symbol| map.enter(symbol))
+                }
+                CODE_MOVE => {
+                    // What the description says of addresses beside the code would have to move, too.
+                    for at in [24, 16] {
+                        frames.forget(&code_of(&body, at, 32));
+                    }
+                    moved(&body, map)
+                }
+                UNWINDING_INFO => {
+                    self.described = Description::new(&body);
+                    self.described.is_some()
+                }
                 _ => true,
             };
             if !is_used {
@@ -97,6 +122,24 @@ impl JitDump {
         }
         Ok(())
     }
+}
+
+/// Enters the frames of new code, if a record before it has described them.
+fn describe(body: &[u8], description: Option<Description>, frames: &mut JitFrames) {
+    let code = code_of(body, 16, 24);
+    frames.forget(&code);
+    let name_len = body.get(LOAD_BYTES..).and_then(|rest| rest.iter().position(|byte| *byte == 0));
+    let bytes = name_len.and_then(|len| body.get(LOAD_BYTES + len + 1..));
+    let bytes = bytes.and_then(|bytes| bytes.get(..usize::try_from(code.end - code.start).ok()?));
+    if let Some((bytes, description)) = bytes.zip(description) {
+        frames.load(code.start, bytes.to_vec(), description);
+    }
+}
+
+/// The code of a record: its address and its length stand at these offsets.
+fn code_of(body: &[u8], address_at: usize, len_at: usize) -> std::ops::Range<u64> {
+    let start = long(body, address_at);
+    start..start.saturating_add(long(body, len_at))
 }
 
 /// What a record of new code says.
@@ -127,11 +170,12 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 /// For a fuzzer: any bytes as a dump, in two parts.
 #[doc(hidden)]
 pub fn fuzz_jit_dump(bytes: &[u8]) {
-    let (mut dump, mut map) = (JitDump::default(), PerfMap::default());
+    let (mut dump, mut map, mut frames) = (JitDump::default(), PerfMap::default(), JitFrames::default());
     for end in [bytes.len() / 2, bytes.len()] {
-        let read = dump.read(std::io::Cursor::new(&bytes[..end]), &mut map);
+        let read = dump.read(std::io::Cursor::new(&bytes[..end]), &mut map, &mut frames);
         read.expect("bytes in memory can be read");
     }
+    frames.ask_all();
 }
 
 #[cfg(test)]
@@ -160,7 +204,7 @@ mod tests {
     }
 
     fn read(dump: &mut JitDump, map: &mut PerfMap, bytes: &[u8]) {
-        dump.read(Cursor::new(bytes), map).unwrap();
+        dump.read(Cursor::new(bytes), map, &mut JitFrames::default()).unwrap();
     }
 
     fn name(map: &PerfMap, address: u64) -> Option<String> {
@@ -200,6 +244,30 @@ mod tests {
     }
 
     #[test]
+    fn frames_are_those_of_the_code_that_is_loaded_next() {
+        use callpath_format::address::{CodePoint, RunAddr};
+        let unwinding = record(UNWINDING_INFO, &crate::jit_frames::tests::body(0x40, false));
+        let is_described = |parts: &[&[u8]]| {
+            let (mut dump, mut map, mut frames) = (JitDump::default(), PerfMap::default(), JitFrames::default());
+            // In two parts: a description is kept until its code comes.
+            let whole = [&head()[..], &parts.concat()].concat();
+            for end in [HEAD_BYTES + parts[0].len(), whole.len()] {
+                dump.read(Cursor::new(&whole[..end]), &mut map, &mut frames).unwrap();
+            }
+            [0x1000, 0x2000, 0x3000].map(|start| {
+                let point = CodePoint::Exact(RunAddr(start));
+                frames.at(point).is_some_and(|described| described.recipe(point).is_some())
+            })
+        };
+        let (one, other) = (load(0x1000, 0x40, "a"), load(0x2000, 0x40, "b"));
+        assert_eq!(is_described(&[&unwinding, &one, &other]), [true, false, false]);
+        assert_eq!(is_described(&[&one, &unwinding, &other]), [false, true, false]);
+        // Code in the same place without a description, and code that has moved.
+        assert_eq!(is_described(&[&unwinding, &one, &one]), [false; 3]);
+        assert_eq!(is_described(&[&unwinding, &one, &move_to(0x1000, 0x3000, 0x40)]), [false; 3]);
+    }
+
+    #[test]
     fn what_is_no_dump_names_nothing() {
         let code = load(0x1000, 0x100, "a");
         let of_other = |at: usize| {
@@ -231,7 +299,16 @@ mod tests {
     #[test]
     fn any_bytes_do_no_harm() {
         let mut random = fastrand::Rng::with_seed(0x6a69_7464);
-        let whole = [head(), load(0x1000, 0x40, "a"), move_to(0x1000, 0x2000, 0x40), load(0x3000, 0x40, "b")].concat();
+        let unwinding = |header_first| record(UNWINDING_INFO, &crate::jit_frames::tests::body(0x40, header_first));
+        let whole = [
+            head(),
+            unwinding(false),
+            load(0x1000, 0x40, "a"),
+            move_to(0x1000, 0x2000, 0x40),
+            unwinding(true),
+            load(0x3000, 0x40, "b"),
+        ]
+        .concat();
         for _ in 0..5000 {
             let mut bytes = whole.clone();
             for _ in 0..random.usize(1..4) {

@@ -18,6 +18,7 @@ mod fuzzing;
 mod generated;
 mod generated_names;
 pub mod jit_dump;
+mod jit_frames;
 mod kernel;
 mod module;
 mod modules;

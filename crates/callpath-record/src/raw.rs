@@ -1,5 +1,6 @@
 //! Raw samples, unwound by the collector's own walk once their tables are there.
 
+mod beyond;
 mod copied;
 mod stack;
 mod start;
@@ -12,20 +13,21 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::recipe::{Expression, Packed, Recipe};
-use callpath_format::register::{Reg, Registers};
+use callpath_format::register::Reg;
 use callpath_format::shared::load_map::{Mapping, Published};
 use callpath_format::shared::tree::RawSample;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, ProcessSlot, Settings};
 use callpath_format::table::RecipeId;
 use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT};
-use callpath_tables::recipes::generated::{CallersRbp, Return};
-use callpath_unwind::{CodeMap, Cursor, End, Located, Memory, Stop, walk};
+use callpath_tables::recipes::generated::Return;
+use callpath_unwind::{CodeMap, Cursor, End, Located, Stop, walk};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arena::ArenaAllocator;
 use crate::generated::{GeneratedCode, ModuleList, Witness};
 use crate::module::{Awaited, ModuleId};
 use crate::thread::Thread;
+use beyond::caller_of_interpreted;
 pub(crate) use copied::Copied;
 use stack::Stack;
 pub(crate) use start::{Begun, start_of_thread};
@@ -203,7 +205,8 @@ impl<'a> Raw<'a> {
         let mut surely = None;
         loop {
             let mut last = None;
-            let end = walk(cursor, &mut code, &mut memory, |cursor, located, _| {
+            let mut interpreted = None;
+            let end = walk(cursor, &mut code, &mut memory, |cursor, located, memory| {
                 if keys.len() == 1 {
                     innermost_cfa = cursor.registers.get(Reg::RSP);
                 }
@@ -212,7 +215,11 @@ impl<'a> Raw<'a> {
                 }
                 keys.push(located.key);
                 last = Some(*cursor);
-                ControlFlow::Continue(())
+                interpreted = caller_of_interpreted(cursor, located, memory).filter(|_| !innermost_only);
+                match interpreted {
+                    Some(_) => ControlFlow::Break(()),
+                    None => ControlFlow::Continue(()),
+                }
             });
             let full = end == End::Outermost;
             ran_out |= end == End::Stopped(Stop::Unreadable) && memory.has_ended() && !self.is_whole_stack();
@@ -221,7 +228,9 @@ impl<'a> Raw<'a> {
                 ran_out &= memory.is_short();
                 last = None;
             }
-            match last.filter(|_| !full).and_then(|last| code.beyond(&last, &mut memory)) {
+            let interpreted = interpreted.filter(|caller| code.may_be_return_address(caller.point.pc().0));
+            let beyond = interpreted.map(|caller| (caller, true));
+            match beyond.or_else(|| code.beyond(&last.filter(|_| !full)?, &mut memory)) {
                 Some((caller, is_sure)) => {
                     cursor = caller;
                     if !is_sure {
@@ -447,8 +456,6 @@ impl RetainedRaw {
 /// The key for a word on the stack that is no return address. No frame has this
 /// key: the highest address belongs to the kernel.
 const NO_FRAME: FrameKey = FrameKey(u64::MAX);
-/// The largest frame of generated code that is searched for, bytes.
-const LARGEST_FRAME_BYTES: u64 = 64 << 10;
 
 /// A process's code as the recorder knows it.
 pub(crate) struct Code<'a> {
@@ -481,6 +488,7 @@ pub(crate) struct Memo {
     generated: FxHashMap<CodePoint, (ModuleIndex, Option<Packed>)>,
     framed: FxHashMap<CodePoint, bool>,
     ahead: FxHashMap<RunAddr, Option<(Return, bool)>>,
+    described: FxHashMap<RunAddr, bool>,
 }
 
 impl Code<'_> {
@@ -503,92 +511,6 @@ impl Code<'_> {
     fn is_behind_call(&mut self, addr: RunAddr) -> bool {
         let Code { memo, generated, .. } = self;
         *memo.behind_calls.entry(addr).or_insert_with(|| generated.is_behind_call(addr))
-    }
-
-    /// The caller of a frame of generated code that has no recipe, the last resort: by the frame pointer, if it leads
-    /// to a return address, and either the code has made it, or nothing between it and the stack's top could be
-    /// another return address. (A procedure without a frame has its caller's frame pointer, and its return address
-    /// below.) Or else by what the code does until it returns.
-    fn beyond(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<(Cursor, bool)> {
-        let at = frame.point.lookup();
-        if !self.generated.holds(at) {
-            return None;
-        }
-        let caller = self
-            .caller_by_frame_pointer(frame, memory)
-            .map(|caller| (caller, true))
-            .or_else(|| self.caller_by_returns_ahead(frame, memory));
-        // An answer without a look shows nothing about the code.
-        if caller.is_some() || !self.generated.postponed {
-            self.generated.note_try(at, caller.is_some());
-        }
-        caller
-    }
-
-    /// The caller of such a frame by what the code takes off the stack until it returns. Where only a way past calls
-    /// leads there, nothing in between may be another return address: what was called may never come back.
-    fn caller_by_returns_ahead(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<(Cursor, bool)> {
-        let rsp = frame.registers.get(Reg::RSP)?;
-        let pc = frame.point.pc();
-        let Code { memo, generated, witness, .. } = self;
-        let (ahead, is_sure) = (*memo.ahead.entry(pc).or_insert_with(|| {
-            let sure = generated.return_ahead(pc, false, witness).map(|ahead| (ahead, true));
-            sure.or_else(|| generated.return_ahead(pc, true, witness).map(|ahead| (ahead, false)))
-        }))?;
-        let place = rsp.checked_add_signed(ahead.above_rsp)?;
-        // The code behind a call may be another procedure's, if the call does not return. A
-        // procedure that calls has a frame, for compiled code is called with rsp at a multiple of 16
-        // bytes, and the frame is believed if the path is whole.
-        let is_calling = frame.point.is_return();
-        if is_calling && (place == rsp || place % 16 != 8) {
-            return None;
-        }
-        let return_address = memory.read_u64(place)?;
-        if !self.may_be_return_address(return_address) || !self.generated.may_be_called_from(RunAddr(return_address)) {
-            return None;
-        }
-        if !is_sure {
-            for addr in (rsp..place).step_by(8) {
-                if self.may_be_return_address(memory.read_u64(addr)?) {
-                    return None;
-                }
-            }
-        }
-        let mut registers = Registers::UNKNOWN;
-        registers.set(Reg::RSP, place.checked_add(8)?.checked_add_signed(ahead.arguments_bytes)?);
-        let rbp = match ahead.rbp {
-            CallersRbp::Unchanged => frame.registers.get(Reg::RBP),
-            CallersRbp::AboveRsp(place) => Some(memory.read_u64(rsp.checked_add_signed(place)?)?),
-            CallersRbp::Lost => None,
-        };
-        if let Some(rbp) = rbp {
-            registers.set(Reg::RBP, rbp);
-        }
-        Some((Cursor { point: CodePoint::Return(RunAddr(return_address)), registers }, is_sure && !is_calling))
-    }
-
-    fn caller_by_frame_pointer(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<Cursor> {
-        let rsp = frame.registers.get(Reg::RSP)?;
-        let rbp = frame.registers.get(Reg::RBP)?;
-        if rbp % 8 != 0 || rsp % 8 != 0 || rbp < rsp || rbp - rsp > LARGEST_FRAME_BYTES {
-            return None;
-        }
-        let return_address = memory.read_u64(rbp + 8)?;
-        if !self.may_be_return_address(return_address) || !self.generated.may_be_called_from(RunAddr(return_address)) {
-            return None;
-        }
-        let Code { memo, generated, .. } = self;
-        if !*memo.framed.entry(frame.point).or_insert_with(|| generated.is_framed(frame.point)) {
-            for addr in (rsp..rbp).step_by(8) {
-                if self.may_be_return_address(memory.read_u64(addr)?) {
-                    return None;
-                }
-            }
-        }
-        let mut registers = Registers::UNKNOWN;
-        registers.set(Reg::RSP, rbp + 16);
-        registers.set(Reg::RBP, memory.read_u64(rbp)?);
-        Some(Cursor { point: CodePoint::Return(RunAddr(return_address)), registers })
     }
 }
 

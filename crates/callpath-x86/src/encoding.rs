@@ -123,6 +123,11 @@ pub(crate) fn touches_below_stack(bytes: &[u8]) -> bool {
     matches!(bytes, [0x89, 0x84, 0x24, _, _, _, 0xff, ..])
 }
 
+/// `mov rcx, [rbp - N]; lea rsp, [rbp + 8 * rcx]`, with displacements of one byte: the frame keeps the distance.
+pub(crate) fn takes_stack_distance_from_frame(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x48, 0x8b, 0x4d, 0x80..=0xff, 0x48, 0x8d, 0x64, 0xcd, 0, ..])
+}
+
 /// `mov rsp, [rbp - N]` or `lea rsp, [rbp - N]`, with a displacement of one byte or of four.
 pub(crate) fn takes_stack_pointer_from_frame(bytes: &[u8]) -> bool {
     matches!(bytes, [0x48, 0x8b | 0x8d, 0x65, 0x80..=0xff, ..] | [0x48, 0x8b | 0x8d, 0xa5, _, _, _, 0x80..=0xff, ..])
@@ -318,12 +323,13 @@ mod tests {
     /// Bytes that begin with every opcode, without a prefix and with each of those that matter here.
     fn beginnings() -> impl Iterator<Item = [u8; 16]> {
         const PREFIXES: [&[u8]; 8] = [&[], &[0x41], &[0x48], &[0x49], &[0x4c], &[BND], &[0xf3, 0x0f], &[0x55, 0x48]];
-        const TAILS: [[u8; 3]; 3] = [[0x24, 0x90, 0xff], [0x83, 0x44, 0xff], [0xfa, 0x55, 0xff]];
+        const TAILS: [&[u8]; 4] =
+            [&[0x24, 0x90, 0xff], &[0x83, 0x44, 0xff], &[0xfa, 0x55, 0xff], &[0xf0, 0x48, 0x8d, 0x64, 0xcd, 0]];
         PREFIXES.iter().flat_map(|prefix| {
             (0..=u16::MAX).flat_map(move |head| {
                 TAILS.map(|tail| {
                     let mut bytes = [0xff; 16];
-                    let begin = [prefix, &head.to_le_bytes()[..], &tail].concat();
+                    let begin = [prefix, &head.to_le_bytes()[..], tail].concat();
                     bytes[..begin.len()].copy_from_slice(&begin);
                     bytes
                 })
@@ -349,7 +355,7 @@ mod tests {
     /// Compares each form with the decoded instructions: of all beginnings, none is taken for what it is not.
     #[test]
     fn forms_are_what_the_instructions_say() {
-        let mut found = [0; 10];
+        let mut found = [0; 11];
         let mut note = |form: usize| found[form] += 1;
         for bytes in beginnings() {
             let first = || decode(&bytes);
@@ -407,6 +413,18 @@ mod tests {
                 assert!(matches!(first().operation(), Operation::Move | Operation::LoadAddress), "{bytes:x?}");
                 assert_eq!(first().register(0), Register::RSP);
                 assert!(memory().is_only(Register::RBP) && memory().displacement < 0, "{bytes:x?}");
+            }
+            if takes_stack_distance_from_frame(&bytes) {
+                note(10);
+                assert_eq!(
+                    (first().operation(), first().register(0).general64()),
+                    (Operation::Move, Some(1)),
+                    "{bytes:x?}"
+                );
+                assert!(memory().is_only(Register::RBP) && memory().displacement < 0, "{bytes:x?}");
+                assert_eq!((second().operation(), second().register(0)), (Operation::LoadAddress, Register::RSP));
+                let place = second().memory().expect("an address");
+                assert!(place.base == Register::RBP && place.displacement == 0, "{bytes:x?}");
             }
             if let Some(jump) = jump_beside_code(&bytes) {
                 note(9);

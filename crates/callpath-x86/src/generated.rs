@@ -91,7 +91,7 @@ fn filled<'c>(code: &'c [u8], start: LinkAddr, framed: &[FramedProcedure]) -> Ve
 /// Whether code that begins here continues by the frame pointer alone, so that it may be returned to without a call
 /// before it. HotSpot's interpreter lets the methods that it jumps to return to such addresses.
 pub fn resumes_by_pointer(code: &[u8]) -> bool {
-    encoding::takes_stack_pointer_from_frame(code)
+    encoding::takes_stack_pointer_from_frame(code) || encoding::takes_stack_distance_from_frame(code)
 }
 
 /// The results of both analyses, as procedures that do not overlap. Where both know a recipe, that of code with a

@@ -30,7 +30,7 @@ impl GeneratedCode {
     }
 
     fn goes_on_by_pointer(&self, return_address: RunAddr) -> bool {
-        let mut code = [0; 8];
+        let mut code = [0; 9];
         self.holds(return_address)
             && self.memory.read(return_address.0, &mut code) == code.len()
             && goes_on_by_pointer(&code)

@@ -55,11 +55,19 @@ impl Witness {
 
     /// Whether all bytes that it has of a procedure are as they were analysed.
     fn agrees(&self, procedure: &CheckedProcedure, stretch: &Stretch) -> bool {
-        let from = procedure.start.0.max(self.start.0).max(stretch.code_start.0);
+        let from = procedure.start.0.max(stretch.code_start.0);
         let end = procedure.start.0.saturating_add(procedure.len_bytes.into());
-        let to = end.min(self.end().0);
+        let part = |at: u64| at.saturating_sub(stretch.code_start.0) as usize;
+        let code = stretch.code.get(part(from)..part(end));
+        code.is_some_and(|code| self.agrees_with(RunAddr(from), code))
+    }
+
+    /// Whether all bytes that it has of `code`, which begins at `start`, are the same.
+    pub(super) fn agrees_with(&self, start: RunAddr, code: &[u8]) -> bool {
+        let from = start.0.max(self.start.0);
+        let to = start.0.saturating_add(code.len() as u64).min(self.end().0);
         let part = |start: RunAddr| (from - start.0) as usize..(to - start.0) as usize;
-        from >= to || stretch.code.get(part(stretch.code_start)) == self.bytes.get(part(self.start))
+        from >= to || code.get(part(start)) == self.bytes.get(part(self.start))
     }
 }
 

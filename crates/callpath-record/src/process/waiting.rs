@@ -26,6 +26,7 @@ impl Process {
     /// Walks the raw samples that it has put down since the last time.
     pub(crate) fn drain_raw(&mut self, shared: &mut Shared) {
         self.code.generated.begin_round();
+        self.generated_names.follow_dump(&mut self.code.generated);
         let chunks = raw::take_list(&shared.allocator, shared.allocator.slot(self.slot));
         if chunks.is_empty() {
             return self.look_again_at_postponed(shared);

@@ -141,7 +141,7 @@ impl Process {
             let fresh = state.profile().tree.fresh_nodes().iter().map(|node| node.key);
             self.generated_keys.extend(fresh.filter(|key| self.code.generated.is_module(key.module())));
         }
-        self.generated_names.name(&self.generated_keys, &self.code.generated, ended);
+        self.generated_names.name(&self.generated_keys, &mut self.code.generated, ended);
     }
 
     /// Names the frames of the kernel.

@@ -23,6 +23,7 @@ use callpath_format::recipe::{Cfa, Recipe, Rule};
 use callpath_format::register::Reg;
 use rustc_hash::FxHashMap;
 
+use super::resumes_by_pointer;
 use crate::encoding::{self, FRAME_PROLOGUE_BYTES};
 use crate::instruction::{Control, Instruction, Listing, Operation, Register};
 use crate::state::{RBP, RSP};
@@ -249,7 +250,7 @@ impl Follow<'_> {
         }
         let prologue = prologue.unwrap_or(entry);
         // Code that continues by the frame pointer alone may be reached from anywhere.
-        let resumes = |at: usize| encoding::takes_stack_pointer_from_frame(&self.code[at..]);
+        let resumes = |at: usize| resumes_by_pointer(&self.code[at..]);
         let resumed: Vec<usize> = (prologue..end).filter(|at| !known.contains_key(at) && resumes(*at)).collect();
         for &at in &resumed {
             let within = Within { sure: &[&apart], from: (at, State::FRAMED), prologue, range: entry..end };

@@ -93,3 +93,20 @@ fn names_of_a_jitdump() {
     let named = profile.percent_through(&["main", "run_dumped", "jit_outer"]) + moved;
     assert!(nested > 10.0 && moved > 10.0 && named > 90.0, "{nested} {moved} {named}: {:?}", profile.paths());
 }
+
+/// A jitdump describes frames: code that shows none itself has whole paths, as long as it is the code that was described.
+#[test]
+fn frames_of_a_jitdump() {
+    let program = Program::compiled(C { source: "jit.c", output: "jit", options: &["-z", "execstack"] });
+    let place = tempfile::tempdir().expect("room");
+    let recorded = program.arguments(["described".as_ref(), place.path().as_os_str()]).same();
+    let profile = recorded.profile();
+    let described = profile.percent_through(&["main", "run_described", "jit_described"]);
+    // Three of four calls, but those up to the first look into the jitdump.
+    assert!((55.0..=77.0).contains(&described), "{described}: {:?}", profile.paths());
+    // The fourth one is not described, nor is it what was described at its address: nobody knows whose frame it is in.
+    let undescribed = |path: &&Vec<&str>| path.len() > 1 && path.contains(&"jit_before");
+    assert_eq!(profile.paths().iter().find(undescribed), None);
+    let whole = profile.percent_through(&["main", "run_described"]);
+    assert!(whole - described < 5.0, "{whole} {described}: {:?}", profile.paths());
+}

@@ -1,0 +1,206 @@
+//! The caller of a frame of generated code that has no recipe: by what the program itself says of the code, by the frame
+//! pointer, or by what the code does until it returns.
+
+use callpath_format::address::{CodePoint, RunAddr};
+use callpath_format::recipe::Packed;
+use callpath_format::register::{Reg, Registers};
+use callpath_tables::recipes::generated::CallersRbp;
+use callpath_unwind::{Cursor, Located, Memory, Step, step_open};
+
+use super::Code;
+use super::stack::Stack;
+
+/// The largest frame of generated code that is searched for, bytes.
+const LARGEST_FRAME_BYTES: u64 = 64 << 10;
+
+impl Code<'_> {
+    /// The caller of a frame of generated code that has no recipe, the last resort: by call frame information that the
+    /// program gives of it; by the frame pointer, if it leads to a return address, and either the code has made it, or nothing
+    /// between it and the stack's top could be another return address. (A procedure without a frame has its caller's frame
+    /// pointer, and its return address below.) Or else by what the code does until it returns.
+    pub(super) fn beyond(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<(Cursor, bool)> {
+        let at = frame.point.lookup();
+        if !self.generated.holds(at) {
+            return None;
+        }
+        let caller = self
+            .caller_by_description(frame, memory)
+            .or_else(|| self.caller_by_frame_pointer(frame, memory))
+            .map(|caller| (caller, true))
+            .or_else(|| self.caller_by_returns_ahead(frame, memory));
+        // An answer without a look shows nothing about the code.
+        if caller.is_some() || !self.generated.postponed {
+            self.generated.note_try(at, caller.is_some());
+        }
+        caller
+    }
+
+    /// The caller of such a frame by what the code takes off the stack until it returns. Where only a way past calls
+    /// leads there, nothing in between may be another return address: what was called may never come back.
+    fn caller_by_returns_ahead(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<(Cursor, bool)> {
+        let rsp = frame.registers.get(Reg::RSP)?;
+        let pc = frame.point.pc();
+        let Code { memo, generated, witness, .. } = self;
+        let (ahead, is_sure) = (*memo.ahead.entry(pc).or_insert_with(|| {
+            let sure = generated.return_ahead(pc, false, witness).map(|ahead| (ahead, true));
+            sure.or_else(|| generated.return_ahead(pc, true, witness).map(|ahead| (ahead, false)))
+        }))?;
+        let place = rsp.checked_add_signed(ahead.above_rsp)?;
+        // The code behind a call may be another procedure's, if the call does not return. A
+        // procedure that calls has a frame, for compiled code is called with rsp at a multiple of 16
+        // bytes, and the frame is believed if the path is whole.
+        let is_calling = frame.point.is_return();
+        if is_calling && (place == rsp || place % 16 != 8) {
+            return None;
+        }
+        let return_address = memory.read_u64(place)?;
+        if !self.may_be_return_address(return_address) || !self.generated.may_be_called_from(RunAddr(return_address)) {
+            return None;
+        }
+        if !is_sure {
+            for addr in (rsp..place).step_by(8) {
+                if self.may_be_return_address(memory.read_u64(addr)?) {
+                    return None;
+                }
+            }
+        }
+        let mut registers = Registers::UNKNOWN;
+        registers.set(Reg::RSP, place.checked_add(8)?.checked_add_signed(ahead.arguments_bytes)?);
+        let rbp = match ahead.rbp {
+            CallersRbp::Unchanged => frame.registers.get(Reg::RBP),
+            CallersRbp::AboveRsp(place) => Some(memory.read_u64(rsp.checked_add_signed(place)?)?),
+            CallersRbp::Lost => None,
+        };
+        if let Some(rbp) = rbp {
+            registers.set(Reg::RBP, rbp);
+        }
+        Some((Cursor { point: CodePoint::Return(RunAddr(return_address)), registers }, is_sure && !is_calling))
+    }
+
+    fn caller_by_frame_pointer(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<Cursor> {
+        let rsp = frame.registers.get(Reg::RSP)?;
+        let rbp = frame.registers.get(Reg::RBP)?;
+        if rbp % 8 != 0 || rsp % 8 != 0 || rbp < rsp || rbp - rsp > LARGEST_FRAME_BYTES {
+            return None;
+        }
+        let return_address = memory.read_u64(rbp + 8)?;
+        if !self.may_be_return_address(return_address) || !self.generated.may_be_called_from(RunAddr(return_address)) {
+            return None;
+        }
+        let Code { memo, generated, .. } = self;
+        if !*memo.framed.entry(frame.point).or_insert_with(|| generated.is_framed(frame.point)) {
+            for addr in (rsp..rbp).step_by(8) {
+                if self.may_be_return_address(memory.read_u64(addr)?) {
+                    return None;
+                }
+            }
+        }
+        let mut registers = Registers::UNKNOWN;
+        registers.set(Reg::RSP, callers_rsp_in_interpreter(rbp, memory).unwrap_or(rbp + 16));
+        registers.set(Reg::RBP, memory.read_u64(rbp)?);
+        Some(Cursor { point: CodePoint::Return(RunAddr(return_address)), registers })
+    }
+
+    /// The caller by call frame information that the program has written of its code, if the code is what it was written of.
+    fn caller_by_description(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<Cursor> {
+        let Code { memo, generated, witness, .. } = self;
+        let described = generated.described.at(frame.point)?;
+        let code = described.code();
+        if !*memo.described.entry(code.start).or_insert_with(|| generated.is_as_described(described, witness)) {
+            return None;
+        }
+        let recipe = described.recipe(frame.point)?;
+        let mut caller = *frame;
+        let step = step_open(&mut caller, recipe, |expression| described.expression(expression), memory);
+        let return_address = caller.point.pc();
+        let is_return = matches!(step, Ok(Step::Caller)) && self.may_be_return_address(return_address.0);
+        (is_return && self.generated.may_be_called_from(return_address)).then_some(caller)
+    }
+}
+
+/// The caller of a frame of HotSpot's interpreter whose recipe, by the frame pointer, does not have the caller's stack pointer.
+pub(super) fn caller_of_interpreted(frame: &Cursor, located: &Located, memory: &mut impl Memory) -> Option<Cursor> {
+    let Located { recipe, table, .. } = located;
+    // Code of files has a table.
+    let is_by_pointer = (recipe.kind(), recipe.base(), recipe.disp, *table) == (Packed::REGISTER, Reg::RBP, 16, 0);
+    let rbp = frame.registers.get(Reg::RBP).filter(|_| is_by_pointer)?;
+    let rsp = callers_rsp_in_interpreter(rbp, memory).filter(|rsp| *rsp != rbp.wrapping_add(16))?;
+    let mut registers = Registers::UNKNOWN;
+    registers.set(Reg::RSP, rsp);
+    registers.set(Reg::RBP, memory.read_u64(rbp)?);
+    let return_address = RunAddr(memory.read_u64(rbp.checked_add(8)?)?);
+    Some(Cursor { point: CodePoint::Return(return_address), registers })
+}
+
+/// The caller's stack pointer behind a frame of HotSpot's interpreter whose frame pointer this is. Compiled code that calls an
+/// interpreted method finds its stack as it left it, which the words at its frame pointer do not show: between the two frames lie
+/// arguments that an adapter has copied, and the callee's locals. But the interpreter keeps it:
+///
+/// ```text
+/// rbp + 8    return address
+/// rbp - 8    caller's rsp
+/// rbp - 56   where the locals begin: between the frame and the caller's rsp
+/// rbp - 72   where the operand stack begins, or the monitors: below
+/// ```
+///
+/// The latter two are addresses, or, from OpenJDK 21 on, distances from rbp in words. `None`: it is no such frame.
+fn callers_rsp_in_interpreter(rbp: u64, memory: &mut impl Memory) -> Option<u64> {
+    let mut word = |below: u64| memory.read_u64(rbp.checked_sub(below)?);
+    let (rsp, locals, operands) = (word(8)?, word(56)?, word(72)?);
+    let distance = |word: u64| {
+        let words = word as i64;
+        let is_in_words = words.unsigned_abs() < LARGEST_FRAME_BYTES / 8;
+        if is_in_words { 8 * words } else { word.wrapping_sub(rbp) as i64 }
+    };
+    let largest = LARGEST_FRAME_BYTES as i64;
+    let (to_rsp, to_locals, to_operands) = (rsp.wrapping_sub(rbp) as i64, distance(locals), distance(operands));
+    let is_one = [to_rsp, to_locals, to_operands].iter().all(|distance| distance % 8 == 0)
+        && (16..=largest).contains(&to_rsp)
+        && (8..to_rsp).contains(&to_locals)
+        && (-largest..=-72).contains(&to_operands);
+    is_one.then_some(rsp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame pointer at 0x7000, and words below and above it.
+    struct Frame(Vec<(i64, u64)>);
+
+    impl Memory for Frame {
+        fn read_u64(&mut self, addr: u64) -> Option<u64> {
+            let at = addr.wrapping_sub(0x7000) as i64;
+            self.0.iter().find(|(place, _)| *place == at).map(|(_, word)| *word)
+        }
+    }
+
+    fn rsp(words: [u64; 3]) -> Option<u64> {
+        let [rsp, locals, operands] = words;
+        callers_rsp_in_interpreter(0x7000, &mut Frame(vec![(-8, rsp), (-56, locals), (-72, operands)]))
+    }
+
+    #[test]
+    fn interpreted_frames_keep_their_callers_stack_pointer() {
+        // As OpenJDK 17 and 25 write it: addresses, and words from the frame pointer.
+        assert_eq!(rsp([0x7040, 0x7038, 0x6fb8]), Some(0x7040));
+        assert_eq!(rsp([0x7040, 7, -9_i64 as u64]), Some(0x7040));
+        assert_eq!(rsp([0x7040, 7, 0x6fb8]), Some(0x7040));
+        // Nothing lies between the frames.
+        assert_eq!(rsp([0x7010, 0x7008, 0x6fb8]), Some(0x7010));
+    }
+
+    #[test]
+    fn other_frames_do_not() {
+        // Of a compiled procedure: saved registers and locals.
+        assert_eq!(rsp([0, 0, 0]), None);
+        assert_eq!(rsp([0x7040, 0, 0x6fb8]), None, "locals in the frame");
+        assert_eq!(rsp([0x7040, 0x7040, 0x6fb8]), None, "locals beyond the caller's stack pointer");
+        assert_eq!(rsp([0x7040, 0x7038, 0x7038]), None, "operands beyond the frame");
+        assert_eq!(rsp([0x7041, 0x7038, 0x6fb8]), None);
+        assert_eq!(rsp([0x6ff0, 0x7038, 0x6fb8]), None);
+        assert_eq!(rsp([0x7000 + (64 << 10) + 8, 0x7038, 0x6fb8]), None, "too far");
+        assert_eq!(rsp([u64::MAX, u64::MAX, u64::MAX]), None);
+        assert_eq!(callers_rsp_in_interpreter(8, &mut Frame(vec![])), None);
+    }
+}
