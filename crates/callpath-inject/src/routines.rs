@@ -508,6 +508,7 @@ unsafe extern "C" {
 pub fn addresses() -> Routines {
     let at = |routine: unsafe extern "C" fn()| routine as usize as u64;
     let [begin_path, leave_path, resume_path, end_path] = times::routines();
+    let [begin_metrics, leave_metrics, resume_metrics, end_metrics] = times::general_routines();
     Routines {
         count: at(callpath_count),
         enter: at(callpath_enter),
@@ -531,6 +532,10 @@ pub fn addresses() -> Routines {
         leave_path,
         resume_path,
         end_path,
+        begin_metrics,
+        leave_metrics,
+        resume_metrics,
+        end_metrics,
         times: times::TIMES.as_ptr() as u64,
         copies: contexts::copies(),
         callees: contexts::callees(),
