@@ -18,6 +18,7 @@ use crate::metrics;
 use callpath_format::shared::activation::ContextNode;
 use callpath_format::shared::gauge::Gauge;
 use callpath_format::shared::lanes::LaneHead;
+use callpath_format::shared::probe::Routines;
 use callpath_format::shared::times::{Chosen, OfProcedure, PathKey, TimesHead, TimesOfPath};
 use core::arch::global_asm;
 use core::arch::x86_64::_rdtsc;
@@ -235,18 +236,21 @@ unsafe extern "C" {
     fn callpath_end_metrics();
 }
 
-/// The routines, in the order in which a path meets them.
-pub fn routines() -> [u64; 4] {
-    let all: [unsafe extern "C" fn(); 4] =
-        [callpath_begin_path, callpath_leave_path, callpath_resume_path, callpath_end_path];
-    all.map(|routine| routine as usize as u64)
-}
-
-/// Those for other metrics, and for two.
-pub fn general_routines() -> [u64; 4] {
-    let all: [unsafe extern "C" fn(); 4] =
-        [callpath_begin_metrics, callpath_leave_metrics, callpath_resume_metrics, callpath_end_metrics];
-    all.map(|routine| routine as usize as u64)
+/// The routines of paths, and where they read which memory is theirs.
+pub fn routines() -> Routines {
+    let at = |routine: unsafe extern "C" fn()| routine as usize as u64;
+    Routines {
+        begin_path: at(callpath_begin_path),
+        leave_path: at(callpath_leave_path),
+        resume_path: at(callpath_resume_path),
+        end_path: at(callpath_end_path),
+        begin_metrics: at(callpath_begin_metrics),
+        leave_metrics: at(callpath_leave_metrics),
+        resume_metrics: at(callpath_resume_metrics),
+        end_metrics: at(callpath_end_metrics),
+        times: TIMES.as_ptr() as u64,
+        ..Routines::default()
+    }
 }
 
 /// What is measured, by `one`, of a path that does nothing: the value in the middle, since some are interrupted. As with paths, few are measured, so that
