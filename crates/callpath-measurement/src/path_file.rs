@@ -557,6 +557,15 @@ pub(crate) mod tests {
         assert_eq!(PathCounts::from_bytes(&in_contexts.to_bytes(), name).unwrap(), in_contexts);
         let timed = PathCounts { edges: vec![], contexts: vec![], ..counts() };
         assert_eq!(PathCounts::from_bytes(&timed.to_bytes(), name).unwrap(), timed);
+        // As it was before there were other metrics: what was written then is read.
+        let account = TimesAccount { lost: 3, clock_ns: 19 };
+        let of = |name: &str| PathMetric { name: name.into(), account };
+        let old = PathCounts { pid: 1, metrics: vec![of("wall-time")], ..PathCounts::default() };
+        assert_eq!(old.to_bytes()[HEADER_BYTES..], [1, 0, 0, 0, 0, 0, 0, 3, 19]);
+        let new = PathCounts { metrics: vec![of("wall-time"), of("x")], ..old };
+        let mut body = vec![1, 0, 0, 0, 0, 0, 0, 3, 19, 2, 9];
+        body.extend(b"wall-time\x01x\x03\x13");
+        assert_eq!(new.to_bytes()[HEADER_BYTES..], body);
         // Of one metric alone, which needs no name if it is the usual one.
         let of_one = |name: &str| {
             let mut counts = counts();

@@ -7,7 +7,7 @@ use callpath_target::{EventSpec, PerfEvent};
 
 use super::counter::Kind;
 use super::probed::Probed;
-use super::{Event, EventSource, ProbeMetric, probe_events};
+use super::{Event, EventSource, ProbeMetricError, probe_events};
 use crate::offered::why_not_counted;
 
 /// What `-m` names.
@@ -110,10 +110,12 @@ impl MetricOfPaths {
 }
 
 /// The columns of a calling context tree that is counted exactly: the calls, then what is measured of them, in this order.
-pub fn exact_events(metrics: [Option<MetricOfPaths>; PATH_METRICS]) -> Vec<Event> {
-    // Calls alone are no reason for an error.
-    let calls = ProbeMetric::parse("calls").and_then(|calls| probe_events(&[calls])).unwrap_or_default();
-    calls.into_iter().chain(metrics.iter().flatten().map(MetricOfPaths::event)).collect()
+///
+/// # Errors
+/// As of [`probe_events`].
+pub fn exact_events(metrics: [Option<MetricOfPaths>; PATH_METRICS]) -> Result<Vec<Event>, ProbeMetricError> {
+    let calls = probe_events(&[])?;
+    Ok(calls.into_iter().chain(metrics.iter().flatten().map(MetricOfPaths::event)).collect())
 }
 
 #[cfg(test)]
@@ -144,8 +146,11 @@ mod tests {
     #[test]
     fn columns_are_in_the_order_of_the_metrics() {
         let [a, b] = ["context-switches", "wall-time"].map(|name| MetricOfPaths::parse(name).ok());
-        let columns: Vec<(String, u32, String)> =
-            exact_events([a, b]).iter().map(|event| (event.name.clone(), event.meter(), event.metric().unit)).collect();
+        let columns: Vec<(String, u32, String)> = exact_events([a, b])
+            .unwrap()
+            .iter()
+            .map(|event| (event.name.clone(), event.meter(), event.metric().unit))
+            .collect();
         let expected = [
             ("calls", Settings::CALLS, "count"),
             ("context-switches", Settings::EXACT_SWITCHES, "count"),

@@ -205,7 +205,7 @@ fn add_probes(arguments: &Arguments, events: &mut Vec<Event>) -> anyhow::Result<
     }
     let of_probes = match arguments.exact.as_slice() {
         [] => probe_events(&arguments.probe_metrics)?,
-        _ => arguments.measuring.columns(),
+        _ => arguments.measuring.columns()?,
     };
     if let Some(both) = of_probes.iter().find(|of_probes| events.iter().any(|event| event.name == of_probes.name)) {
         anyhow::bail!("`{}` would be measured by samples and by probes: leave out -e or --probe-metrics", both.name);

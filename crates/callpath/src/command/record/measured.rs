@@ -1,6 +1,8 @@
 //! What `callpath record --exact` measures of paths and calls (`-m`).
 
-use callpath_record::{Event, ExactKind, ExactKinds, ExactTimes, MeasuredExecutions, MetricOfPaths, exact_events};
+use callpath_record::{
+    Event, ExactKind, ExactKinds, ExactTimes, MeasuredExecutions, MetricOfPaths, ProbeMetricError, exact_events,
+};
 
 /// The most metrics at once.
 const MOST: usize = 2;
@@ -56,7 +58,7 @@ impl Measuring {
     }
 
     /// The columns of the calling context tree.
-    pub(super) fn columns(&self) -> Vec<Event> {
+    pub(super) fn columns(&self) -> Result<Vec<Event>, ProbeMetricError> {
         exact_events(self.places())
     }
 
