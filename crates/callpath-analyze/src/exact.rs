@@ -45,7 +45,7 @@ pub fn exact_counts(counted: Counted<'_>, options: &AttributeOptions, progress: 
     }
     counts.notes.extend(all.notes.iter().cloned());
     counts.quality = quality_of(&all);
-    counts.timing = all.times.map(ExactTiming);
+    counts.timings = all.metrics.iter().map(ExactTiming::of).collect();
     let cache = TableCache::open(options.cache.clone());
     let mut calling = vec![BTreeSet::new(); all.modules.len()];
     for (module, address) in all.callers.iter().flat_map(|callers| callers.addresses()) {

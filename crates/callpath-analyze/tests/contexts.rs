@@ -82,7 +82,7 @@ fn path_counts([main, work]: [&Code; 2], third: FrameKey) -> PathCounts {
         category,
         blocks: vec![LinkAddr(entry)],
         executions: 2,
-        time: PathTime::default(),
+        times: [PathTime::default(); 2],
     };
     let procedure = |entry, paths| CountedProcedure { module, entry: LinkAddr(entry), possible: 3, cuts: 0, paths };
     let two = vec![path(0, PathCategory::EntryExit, work.entry), path(2, PathCategory::HeadExit, work.entry)];

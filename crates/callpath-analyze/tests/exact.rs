@@ -13,8 +13,8 @@ use callpath_image::elf::Image;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::{
     CountedContext, CountedPath, CountedProcedure, FULL_ROOT, Measurement, ModuleRecord, PARTIAL_ROOT, PathCategory,
-    PathCounts, PathTime, PathTree, ProcessFile, RefusedProcedure, SessionFile, ThreadProfile, encode_process,
-    encode_session, process_file_name, write_file,
+    PathCounts, PathMetric, PathTime, PathTree, ProcessFile, RefusedProcedure, SessionFile, ThreadProfile,
+    encode_process, encode_session, process_file_name, write_file,
 };
 use callpath_schema::{MeasuredTime, Metric, MetricId, TimesAccount};
 use callpath_tables::graphs::with_flow;
@@ -77,7 +77,7 @@ fn all_paths(program: &Path, name: &str) -> CountedProcedure {
                 category,
                 blocks: path.addresses(&ways),
                 executions: number + 1,
-                time: PathTime::default(),
+                times: [PathTime::default(); 2],
             }
         };
         CountedProcedure {
@@ -239,23 +239,32 @@ fn times_of_processes_add_up() {
     let program = compiled(directory.path());
     let mut work = all_paths(&program, "work");
     let time = |measured, time_ns| MeasuredTime { measured, weight: measured, time_ns, spread: [1, 2, 3] };
-    work.paths[0].time = PathTime { usual: time(64, 640), long: time(2, 90_000) };
-    work.paths[1].time = PathTime { usual: time(64, 640), long: time(3, 90_000) };
-    let of = |times| {
-        let counts = PathCounts { procedures: vec![work.clone()], times, ..PathCounts::default() };
+    work.paths[0].times[0] = PathTime { usual: time(64, 640), long: time(2, 90_000) };
+    work.paths[1].times[0] = PathTime { usual: time(64, 640), long: time(3, 90_000) };
+    work.paths[0].times[1] = PathTime { usual: time(3, 30), ..PathTime::default() };
+    let of = |account: Option<TimesAccount>| {
+        let metric = |name: &str, account| PathMetric { name: name.into(), account };
+        let metrics =
+            account.map(|account| vec![metric("wall-time", account), metric("page-faults", TimesAccount::default())]);
+        let metrics = metrics.unwrap_or_default();
+        let counts = PathCounts { procedures: vec![work.clone()], metrics, ..PathCounts::default() };
         analysed(&program, &counts, None)
     };
     let found = of(Some(TimesAccount { lost: 3, clock_ns: 19 }));
-    assert_eq!(found.timing, Some(ExactTiming(TimesAccount { lost: 6, clock_ns: 19 })));
+    let timing = |name: &str, unit: &str, account| ExactTiming { name: name.into(), unit: unit.into(), account };
+    let wall_time = timing("wall-time", "ns", TimesAccount { lost: 6, clock_ns: 19 });
+    assert_eq!(found.timings, [wall_time, timing("page-faults", "count", TimesAccount::default())]);
     let path = |number| found.procedures[0].paths.iter().find(|path| path.number == number).expect("a path");
     // Two of 64 are seldom; three are the path's own.
     let both = |measured, time_ns, spread| MeasuredTime { measured, weight: measured, time_ns, spread };
-    assert_eq!((path(0).time, path(0).interruptions), (both(128, 1_280, [2, 4, 6]), 4));
-    assert_eq!((path(1).time, path(1).interruptions), (both(134, 181_280, [4, 8, 12]), 0));
-    assert_eq!(path(2).time, MeasuredTime::default());
+    let of_first = |number| (path(number).times[0], path(number).interruptions[0]);
+    assert_eq!(of_first(0), (both(128, 1_280, [2, 4, 6]), 4));
+    assert_eq!(of_first(1), (both(134, 181_280, [4, 8, 12]), 0));
+    assert_eq!(path(2).times, [MeasuredTime::default(); 2]);
+    assert_eq!([0, 1].map(|number| path(number).times[1]), [both(6, 60, [2, 4, 6]), MeasuredTime::default()]);
     let unmeasured = found.procedures[0].paths.len() as u64 - 2;
-    assert_eq!(found.unmeasured().paths, unmeasured);
-    assert_eq!(of(None).timing, None);
+    assert_eq!([0, 1].map(|number| found.unmeasured(number).paths), [unmeasured, unmeasured + 1]);
+    assert_eq!(of(None).timings, []);
 }
 
 #[test]

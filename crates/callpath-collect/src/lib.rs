@@ -9,6 +9,7 @@ mod chunks;
 pub mod clock;
 mod code;
 mod context_number;
+pub mod counter;
 mod deep;
 mod frame;
 mod gap;

@@ -12,6 +12,7 @@ pub type Return = isize;
 
 #[allow(missing_docs)]
 pub mod number {
+    pub const CLOSE: usize = 3;
     pub const MMAP: usize = 9;
     pub const MUNMAP: usize = 11;
     pub const RT_SIGPROCMASK: usize = 14;
@@ -21,6 +22,7 @@ pub mod number {
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
     pub const CLOCK_GETTIME: usize = 228;
+    pub const PERF_EVENT_OPEN: usize = 298;
 }
 
 /// The result of a call that is not made.

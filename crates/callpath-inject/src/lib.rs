@@ -8,6 +8,7 @@
 mod activations;
 mod areas;
 mod contexts;
+mod counters;
 mod entry;
 mod gauges;
 mod hashed;
@@ -18,6 +19,7 @@ mod loads;
 mod measured;
 #[path = "../../callpath-preload/src/memory.rs"]
 mod memory;
+mod metrics;
 mod routines;
 mod times;
 mod undisturbed;

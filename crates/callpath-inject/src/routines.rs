@@ -507,7 +507,6 @@ unsafe extern "C" {
 /// Where the routines are.
 pub fn addresses() -> Routines {
     let at = |routine: unsafe extern "C" fn()| routine as usize as u64;
-    let [begin_path, leave_path, resume_path, end_path] = times::routines();
     Routines {
         count: at(callpath_count),
         enter: at(callpath_enter),
@@ -527,14 +526,10 @@ pub fn addresses() -> Routines {
         descend: at(callpath_descend),
         count_path: hashed::routine(),
         hashed: hashed::HASHED.as_ptr() as u64,
-        begin_path,
-        leave_path,
-        resume_path,
-        end_path,
-        times: times::TIMES.as_ptr() as u64,
         copies: contexts::copies(),
         callees: contexts::callees(),
         loaded: loads::routine(),
+        ..times::routines()
     }
 }
 

@@ -10,11 +10,15 @@
 //! callpath_end_path     when it began, what it weighs, the lane's address, a part of its number, procedure and the other part,
 //!                       the context's node
 //! ```
+//!
+//! `callpath_begin_metrics` and its kin are the same for other metrics, and for two at once. What they do with the stack `metrics.rs` says.
 
 use crate::gauges::Values;
+use crate::metrics;
 use callpath_format::shared::activation::ContextNode;
 use callpath_format::shared::gauge::Gauge;
 use callpath_format::shared::lanes::LaneHead;
+use callpath_format::shared::probe::Routines;
 use callpath_format::shared::times::{Chosen, OfProcedure, PathKey, TimesHead, TimesOfPath};
 use core::arch::global_asm;
 use core::arch::x86_64::_rdtsc;
@@ -139,6 +143,46 @@ global_asm!(
     "mov qword ptr [rsp + 24], rax",
     "callpath_times_call {ended}",
     "callpath_times_return callpath_end_path",
+    ".macro callpath_metrics_routine name, to",
+    "callpath_times_routine \\name",
+    "callpath_times_call \\to",
+    "callpath_times_return \\name",
+    ".endm",
+    "callpath_metrics_routine callpath_begin_metrics, {metrics_begun}",
+    "callpath_metrics_routine callpath_leave_metrics, {metrics_left}",
+    "callpath_metrics_routine callpath_resume_metrics, {metrics_resumed}",
+    "callpath_metrics_routine callpath_end_metrics, {metrics_ended}",
+    // A path that does nothing, with what copies do between: rdi the lane's address, rsi the place for what its two words are at the end,
+    // rdx what they are where nothing has been measured yet.
+    ".p2align 6",
+    ".hidden callpath_nothing_happens",
+    ".globl callpath_nothing_happens",
+    ".type callpath_nothing_happens,@function",
+    "callpath_nothing_happens:",
+    "push rsi",
+    "push rdi",
+    "push rdx",
+    "push rdx",
+    "call callpath_resume_metrics",
+    "cmp qword ptr [rsp], 0",
+    "je 2f",
+    "lea rsp, [rsp - 128]",
+    "push qword ptr [rsp + 144]",
+    "push qword ptr [rsp + 144]",
+    "push qword ptr [rsp + 144]",
+    "call callpath_leave_metrics",
+    "pop qword ptr [rsp + 144]",
+    "pop qword ptr [rsp + 144]",
+    "lea rsp, [rsp + 136]",
+    "2:",
+    "pop rax",
+    "pop rdx",
+    "pop rdi",
+    "pop rsi",
+    "mov qword ptr [rsi], rax",
+    "mov qword ptr [rsi + 8], rdx",
+    "ret",
+    ".size callpath_nothing_happens, . - callpath_nothing_happens",
     // rax: what passes between the clocks of the two, if rdi is not 0, with what copies do between.
     ".p2align 6",
     ".hidden callpath_nothing_passes",
@@ -168,6 +212,10 @@ global_asm!(
     ".popsection",
     begun = sym begun,
     ended = sym ended,
+    metrics_begun = sym metrics::begun,
+    metrics_left = sym metrics::left,
+    metrics_resumed = sym metrics::resumed,
+    metrics_ended = sym metrics::ended,
     overhead = sym OVERHEAD,
     chosen = const OfProcedure::Chosen as usize * size_of::<u64>(),
     next_skip = const OfProcedure::NextSkip as usize * size_of::<u64>(),
@@ -182,19 +230,32 @@ unsafe extern "C" {
     fn callpath_resume_path();
     fn callpath_end_path();
     fn callpath_nothing_passes(is_measured: u64) -> u64;
+    fn callpath_begin_metrics();
+    fn callpath_leave_metrics();
+    fn callpath_resume_metrics();
+    fn callpath_end_metrics();
 }
 
-/// The routines, in the order in which a path meets them.
-pub fn routines() -> [u64; 4] {
-    let all: [unsafe extern "C" fn(); 4] =
-        [callpath_begin_path, callpath_leave_path, callpath_resume_path, callpath_end_path];
-    all.map(|routine| routine as usize as u64)
+/// The routines of paths, and where they read which memory is theirs.
+pub fn routines() -> Routines {
+    let at = |routine: unsafe extern "C" fn()| routine as usize as u64;
+    Routines {
+        begin_path: at(callpath_begin_path),
+        leave_path: at(callpath_leave_path),
+        resume_path: at(callpath_resume_path),
+        end_path: at(callpath_end_path),
+        begin_metrics: at(callpath_begin_metrics),
+        leave_metrics: at(callpath_leave_metrics),
+        resume_metrics: at(callpath_resume_metrics),
+        end_metrics: at(callpath_end_metrics),
+        times: TIMES.as_ptr() as u64,
+        ..Routines::default()
+    }
 }
 
-/// Finds out what passes where a path is measured that does nothing. As with paths, few are measured, so that processors predict that none is:
-/// getting ready again is most of it.
-pub fn begin() {
-    const TIMES: usize = 101;
+/// What is measured, by `one`, of a path that does nothing: the value in the middle, since some are interrupted. As with paths, few are measured, so that
+/// processors predict that none is: getting ready again is most of it.
+pub fn of_nothing<const TIMES: usize>(mut one: impl FnMut() -> u64) -> u64 {
     const ONE_OF: u64 = 64;
     let mut all = [0u64; TIMES];
     let mut state = 1u64;
@@ -208,14 +269,18 @@ pub fn begin() {
             // SAFETY: it changes nothing.
             unsafe { callpath_nothing_passes(0) };
         }
-        // SAFETY: as above.
-        *place = unsafe { callpath_nothing_passes(1) };
+        *place = one();
     }
-    // The one in the middle: some were interrupted.
     let before = |one: &u64| all.iter().filter(|other| *other < one).count();
     let behind = |one: &u64| all.iter().filter(|other| *other > one).count();
     let middle = all.iter().find(|one| before(one) <= TIMES / 2 && behind(one) <= TIMES / 2);
-    OVERHEAD.store(middle.copied().unwrap_or(0), Relaxed);
+    middle.copied().unwrap_or(0)
+}
+
+/// Finds out what passes where a path is measured that does nothing.
+pub fn begin() {
+    // SAFETY: it changes nothing.
+    OVERHEAD.store(of_nothing::<101>(|| unsafe { callpath_nothing_passes(1) }), Relaxed);
 }
 
 /// What a copy has pushed where a path begins.
@@ -243,48 +308,121 @@ struct Ended {
     node: u64,
 }
 
-fn head() -> Option<&'static TimesHead> {
+/// Where times are added up.
+pub fn head() -> Option<&'static TimesHead> {
     // SAFETY: the recorder has mapped it, and nothing unmaps it.
     unsafe { (TIMES.load(Relaxed) as *const TimesHead).as_ref() }
 }
 
+/// The words of a procedure in the lane of the calling thread.
+#[derive(Clone, Copy)]
+pub struct Words {
+    lane: *const AtomicU64,
+    first: usize,
+}
+
+impl Words {
+    /// # Safety
+    /// `lane` must be the address of the words of the calling thread's lane, and `procedure` what a copy has pushed: the number of the first of its words.
+    pub unsafe fn of(lane: u64, procedure: u64) -> Words {
+        Words { lane: lane as *const AtomicU64, first: procedure as u32 as usize }
+    }
+
+    fn at(&self, number: usize) -> &AtomicU64 {
+        // SAFETY: the words of the thread's lane, which stays mapped, and has as many as any copy was told.
+        unsafe { &*self.lane.wrapping_add(number) }
+    }
+
+    fn own(&self, of: OfProcedure) -> &AtomicU64 {
+        self.at(self.first.wrapping_add(of as usize))
+    }
+
+    /// If it was chosen that this path is measured: what it weighs. The next one is what was to come behind it.
+    pub fn take_chosen(&self) -> Option<u64> {
+        let now = Chosen::from_word(self.own(OfProcedure::Chosen).load(Relaxed));
+        now.is_next.then(|| {
+            self.own(OfProcedure::Skip).store(self.own(OfProcedure::NextSkip).load(Relaxed), Relaxed);
+            self.own(OfProcedure::Chosen).store(self.own(OfProcedure::NextChosen).load(Relaxed), Relaxed);
+            now.weight()
+        })
+    }
+
+    /// Chooses when a path is measured next, and says what this one weighs; 0: it is not measured.
+    pub fn choose(&self, most_shift: u64) -> u64 {
+        let chance = self.at(TimesHead::CHANCE_WORD);
+        let now = Chosen::from_word(self.own(OfProcedure::Chosen).load(Relaxed));
+        let next = now.next(most_shift);
+        let mut state = chance.load(Relaxed);
+        if state == 0 {
+            // SAFETY: any processor has it.
+            state = self.lane as u64 ^ unsafe { _rdtsc() }.rotate_left(32);
+        }
+        // Steele, Lea and Flood 2014 (SplitMix).
+        let skip = Chosen::skip(next.shift, || {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (mixed >> 32) as u32
+        });
+        chance.store(state, Relaxed);
+        // The first ones are measured at once: all of them are.
+        if now.shift == 0 {
+            self.own(OfProcedure::Chosen).store(next.to_word(), Relaxed);
+            self.own(OfProcedure::Skip).store(skip, Relaxed);
+            now.weight()
+        } else {
+            self.own(OfProcedure::NextChosen).store(next.to_word(), Relaxed);
+            self.own(OfProcedure::NextSkip).store(skip, Relaxed);
+            self.own(OfProcedure::Chosen).store(Chosen { is_next: true, ..now }.to_word(), Relaxed);
+            self.own(OfProcedure::Skip).store(0, Relaxed);
+            0
+        }
+    }
+}
+
 /// Chooses when a path is measured next, and says what this one weighs, if it is.
 extern "C" fn begun(begun: &mut Begun) {
-    let (lane, word) = (begun.lane as *const AtomicU64, begun.procedure as u32 as usize);
-    // SAFETY: the words of the thread's lane, which stays mapped, and has as many as any copy was told.
-    let at = |number: usize| unsafe { &*lane.wrapping_add(number) };
-    let own = |of: OfProcedure| at(word.wrapping_add(of as usize));
-    let chance = at(TimesHead::CHANCE_WORD);
+    // SAFETY: as a copy has pushed it.
+    let words = unsafe { Words::of(begun.lane, begun.procedure) };
     let most_shift = head().map_or(0, |head| {
-        head.clock_ticks.store(OVERHEAD.load(Relaxed), Relaxed);
+        head.metrics[0].cost.store(OVERHEAD.load(Relaxed), Relaxed);
         head.most_shift.load(Relaxed)
     });
-    let now = Chosen::from_word(own(OfProcedure::Chosen).load(Relaxed));
-    let next = now.next(most_shift);
-    let mut state = chance.load(Relaxed);
-    if state == 0 {
-        // SAFETY: any processor has it.
-        state = begun.lane ^ unsafe { _rdtsc() }.rotate_left(32);
-    }
-    // Steele, Lea and Flood 2014 (SplitMix).
-    let skip = Chosen::skip(next.shift, || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed >> 32) as u32
-    });
-    chance.store(state, Relaxed);
-    // The first ones are measured at once: all of them are.
-    if now.shift == 0 {
-        own(OfProcedure::Chosen).store(next.to_word(), Relaxed);
-        own(OfProcedure::Skip).store(skip, Relaxed);
-        begun.procedure = now.weight();
-    } else {
-        own(OfProcedure::NextChosen).store(next.to_word(), Relaxed);
-        own(OfProcedure::NextSkip).store(skip, Relaxed);
-        own(OfProcedure::Chosen).store(Chosen { is_next: true, ..now }.to_word(), Relaxed);
-        own(OfProcedure::Skip).store(0, Relaxed);
-        begun.procedure = 0;
+    begun.procedure = words.choose(most_shift);
+}
+
+/// A path that has ended, as a copy knows it.
+pub struct EndedPath {
+    /// The address of the words of the thread's lane.
+    pub lane: u64,
+    /// A part of its number.
+    pub index: u64,
+    /// The other part, and in the upper half the procedure's number.
+    pub procedure: u64,
+}
+
+impl EndedPath {
+    /// The place of a metric's sums, if the procedure has a number there.
+    pub fn sums(&self, head: &TimesHead, metric: usize) -> Option<&'static TimesOfPath> {
+        let procedure = (self.procedure >> 32) as u32;
+        if procedure >= PathKey::MOST_PROCEDURES {
+            return None;
+        }
+        // SAFETY: the words of the thread's lane, before which its head is.
+        let lane = unsafe { &*((self.lane as usize).wrapping_sub(LaneHead::LEN_BYTES) as *const LaneHead) };
+        let key = PathKey {
+            lane: lane.number.load(Relaxed) as u32,
+            procedure,
+            path: (self.index as u32).wrapping_add(self.procedure as u32),
+        };
+        let table = core::ptr::from_ref(head).cast::<u8>().wrapping_add(TimesHead::table_at(metric));
+        // SAFETY: the memory is as long: the recorder has made it for all metrics.
+        let table = unsafe { core::slice::from_raw_parts(table.cast::<TimesOfPath>(), TimesHead::COUNT) };
+        let found = TimesOfPath::of(table, key);
+        if let (None, Some(metric)) = (&found, head.metrics.get(metric)) {
+            metric.lost.fetch_add(1, Relaxed);
+        }
+        found
     }
 }
 
@@ -294,25 +432,23 @@ extern "C" fn ended(ended: &Ended) {
     let ticks = (ended.ticks as i64).max(0) as u64;
     let ticks = ticks.saturating_sub(OVERHEAD.load(Relaxed));
     // SAFETY: where a copy keeps a node's address, it stays mapped.
-    if let Some(node) = unsafe { (ended.node as *const ContextNode).as_ref() } {
+    unsafe { add_in_context(ended.node, Gauge::TICKS_COLUMN, ticks.wrapping_mul(ended.weight)) };
+    let Ended { lane, index, procedure, .. } = *ended;
+    let path = EndedPath { lane, index, procedure };
+    if let Some(sums) = head().and_then(|head| path.sums(head, 0)) {
+        sums.add(ended.weight, ticks);
+    }
+}
+
+/// Adds to a column of a context.
+///
+/// # Safety
+/// `node` must be the address of a [`ContextNode`] that stays mapped, or 0.
+pub unsafe fn add_in_context(node: u64, column: usize, amount: u64) {
+    // SAFETY: the caller vouches for it.
+    if let Some(node) = unsafe { (node as *const ContextNode).as_ref() } {
         // SAFETY: of a node of the tree, or 0.
         let values = unsafe { Values::at(node.values.load(Relaxed)) };
-        values.add(Gauge::TICKS_COLUMN, ticks.wrapping_mul(ended.weight));
-    }
-    let procedure = (ended.procedure >> 32) as u32;
-    let Some(head) = head().filter(|_| procedure < PathKey::MOST_PROCEDURES) else { return };
-    // SAFETY: the words of the thread's lane, before which its head is.
-    let lane = unsafe { &*((ended.lane as usize).wrapping_sub(LaneHead::LEN_BYTES) as *const LaneHead) };
-    let key = PathKey {
-        lane: lane.number.load(Relaxed) as u32,
-        procedure,
-        path: (ended.index as u32).wrapping_add(ended.procedure as u32),
-    };
-    let table = core::ptr::from_ref(head).cast::<u8>().wrapping_add(TimesHead::LEN_BYTES).cast::<TimesOfPath>();
-    // SAFETY: it is as long.
-    let table = unsafe { core::slice::from_raw_parts(table, TimesHead::COUNT) };
-    match TimesOfPath::of(table, key) {
-        Some(times) => times.add(ended.weight, ticks),
-        None => drop(head.lost.fetch_add(1, Relaxed)),
+        values.add(column, amount);
     }
 }

@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use callpath_format::frame::FrameKey;
 use callpath_format::shared::thread::Dropped;
 use callpath_image::identity::ModuleIdentity;
-pub use callpath_schema::{MeasuredTime, PathCategory, PathTime, TimesAccount};
+pub use callpath_schema::{MeasuredTime, PATH_METRICS, PathCategory, PathMetric, PathTime, TimesAccount};
 use callpath_schema::{Metric, ProbeAccount};
 
 pub use bytes::{Reader, Writer};

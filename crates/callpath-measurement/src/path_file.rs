@@ -8,7 +8,7 @@ use std::path::Path;
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::ModuleIndex;
 
-use callpath_schema::{Bounds, CALLS_ALONE, PathCategory, PathTime, TimesAccount};
+use callpath_schema::{Bounds, CALLS_ALONE, PATH_METRICS, PathCategory, PathMetric, PathTime};
 
 use crate::bytes::{KIND_PATHS, Reader, Writer, finished, started};
 use crate::context_paths::{self, CountedContext};
@@ -38,8 +38,8 @@ pub struct PathCounts {
     pub edges: Vec<CountedEdges>,
     /// The contexts that paths were counted in, if they were: callers before callees.
     pub contexts: Vec<CountedContext>,
-    /// If times of paths were measured ([`CountedPath::time`]).
-    pub times: Option<TimesAccount>,
+    /// What was measured of paths ([`CountedPath::times`]), at most [`PATH_METRICS`].
+    pub metrics: Vec<PathMetric>,
 }
 
 /// A procedure whose edges were counted.
@@ -98,8 +98,8 @@ pub struct CountedPath {
     pub blocks: Vec<LinkAddr>,
     /// How often it was executed.
     pub executions: u64,
-    /// What executions of it took, if that was measured.
-    pub time: PathTime,
+    /// What executions of it took, of each metric that was measured.
+    pub times: [PathTime; PATH_METRICS],
 }
 
 /// A procedure whose paths were not counted.
@@ -168,17 +168,15 @@ impl PathCounts {
             w.string(reason);
         }
         // Where paths alone are counted there is nothing of edges, contexts and times.
-        let (has_contexts, is_timed) = (!self.contexts.is_empty(), self.times.is_some());
+        let (has_contexts, is_timed) = (!self.contexts.is_empty(), !self.metrics.is_empty());
         if !self.edges.is_empty() || has_contexts || is_timed {
             write_edges(&mut w, &self.edges, &mut last);
         }
         if has_contexts || is_timed {
             context_paths::write(&mut w, &self.contexts);
         }
-        if let Some(TimesAccount { lost, clock_ns }) = self.times {
-            w.number(lost);
-            w.number(clock_ns);
-            path_times::write(&mut w, &procedures);
+        if is_timed {
+            path_times::write(&mut w, &self.metrics, &procedures);
         }
         finished(w)
     }
@@ -213,8 +211,7 @@ impl PathCounts {
             counts.contexts = context_paths::read(&mut r)?;
         }
         if !r.is_at_end() {
-            counts.times = Some(TimesAccount { lost: r.number()?, clock_ns: r.number()? });
-            path_times::read(&mut r, &mut counts.procedures)?;
+            counts.metrics = path_times::read(&mut r, &mut counts.procedures)?;
         }
         r.finish()?;
         Ok(counts)
@@ -263,7 +260,7 @@ fn read_paths(r: &mut Reader<'_>, entry: LinkAddr, possible: u64) -> Result<Vec<
         for _ in 0..len {
             blocks.push(take_distance(r, &mut last)?);
         }
-        paths.push(CountedPath { number, category, blocks, executions, time: PathTime::default() });
+        paths.push(CountedPath { number, category, blocks, executions, times: [PathTime::default(); PATH_METRICS] });
     }
     Ok(paths)
 }
@@ -438,7 +435,7 @@ fn is_paths_file(path: &Path) -> bool {
 pub(crate) mod tests {
     use super::*;
     use callpath_format::frame::FrameKey;
-    use callpath_schema::{MeasuredTime, Metric, MetricId};
+    use callpath_schema::{MeasuredTime, Metric, MetricId, TimesAccount};
 
     use crate::bytes::HEADER_BYTES;
     use crate::{
@@ -454,7 +451,8 @@ pub(crate) mod tests {
             77 => PathTime { usual, long },
             _ => PathTime::default(),
         };
-        CountedPath { number, category, blocks, executions: 1 << (number % 64), time }
+        let times = [time, PathTime { usual: time.long, long: time.usual }];
+        CountedPath { number, category, blocks, executions: 1 << (number % 64), times }
     }
 
     /// Counts of process 4711, everything in them.
@@ -519,7 +517,9 @@ pub(crate) mod tests {
                 },
             ],
             contexts: contexts(),
-            times: Some(TimesAccount { lost: 3, clock_ns: 19 }),
+            metrics: ["cpu-time", "page-faults"]
+                .map(|name| PathMetric { name: name.into(), account: TimesAccount { lost: 3, clock_ns: 19 } })
+                .into(),
         }
     }
 
@@ -557,9 +557,32 @@ pub(crate) mod tests {
         assert_eq!(PathCounts::from_bytes(&in_contexts.to_bytes(), name).unwrap(), in_contexts);
         let timed = PathCounts { edges: vec![], contexts: vec![], ..counts() };
         assert_eq!(PathCounts::from_bytes(&timed.to_bytes(), name).unwrap(), timed);
-        let mut untimed = PathCounts { times: None, ..counts() };
+        // As it was before there were other metrics: what was written then is read.
+        let account = TimesAccount { lost: 3, clock_ns: 19 };
+        let of = |name: &str| PathMetric { name: name.into(), account };
+        let old = PathCounts { pid: 1, metrics: vec![of("wall-time")], ..PathCounts::default() };
+        assert_eq!(old.to_bytes()[HEADER_BYTES..], [1, 0, 0, 0, 0, 0, 0, 3, 19]);
+        let new = PathCounts { metrics: vec![of("wall-time"), of("x")], ..old };
+        let mut body = vec![1, 0, 0, 0, 0, 0, 0, 3, 19, 2, 9];
+        body.extend(b"wall-time\x01x\x03\x13");
+        assert_eq!(new.to_bytes()[HEADER_BYTES..], body);
+        // Of one metric alone, which needs no name if it is the usual one.
+        let of_one = |name: &str| {
+            let mut counts = counts();
+            counts.metrics.truncate(1);
+            counts.metrics[0].name = name.into();
+            let paths = counts.procedures.iter_mut().flat_map(|procedure| &mut procedure.paths);
+            paths.for_each(|path| path.times[1] = PathTime::default());
+            counts
+        };
+        let [wall, cpu] = ["wall-time", "cpu-time"].map(of_one);
+        for counts in [&wall, &cpu] {
+            assert_eq!(PathCounts::from_bytes(&counts.to_bytes(), name).unwrap(), *counts);
+        }
+        assert_eq!(cpu.to_bytes().len(), wall.to_bytes().len() + 2 + "cpu-time".len());
+        let mut untimed = PathCounts { metrics: Vec::new(), ..counts() };
         for path in untimed.procedures.iter_mut().flat_map(|procedure| &mut procedure.paths) {
-            path.time = PathTime::default();
+            path.times = [PathTime::default(); PATH_METRICS];
         }
         assert_eq!(PathCounts::from_bytes(&untimed.to_bytes(), name).unwrap(), untimed);
     }
@@ -595,7 +618,7 @@ pub(crate) mod tests {
         is(error(|counts| counts.refused[0].entry.0 = 1 << 63), "address");
         is(error(|counts| counts.edges[1].entry.0 = 0x401_200 | 1 << 48), "address");
         is(error(|counts| counts.edges[1] = counts.edges[0].clone()), "order of procedures");
-        is(error(|counts| counts.procedures[1].paths[2].time.long.weight = 2), "weight of times");
+        is(error(|counts| counts.procedures[1].paths[2].times[0].long.weight = 2), "weight of times");
         is(error(|counts| counts.contexts[2].paths[0].0 = u64::MAX), "number of a path");
         is(error(|counts| counts.contexts[2].paths[1].0 = 0), "number of a path");
         let mut whole = counts().to_bytes();

@@ -52,10 +52,13 @@ mod worker_pool;
 
 pub use error::RecordError;
 pub use events::{
-    Clock, Event, EventError, ExpressionError, HIGHEST_RATE, MAX_EVENTS, ProbeMetric, ProbeMetricError, Unsaid,
-    parse_events, probe_events,
+    Clock, Event, EventError, ExpressionError, HIGHEST_RATE, MAX_EVENTS, MetricOfPaths, OfPathsError, ProbeMetric,
+    ProbeMetricError, Unsaid, exact_events, parse_events, probe_events,
 };
-pub use exact::{Counting, ExactCounts, ExactKind, ExactKinds, ExactTimes, Padding, record_exactly, record_padded};
+pub use exact::{
+    Counting, ExactCounts, ExactKind, ExactKinds, ExactTimes, MeasuredExecutions, Padding, record_exactly,
+    record_padded,
+};
 pub use fuzzing::fuzz_arena;
 pub use offered::{Offer, offered_events};
 pub use output::Destination;

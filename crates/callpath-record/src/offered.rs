@@ -113,6 +113,11 @@ fn reason(counter: &Counter, error: &Error, in_kernel: bool) -> String {
     format!("{why} ({})", plain(error))
 }
 
+/// Why threads cannot count an event of the processor themselves.
+pub(crate) fn why_not_counted(error: &Error) -> String {
+    reason(&Counter::new(EventSpec::new(0, 0), Kind::Hardware, 1), error, false)
+}
+
 /// Advice if the kernel's setting is stricter than `enough`; `None` if the refusal has another cause.
 pub(crate) fn paranoid_is_too_strict(enough: i32) -> Option<String> {
     let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?.trim().parse::<i32>().ok()?;

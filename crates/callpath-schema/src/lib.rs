@@ -18,7 +18,7 @@ mod registry;
 pub use bounds::Bounds;
 pub use context::ContextId;
 pub use expression::{Expression, ExpressionError, Operand};
-pub use measured_time::{MeasuredTime, PathTime, TimesAccount};
+pub use measured_time::{MeasuredTime, PATH_METRICS, PathMetric, PathTime, TimesAccount};
 pub use metric::{Formula, Metric, MetricKind, MetricSource, MetricType, Rule, Value};
 pub use path_category::{CALLS_ALONE, PathCategory};
 pub use probes::{ProbeAccount, RefusedProbe};

@@ -1,4 +1,4 @@
-//! What a part of all executions of something took, and what all of them took, by that.
+//! What a part of all executions of something took, and what all of them took, by that: time, or events of a kind.
 
 /// Times of executions that were chosen by chance. One that was chosen with the probability 1/w has the weight w: it stands for w executions.
 ///
@@ -9,7 +9,7 @@ pub struct MeasuredTime {
     pub measured: u64,
     /// The sum of their weights.
     pub weight: u64,
-    /// The sum of w * t, where t is what an execution took, nanoseconds.
+    /// The sum of w * t, where t is what an execution took, nanoseconds, or as many events. So it is below.
     pub time_ns: u64,
     /// The sums of w * (w - 1), w * (w - 1) * t and w * (w - 1) * t * t, in nanoseconds where t is. All are 0 if every execution was measured.
     pub spread: [u128; 3],
@@ -45,12 +45,24 @@ impl PathTime {
     }
 }
 
+/// So many metrics are measured of paths at once, at most.
+pub const PATH_METRICS: usize = 2;
+
+/// A metric that was measured of paths.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct PathMetric {
+    /// Its name; its unit is that of [`Metric::of_paths`](crate::Metric::of_paths).
+    pub name: String,
+    /// How it was measured.
+    pub account: TimesAccount,
+}
+
 /// How times were measured.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct TimesAccount {
     /// Executions that were measured and whose times found no room.
     pub lost: u64,
-    /// What was taken off each stretch of time, from one reading of the clock to the next: what reading it takes, nanoseconds.
+    /// What was taken off each stretch, from one reading to the next: what reading takes, nanoseconds, or as many events.
     pub clock_ns: u64,
 }
 

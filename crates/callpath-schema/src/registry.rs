@@ -52,6 +52,9 @@ impl MetricId {
     pub const CONTEXT: MetricId = MetricId(20);
     /// Time that passed and was on no processor.
     pub const OFF_CPU: MetricId = MetricId(21);
+    /// Events that happened in activations of a procedure, each of them counted, less those in procedures that it calls and that are counted, too; its metric
+    /// has the event's name.
+    pub const COUNTED_IN_CALLS: MetricId = MetricId(22);
 }
 
 struct Row {
@@ -85,7 +88,7 @@ const fn probed(id: MetricId, name: &'static str, unit: &'static str) -> Row {
     Row { is_of_procedure: true, ..row(id, name, unit, MetricSource::Probes) }
 }
 
-const ROWS: [Row; 21] = [
+const ROWS: [Row; 22] = [
     row(MetricId::CPU_TIME, "cpu-time", "ns", MetricSource::Clock),
     row(MetricId::WALL_TIME, "wall-time", "ns", MetricSource::Clock),
     row(MetricId::COUNTED, "", "count", MetricSource::Kernel),
@@ -114,6 +117,7 @@ const ROWS: [Row; 21] = [
     probed(MetricId::WAITED_FOR_IO, "io-time", "ns"),
     Row { kind: || MetricKind::Max, ..probed(MetricId::CONTEXT, "context", "count") },
     Row { value: MetricType::Real, kind: off_cpu, ..row(MetricId::OFF_CPU, "off-cpu", "ns", MetricSource::Computed) },
+    probed(MetricId::COUNTED_IN_CALLS, "", "count"),
 ];
 
 /// A thread's clocks are read one after the other: what is between them is no time off the processor.
@@ -135,6 +139,15 @@ impl Metric {
             note: row.note.map(str::to_owned),
             ..Metric::sum(row.name, row.unit)
         }
+    }
+
+    /// What paths, and calls that are counted exactly, take themselves, by the name that was typed.
+    pub fn of_paths(name: &str) -> Metric {
+        let times = [MetricId::TIMED, MetricId::TIMED_CPU].map(Metric::of);
+        times
+            .into_iter()
+            .find(|time| time.name == name)
+            .unwrap_or_else(|| Metric::named(MetricId::COUNTED_IN_CALLS, name))
     }
 
     /// An event that the kernel counts, by the name that was typed.
@@ -197,7 +210,7 @@ mod tests {
     #[test]
     fn each_row_has_its_number() {
         let numbers: Vec<u32> = ROWS.iter().map(|row| row.id.0).collect();
-        assert_eq!(numbers, (1..=21).collect::<Vec<u32>>());
+        assert_eq!(numbers, (1..=22).collect::<Vec<u32>>());
         assert!(matches!(Metric::of(MetricId::OFF_CPU).kind, MetricKind::Derived(_)));
         assert_eq!(Metric::of(MetricId::RETURNS).name, "returns");
     }

@@ -3,6 +3,8 @@
 
 mod inside;
 
+use std::collections::BTreeSet;
+
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Recipe;
 use callpath_format::shared::flows::FlowsHead;
@@ -13,7 +15,7 @@ use callpath_image::cfi::FrameRange;
 use callpath_x86::graph::ProcedureGraph;
 pub use callpath_x86::paths::Category;
 pub use callpath_x86::paths::{EdgeBounds, EdgeCounts};
-use callpath_x86::paths::{Path, PathOperation, Site, Ways, may_return_twice};
+use callpath_x86::paths::{EdgePlan, Path, PathOperation, Site, Way, Ways, may_return_twice, weights};
 use callpath_x86::rewrite::{Cell, Hashed, Operation, PathNumber, Place, Plan, Reason, Refusal, UnmarkedCall};
 
 use rustc_hash::FxHashMap;
@@ -282,10 +284,10 @@ pub fn counted(
                 let is_timed = counting.times.is_some() && refused.is_none();
                 plan.count_contexts(contexts, !graph.calls.is_empty() || counts_inside || is_timed);
             }
-            if let (Some((head, _)), Inside::Nothing, None) = (&times, counting.inside, refused) {
+            if let (Some((head, timing)), Inside::Nothing, None) = (&times, counting.inside, refused) {
                 let ways = Ways::new(flow, graph);
-                measure_activation(&mut plan, graph, &ways);
-                plan.measure_paths(head.times((PathKey::NO_PROCEDURE, next_word), counting.lane_word));
+                measure_activation(&mut plan, graph, (&ways, timing.at_back_edges));
+                plan.measure_paths(head.times(*timing, (PathKey::NO_PROCEDURE, next_word), counting.lane_word));
                 next_word = next_word.checked_add(OfProcedure::COUNT).ok_or(too_many(graph))?;
             }
             if counts_inside {
@@ -338,11 +340,11 @@ pub fn counted(
                         plan.insert(place(site), end);
                     }
                 }
-                if let (Some((head, _)), CountedInside::Paths(numbering)) = (&times, &counts) {
+                if let (Some((head, timing)), CountedInside::Paths(numbering)) = (&times, &counts) {
                     // Where paths are counted in contexts, they have no words of a lane.
                     let word = if counting.contexts.is_some() { next_word } else { next_word.saturating_add(words) };
                     measure_times(&mut plan, graph, numbering.begins(&ways));
-                    plan.measure_paths(head.times((next_timed, word), counting.lane_word));
+                    plan.measure_paths(head.times(*timing, (next_timed, word), counting.lane_word));
                     timed = Some(next_timed);
                     next_timed += 1;
                 }
@@ -509,12 +511,22 @@ fn too_many(graph: &ProcedureGraph) -> Refusal {
 }
 
 /// Inserts what measures an activation, in stretches: from its entry, and from behind each call, to the next call, or to where it is left. Some activations last
-/// as long as the program; of each stretch it is chosen anew whether it is measured.
-fn measure_activation(plan: &mut Plan, graph: &ProcedureGraph, ways: &Ways) {
+/// as long as the program; of each stretch it is chosen anew whether it is measured. `at_back_edges`: a stretch ends there, too.
+fn measure_activation(plan: &mut Plan, graph: &ProcedureGraph, (ways, at_back_edges): (&Ways, bool)) {
     const END: Operation = Operation::EndPath(PathNumber { index: None, constant: 0 });
     let exits = ways.ways.iter().filter(|way| way.to.is_none()).filter_map(|way| way.site);
     for site in exits {
         plan.insert(place(site), END);
+    }
+    if at_back_edges {
+        let edges = EdgePlan::new(ways, &weights(graph, ways));
+        let is_back = |(number, way): &(u32, &Way)| way.to.is_some() && edges.is_back(*number);
+        let back = (0u32..).zip(&ways.ways).filter(is_back).filter_map(|(_, way)| way.site);
+        // Several ways may pass one place.
+        for site in back.collect::<BTreeSet<_>>() {
+            plan.insert(place(site), END);
+            plan.insert(place(site), Operation::BeginPath { is_fresh: false });
+        }
     }
     plan.insert(Place::Entry, Operation::BeginPath { is_fresh: true });
     for arrival in ways.arrivals.iter().filter(|arrival| arrival.cuts_short) {

@@ -12,6 +12,10 @@ pub struct Timing {
     /// The routines that a path begins with, that come before and behind a call, and that it ends with
     /// ([`callpath_format::shared::probe::Routines::begin_path`] and what follows).
     pub routines: [u64; 4],
+    /// They are the general ones ([`Times::is_general`]).
+    pub is_general: bool,
+    /// Where calls alone are counted: an activation is read at the back edges of its procedure, too.
+    pub at_back_edges: bool,
     /// The first number that no procedure has yet.
     pub first_procedure: u32,
 }
@@ -56,8 +60,8 @@ impl TimesHead {
     }
 
     /// How a procedure measures, by its number, the first of its words of a lane, and where the word is that holds the lane's address.
-    pub(crate) fn times(&self, (number, word): (u32, u32), lane_word: i32) -> Times {
+    pub(crate) fn times(&self, timing: Timing, (number, word): (u32, u32), lane_word: i32) -> Times {
         let [begin, leave, resume, end] = self.thunks();
-        Times { begin, leave, resume, end, lane_word, word, number }
+        Times { begin, leave, resume, end, lane_word, word, number, is_general: timing.is_general }
     }
 }

@@ -39,7 +39,7 @@ pub use launch::{Before, Certainty, Ended, Launch, Launched, find_program, raise
 pub use maps::{FileId, MapEntry, Maps};
 pub use memory::{SharedMemory, has_memory, own_vdso, read_memory};
 pub use needed::{Needed, needed_libraries};
-pub use perf_event::{Count, EventSpec, Every, PerfEvent, StackSamples};
+pub use perf_event::{ATTRIBUTES_WORDS, Count, EventSpec, Every, PerfEvent, StackSamples};
 pub use perf_map::PerfMapFile;
 pub use pid::Pid;
 pub use process::{ProcessHandle, Waiting, descriptors_are_scarce, processes, thread_lives};

@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::pid::Pid;
 use crate::process::descriptors_are_scarce;
+pub use attributes::ATTRIBUTES_WORDS;
 pub(crate) use attributes::Attributes;
 pub use attributes::StackSamples;
 
@@ -106,6 +107,42 @@ impl PerfEvent {
         let mut attributes = Attributes::of_signals(spec, 0);
         attributes.flags |= Attributes::DISABLED;
         PerfEvent::with(&attributes, 0).map(drop)
+    }
+
+    /// What the kernel is told by whoever counts an event in its own thread, in user mode, and reads it without a system call.
+    pub fn counting(spec: &EventSpec) -> [u64; ATTRIBUTES_WORDS] {
+        Attributes::of_counting(spec).to_words()
+    }
+
+    /// Whether a thread could count so here: `false` if it may not read the processor's counter itself.
+    ///
+    /// # Errors
+    /// If the kernel does not open it.
+    pub fn try_counting(spec: &EventSpec) -> io::Result<bool> {
+        /// Where `struct perf_event_mmap_page` says what the program may do, and the bit of `rdpmc`.
+        const CAPABILITIES_AT: usize = 40;
+        const USER_RDPMC: u64 = 1 << 2;
+        const PAGE_BYTES: usize = 4096;
+        let event = PerfEvent::with(&Attributes::of_counting(spec), 0)?;
+        // SAFETY: a page at a place that the kernel chooses.
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                PAGE_BYTES,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                event.descriptor.as_raw_fd(),
+                0,
+            )
+        };
+        if page == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: within the page, which the kernel writes.
+        let capabilities = unsafe { page.cast::<u8>().add(CAPABILITIES_AT).cast::<u64>().read_volatile() };
+        // SAFETY: it was just mapped.
+        unsafe { libc::munmap(page, PAGE_BYTES) };
+        Ok(capabilities & USER_RDPMC != 0)
     }
 
     fn with(attributes: &Attributes, pid: u32) -> io::Result<PerfEvent> {

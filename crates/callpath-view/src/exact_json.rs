@@ -87,8 +87,12 @@ impl ExactJson<'_> {
         if let Some(sampling) = &counts.sampling {
             write!(out, ",\n\"sampled\":{}", without_actions(&sampled(counts, sampling).to_string()))?;
         }
-        if let Some(timing) = &counts.timing {
-            write!(out, ",\n\"timed\":{}", without_actions(&timed(counts, timing).to_string()))?;
+        let measured: Vec<Value> = (0..counts.timings.len()).map(|number| timed(counts, number)).collect();
+        if let Some(at) = counts.timings.iter().position(ExactTiming::is_wall_time) {
+            write!(out, ",\n\"timed\":{}", without_actions(&measured[at].to_string()))?;
+        }
+        if !measured.is_empty() {
+            write!(out, ",\n\"measured\":{}", without_actions(&Value::from(measured).to_string()))?;
         }
         let of_procedure =
             |at: &usize| Some((counts.procedures.get(*at)?, children(self, counts.procedures.get(*at)?)));
@@ -158,8 +162,9 @@ impl ExactJson<'_> {
             if self.counts.sampling.is_some() {
                 child.insert("sampled_estimate".into(), path.sampled.into());
             }
-            if let Some(timing) = &self.counts.timing {
-                child.insert("wall_time".into(), time(timing, (procedure, path)));
+            for (number, timing) in self.counts.timings.iter().enumerate() {
+                let time = time((number, timing), (procedure, path));
+                child.insert(timing.name.replace('-', "_"), time);
             }
             if let Some(callers) = &self.counts.callers {
                 child.insert("contexts".into(), path.contexts.iter().map(|its| context(callers, its)).collect());
@@ -228,19 +233,24 @@ fn sampled(counts: &ExactCounts, sampling: &ExactSampling) -> Value {
     json!({ "name": metric.name, "unit": metric.unit, "total": total, "elsewhere": elsewhere, "samples": samples })
 }
 
-/// What was measured in all.
-fn timed(counts: &ExactCounts, timing: &ExactTiming) -> Value {
-    let Unmeasured { paths, executions } = counts.unmeasured();
-    let (name, estimate) = (ExactTiming::METRIC, counts.cost().timed_ns);
+/// What was measured in all, of one metric.
+fn timed(counts: &ExactCounts, number: usize) -> Value {
+    let (Some(timing), Some(estimate)) = (counts.timings.get(number), counts.cost().timed.get(number).copied()) else {
+        return Value::Null;
+    };
+    let Unmeasured { paths, executions } = counts.unmeasured(number);
+    let ExactTiming { name, unit, account } = timing;
     let unmeasured = json!({ "paths": paths, "executions": executions });
-    json!({ "name": name, "unit": "ns", "estimate": estimate, "unmeasured": unmeasured, "lost": timing.0.lost, "clock": timing.0.clock_ns })
+    json!({ "name": name, "unit": unit, "estimate": estimate, "unmeasured": unmeasured, "lost": account.lost, "clock": account.clock_ns })
 }
 
 /// What was measured of a path.
-fn time(timing: &ExactTiming, (procedure, path): (&ExactProcedure, &ExactPath)) -> Value {
-    let Some((mean, total)) = path.time.mean_ns().zip(path.time.total_ns(path.executions)) else { return Value::Null };
-    let interval = procedure.interval_ns(path, *timing);
-    json!({ "measured": path.time.measured, "interrupted": path.interruptions, "mean": mean, "estimate": total.round() as u64, "interval": interval })
+fn time((number, timing): (usize, &ExactTiming), (procedure, path): (&ExactProcedure, &ExactPath)) -> Value {
+    let time = path.times.get(number).copied().unwrap_or_default();
+    let interrupted = path.interruptions.get(number).copied().unwrap_or(0);
+    let Some((mean, total)) = time.mean_ns().zip(time.total_ns(path.executions)) else { return Value::Null };
+    let interval = procedure.interval_ns(path, (number, timing.account));
+    json!({ "measured": time.measured, "interrupted": interrupted, "mean": mean, "estimate": total.round() as u64, "interval": interval })
 }
 
 pub(crate) fn hex(address: u64) -> Value {
@@ -378,7 +388,7 @@ mod tests {
         assert_eq!((&of(5)["estimate"], &of(5)["interrupted"]), (&19_600.into(), &1.into()));
         assert_eq!(of(0), Value::Null);
         // Half of the time, and not of the instructions.
-        let nodes = written(ExactRanking::Timed, 0.5)["nodes"].as_array().unwrap().clone();
+        let nodes = written(ExactRanking::Timed(0), 0.5)["nodes"].as_array().unwrap().clone();
         let left: Vec<&Value> = nodes.iter().filter(|node| node["kind"] == "path").map(|node| &node["path"]).collect();
         assert_eq!(left, [1]);
         let untimed = self::written(0.0, paths);

@@ -145,8 +145,8 @@ pub(crate) mod tests {
             executions,
             contexts: Vec::new(),
             sampled: 0,
-            time: MeasuredTime::default(),
-            interruptions: 0,
+            times: Default::default(),
+            interruptions: [0; 2],
         };
         let looping = ExactProcedure {
             flow: None,
@@ -228,10 +228,11 @@ pub(crate) mod tests {
                 9 => (1, 65, 65 * 200, spread_9),
                 _ => (0, 0, 0, [0; 3]),
             };
-            path.time = MeasuredTime { measured, weight, time_ns, spread };
-            path.interruptions = u64::from(path.number == 5);
+            path.times[0] = MeasuredTime { measured, weight, time_ns, spread };
+            path.interruptions[0] = u64::from(path.number == 5);
         }
-        counts.timing = Some(ExactTiming(TimesAccount { lost: 2, clock_ns: 20 }));
+        let account = TimesAccount { lost: 2, clock_ns: 20 };
+        counts.timings = vec![ExactTiming { name: "wall-time".into(), unit: "ns".into(), account }];
         counts
     }
 

@@ -45,8 +45,8 @@ impl ProcedureCode<'_> {
             // Their names are in other modules, too.
             contexts: Vec::new(),
             sampled: 0,
-            time: merged.time.uninterrupted(),
-            interruptions: merged.time.interruptions(),
+            times: merged.times.map(callpath_schema::PathTime::uninterrupted),
+            interruptions: merged.times.map(callpath_schema::PathTime::interruptions),
         };
         let flow = counted.flow.as_ref().map(|flow| {
             let edge = |(key, executions): (&EdgeKey, &Bounds)| ExactEdge {

@@ -8,7 +8,7 @@ use callpath_format::address::LinkAddr;
 use callpath_format::frame::FrameKey;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::{CountedEdge, CountedEdges, CountedPath, ModuleRecord, PathCounts, ProcessFile};
-use callpath_schema::{Bounds, PathCategory, PathTime, TimesAccount};
+use callpath_schema::{Bounds, PATH_METRICS, PathCategory, PathMetric, PathTime};
 use rustc_hash::FxHashMap;
 
 use super::Counted;
@@ -23,8 +23,8 @@ pub(super) struct Merged {
     pub(super) callers: Option<CallerFrames>,
     pub(super) cut_short: u64,
     pub(super) lost: u64,
-    /// If times were measured.
-    pub(super) times: Option<TimesAccount>,
+    /// What was measured of paths.
+    pub(super) metrics: Vec<PathMetric>,
     /// What could not be added, a sentence each.
     pub(super) notes: Vec<String>,
 }
@@ -55,7 +55,7 @@ pub(super) struct MergedProcedure {
 #[derive(Default)]
 pub(super) struct MergedPath {
     pub(super) executions: u64,
-    pub(super) time: PathTime,
+    pub(super) times: [PathTime; PATH_METRICS],
     /// In each context that is known: by what called the procedure.
     pub(super) contexts: FxHashMap<CalledBy, u64>,
 }
@@ -156,11 +156,29 @@ fn key_of(record: &ModuleRecord) -> ModuleKey {
 }
 
 impl Merged {
+    /// Adds how a process has measured. `false`: it has measured other metrics than those before.
+    fn add_metrics(&mut self, metrics: &[PathMetric]) -> bool {
+        if self.metrics.is_empty() {
+            self.metrics = metrics.to_vec();
+            return true;
+        }
+        let names = |metrics: &[PathMetric]| metrics.iter().map(|metric| metric.name.clone()).collect::<Vec<_>>();
+        let is_same = metrics.is_empty() || names(&self.metrics) == names(metrics);
+        for (sum, metric) in self.metrics.iter_mut().zip(metrics).filter(|_| is_same) {
+            sum.account = sum.account.plus(metric.account);
+        }
+        is_same
+    }
+
     fn add(&mut self, process: &ProcessFile, counts: &PathCounts, index: &mut FxHashMap<ModuleKey, usize>) {
         self.cut_short = self.cut_short.saturating_add(counts.cut_short);
         self.lost = self.lost.saturating_add(counts.lost);
-        if let Some(times) = counts.times {
-            self.times = Some(self.times.unwrap_or_default().plus(times));
+        let is_same = self.add_metrics(&counts.metrics);
+        if !is_same {
+            self.notes.push(format!(
+                "process {}: it measured other metrics of paths than others: they are missing here",
+                counts.pid
+            ));
         }
         let mut place = |modules: &mut Vec<MergedModule>, number: u16| {
             let record = process.modules.get(usize::from(number))?;
@@ -188,7 +206,9 @@ impl Merged {
             for path in counted.paths.iter().filter(|path| path.executions > 0) {
                 let sum = sum.paths.entry(PathKey::of(path)).or_default();
                 sum.executions = sum.executions.saturating_add(path.executions);
-                sum.time = sum.time.plus(path.time);
+                for (sum, time) in sum.times.iter_mut().zip(path.times).filter(|_| is_same) {
+                    *sum = sum.plus(time);
+                }
             }
         }
         for counted in &counts.edges {

@@ -17,7 +17,7 @@ mod timing;
 use std::ops::Range;
 
 pub use callers::{ExactCallers, InContext};
-use callpath_schema::{Bounds, MeasuredTime, PathCategory};
+use callpath_schema::{Bounds, MeasuredTime, PATH_METRICS, PathCategory, TimesAccount};
 pub use contexts::{
     CalledFrom, ContextProcedure, ContextShape, ContextTree, NodeBytes, OnePath, Replication, TreeSize,
 };
@@ -38,8 +38,8 @@ pub struct ExactCounts {
     pub procedures: Vec<ExactProcedure>,
     /// The callers in the contexts that paths were counted in, if they were.
     pub callers: Option<ExactCallers>,
-    /// If what paths take was measured.
-    pub timing: Option<ExactTiming>,
+    /// What was measured of paths, at most [`PATH_METRICS`].
+    pub timings: Vec<ExactTiming>,
     /// What samples were taken of beside, if any were.
     pub sampling: Option<ExactSampling>,
     /// How it was counted.
@@ -168,10 +168,10 @@ pub struct ExactPath {
     pub contexts: Vec<InContext>,
     /// Its part of what samples say of its blocks: [`ExactProcedure::divide_samples`].
     pub sampled: u64,
-    /// What executions of it took that were measured and not interrupted.
-    pub time: MeasuredTime,
+    /// What executions of it took that were measured and not interrupted, of each of [`ExactCounts::timings`].
+    pub times: [MeasuredTime; PATH_METRICS],
     /// How many were measured and interrupted.
-    pub interruptions: u64,
+    pub interruptions: [u64; PATH_METRICS],
 }
 
 /// How much was executed.
@@ -183,8 +183,12 @@ pub struct ExactCost {
     pub instructions: u64,
     /// What samples say, in the unit of [`ExactSampling::metric`]; of paths an estimate.
     pub sampled: u64,
-    /// What measured executions say of all, nanoseconds: an estimate. 0 if none was measured.
-    pub timed_ns: u64,
+    /// What measured executions say of all, of each of [`ExactCounts::timings`] in its unit: an estimate. 0 if none was measured.
+    pub timed: [u64; PATH_METRICS],
+}
+
+fn pairs(a: [u64; PATH_METRICS], b: [u64; PATH_METRICS], of: fn(u64, u64) -> u64) -> [u64; PATH_METRICS] {
+    std::array::from_fn(|number| of(a[number], b[number]))
 }
 
 impl std::ops::Add for ExactCost {
@@ -195,7 +199,7 @@ impl std::ops::Add for ExactCost {
             executions: self.executions.saturating_add(other.executions),
             instructions: self.instructions.saturating_add(other.instructions),
             sampled: self.sampled.saturating_add(other.sampled),
-            timed_ns: self.timed_ns.saturating_add(other.timed_ns),
+            timed: pairs(self.timed, other.timed, u64::saturating_add),
         }
     }
 }
@@ -208,7 +212,7 @@ impl std::ops::Sub for ExactCost {
             executions: self.executions.saturating_sub(other.executions),
             instructions: self.instructions.saturating_sub(other.instructions),
             sampled: self.sampled.saturating_sub(other.sampled),
-            timed_ns: self.timed_ns.saturating_sub(other.timed_ns),
+            timed: pairs(self.timed, other.timed, u64::saturating_sub),
         }
     }
 }
@@ -232,7 +236,7 @@ impl ExactProcedure {
             executions: path.executions,
             instructions: path.executions.saturating_mul(each),
             sampled: path.sampled,
-            timed_ns: path.time.total_ns(path.executions).map_or(0, |total| total.round() as u64),
+            timed: path.times.map(|time| time.total_ns(path.executions).map_or(0, |total| total.round() as u64)),
         }
     }
 
@@ -245,11 +249,11 @@ impl ExactProcedure {
     }
 
     /// How far what all executions of a path took may be from [`MeasuredTime::total_ns`] either way, in 95 of 100 runs, nanoseconds: by chance,
-    /// and by the clock. `None`: that is not known.
-    pub fn interval_ns(&self, path: &ExactPath, timing: ExactTiming) -> Option<f64> {
+    /// and by the clock; or as many events. `number`: which of [`ExactCounts::timings`]. `None`: that is not known.
+    pub fn interval_ns(&self, path: &ExactPath, (number, account): (usize, TimesAccount)) -> Option<f64> {
         let calls = self.blocks_of(path).map(|block| block.calls.len() as u64).sum::<u64>();
-        let by_clock = timing.0.clock_error_ns(1 + calls) * path.executions as f64;
-        Some(path.time.interval_ns(path.executions)? + by_clock)
+        let by_clock = account.clock_error_ns(1 + calls) * path.executions as f64;
+        Some(path.times.get(number)?.interval_ns(path.executions)? + by_clock)
     }
 
     /// How often it was entered at its first instruction; of paths, where nothing else counts that, by those that were ended.
@@ -286,7 +290,7 @@ impl ExactProcedure {
             executions: executions.least,
             instructions: executions.least.saturating_mul(block.instructions),
             sampled: block.sampled,
-            timed_ns: 0,
+            timed: [0; PATH_METRICS],
         };
         self.block_executions().into_iter().zip(&self.blocks).map(cost).collect()
     }
@@ -304,10 +308,11 @@ impl ExactCounts {
         self.procedures.iter().any(|procedure| procedure.flow.is_some())
     }
 
-    /// What was executed and not measured.
-    pub fn unmeasured(&self) -> Unmeasured {
+    /// What was executed and not measured, of one of [`ExactCounts::timings`].
+    pub fn unmeasured(&self, number: usize) -> Unmeasured {
         let paths = self.procedures.iter().flat_map(|procedure| &procedure.paths);
-        paths.filter(|path| path.time.measured == 0).fold(Unmeasured::default(), |sum, path| Unmeasured {
+        let is_measured = |path: &ExactPath| path.times.get(number).is_some_and(|time| time.measured > 0);
+        paths.filter(|path| !is_measured(path)).fold(Unmeasured::default(), |sum, path| Unmeasured {
             paths: sum.paths + 1,
             executions: sum.executions.saturating_add(path.executions),
         })

@@ -16,8 +16,12 @@ pub enum ExactRanking {
     Instructions,
     /// By what samples say.
     Sampled,
-    /// By what they take, as far as that was measured.
-    Timed,
+    /// By what they take, as far as that was measured: by that one of [`ExactCounts::timings`].
+    Timed(usize),
+}
+
+fn timed(cost: ExactCost, number: usize) -> u64 {
+    cost.timed.get(number).copied().unwrap_or(0)
 }
 
 impl ExactRanking {
@@ -26,7 +30,7 @@ impl ExactRanking {
         match self {
             ExactRanking::Instructions => cost.instructions,
             ExactRanking::Sampled => cost.sampled,
-            ExactRanking::Timed => cost.timed_ns,
+            ExactRanking::Timed(number) => timed(cost, number),
         }
     }
 
@@ -35,7 +39,7 @@ impl ExactRanking {
         match self {
             ExactRanking::Instructions => counts.cost().instructions,
             ExactRanking::Sampled => counts.sampling.as_ref().map_or(0, |sampling| sampling.total),
-            ExactRanking::Timed => counts.cost().timed_ns,
+            ExactRanking::Timed(number) => timed(counts.cost(), number),
         }
     }
 }
@@ -165,7 +169,7 @@ impl ExactSummary {
         match self.ranking {
             ExactRanking::Instructions => (cost.instructions, cost.executions),
             ExactRanking::Sampled => (cost.sampled, cost.instructions),
-            ExactRanking::Timed => (cost.timed_ns, cost.instructions),
+            ExactRanking::Timed(number) => (timed(cost, number), cost.instructions),
         }
     }
 
@@ -246,15 +250,15 @@ mod tests {
         // 5,000, 15, 40 and 40 instructions. Of the first path one execution in ten was measured.
         for (path, (measured, weight, time_ns)) in work.paths.iter_mut().zip([(10, 50, 2_000), (1, 1, 900), (4, 4, 5)])
         {
-            path.time = MeasuredTime { measured, weight, time_ns, spread: [0; 3] };
+            path.times[1] = MeasuredTime { measured, weight, time_ns, spread: [0; 3] };
         }
         let counts = ExactCounts { procedures: vec![work], ..ExactCounts::default() };
-        assert_eq!(counts.cost().timed_ns, 4_905);
-        let summary = ExactSummary::new(&counts, ExactRanking::Timed, 0.01);
+        assert_eq!(counts.cost().timed, [0, 4_905]);
+        let summary = ExactSummary::new(&counts, ExactRanking::Timed(1), 0.01);
         assert!((summary.average() - 4905.0 / 5095.0).abs() < 1e-12);
-        let numbers = summary.paths.map(|group| (group.members, group.cost.timed_ns));
+        let numbers = summary.paths.map(|group| (group.members, group.cost.timed[1]));
         assert_eq!(numbers, [(1, 900), (1, 4000), (2, 5)]);
-        assert_eq!(counts.unmeasured(), Unmeasured { paths: 1, executions: 1 });
+        assert_eq!(counts.unmeasured(1), Unmeasured { paths: 1, executions: 1 });
     }
 
     #[test]
@@ -273,8 +277,8 @@ mod tests {
             executions,
             contexts: Vec::new(),
             sampled: 0,
-            time: MeasuredTime::default(),
-            interruptions: 0,
+            times: Default::default(),
+            interruptions: [0; 2],
         };
         let procedure = ExactProcedure {
             blocks: vec![block(0, &[10]), block(10, &[20, 30, 10]), block(20, &[10]), block(30, &[])],

@@ -1,6 +1,6 @@
 //! Counts for tests.
 
-use callpath_schema::{MeasuredTime, PathCategory};
+use callpath_schema::PathCategory;
 
 use super::ExactPath;
 
@@ -13,8 +13,8 @@ pub(super) fn numbered(paths: &[(&[u32], u64)]) -> Vec<ExactPath> {
         executions: *executions,
         contexts: Vec::new(),
         sampled: 0,
-        time: MeasuredTime::default(),
-        interruptions: 0,
+        times: Default::default(),
+        interruptions: [0; 2],
     };
     (0..).zip(paths).map(path).collect()
 }

@@ -86,6 +86,14 @@ pub struct Routines {
     pub resume_path: u64,
     /// The same where the path ends.
     pub end_path: u64,
+    /// [`Routines::begin_path`] where what is measured is not the time that passes alone.
+    pub begin_metrics: u64,
+    /// The same before a call.
+    pub leave_metrics: u64,
+    /// The same behind a call.
+    pub resume_metrics: u64,
+    /// The same where the path ends.
+    pub end_metrics: u64,
     /// Not a routine: a word that holds the address of [`super::times::TimesHead`].
     pub times: u64,
     /// Not a routine: where it reads the same words as the copies do that call it ([`super::activation::CopiesWords`]).
@@ -98,11 +106,16 @@ pub struct Routines {
 }
 
 impl Routines {
-    const COUNT: usize = 26;
+    const COUNT: usize = 30;
 
     /// Those of paths, in the order in which a path meets them.
     pub fn of_paths(self) -> [u64; 4] {
         [self.begin_path, self.leave_path, self.resume_path, self.end_path]
+    }
+
+    /// The same where what is measured is not the time that passes alone.
+    pub fn of_metrics(self) -> [u64; 4] {
+        [self.begin_metrics, self.leave_metrics, self.resume_metrics, self.end_metrics]
     }
 
     fn to_words(self) -> [u64; Routines::COUNT] {
@@ -129,6 +142,10 @@ impl Routines {
             self.leave_path,
             self.resume_path,
             self.end_path,
+            self.begin_metrics,
+            self.leave_metrics,
+            self.resume_metrics,
+            self.end_metrics,
             self.times,
             self.copies,
             self.callees,
@@ -139,7 +156,8 @@ impl Routines {
     fn from_words(words: [u64; Routines::COUNT]) -> Routines {
         let [count, enter, leave, measure, begin, end, end_by_jump, rest @ ..] = words;
         let [wait, wait_for_io, go_on, note, forget, ask, jump, catch, descend, rest @ ..] = rest;
-        let [count_path, hashed, begin_path, leave_path, resume_path, end_path, times, copies, callees, loaded] = rest;
+        let [count_path, hashed, begin_path, leave_path, resume_path, end_path, rest @ ..] = rest;
+        let [begin_metrics, leave_metrics, resume_metrics, end_metrics, times, copies, callees, loaded] = rest;
         Routines {
             count,
             enter,
@@ -163,6 +181,10 @@ impl Routines {
             leave_path,
             resume_path,
             end_path,
+            begin_metrics,
+            leave_metrics,
+            resume_metrics,
+            end_metrics,
             times,
             copies,
             callees,
@@ -173,7 +195,7 @@ impl Routines {
 
 impl Admission {
     /// Includes the version: change it with any layout in this file.
-    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE7");
+    pub const MAGIC: u64 = u64::from_le_bytes(*b"CPPROBE8");
     /// Its length, bytes.
     pub const LEN_BYTES: usize = size_of::<Admission>();
 

@@ -114,6 +114,16 @@ impl Settings {
     pub const PROBED_IO: u32 = 19;
     /// The number by which the program asks for the context that it is in; 0: nothing was entered there.
     pub const PROBED_CONTEXT: u32 = 20;
+    /// What paths and calls that are counted exactly take themselves ([`super::times`]): page faults, by the kernel's account of the thread's usage.
+    pub const EXACT_FAULTS: u32 = 21;
+    /// The same of minor ones.
+    pub const EXACT_MINOR_FAULTS: u32 = 22;
+    /// The same of major ones.
+    pub const EXACT_MAJOR_FAULTS: u32 = 23;
+    /// How often the thread left a CPU, by the same account.
+    pub const EXACT_SWITCHES: u32 = 24;
+    /// What a counter of the processor counts in user mode.
+    pub const EXACT_COUNTER: u32 = 25;
     /// No return address is marked.
     pub const NEVER: u32 = 0;
     /// Return addresses of deep stacks are marked, which saves time.
@@ -213,7 +223,7 @@ impl Settings {
 
     /// Whether probes measure it.
     pub fn is_of_probes(meter: u32) -> bool {
-        (Settings::CALLS..=Settings::PROBED_CONTEXT).contains(&meter)
+        (Settings::CALLS..=LAST_OF_PROBES).contains(&meter)
     }
 
     /// How many of a path's innermost frames are kept, if not all.
@@ -223,12 +233,14 @@ impl Settings {
     }
 }
 
-/// What only probes measure: the meters from CALLS to PROBED_CONTEXT.
-const OF_PROBES: u32 = (bit(Settings::PROBED_CONTEXT) << 1) - bit(Settings::CALLS);
+/// The last meter.
+const LAST_OF_PROBES: u32 = Settings::EXACT_COUNTER;
+/// What only probes and copies that count measure: the meters from CALLS on.
+const OF_PROBES: u32 = (bit(LAST_OF_PROBES) << 1) - bit(Settings::CALLS);
 
 /// The bit of a meter in [`Settings::meters`]; 0 for a number that is no meter's.
 const fn bit(meter: u32) -> u32 {
-    if meter <= Settings::PROBED_CONTEXT { 1 << meter } else { 0 }
+    if meter <= LAST_OF_PROBES { 1 << meter } else { 0 }
 }
 
 /// The largest number of chunks of an arena, which the stack of free chunks has room for.

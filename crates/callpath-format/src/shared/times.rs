@@ -1,9 +1,11 @@
 //! Times of paths (Ammons, Ball and Larus 1997, section 3): memory that a process and its forks share with the recorder, in which routines
-//! of our object add up what executions of paths took. What was measured is there however the program ends.
+//! of our object add up what executions of paths took. What was measured is there however the program ends. What they take may be time, or a
+//! count of events; one or two metrics are measured at once.
 //!
 //! ```text
 //! 0                      TimesHead
 //! TimesHead::LEN_BYTES   TimesOfPath, TimesHead::COUNT times: a hash table that is searched from a key's place on
+//! then                   the same of the second metric, if there is one
 //! ```
 //!
 //! Which executions are measured is chosen by chance. Each procedure has words in every lane ([`super::lanes`], [`OfProcedure`]): how many of its
@@ -19,10 +21,27 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 pub struct TimesHead {
     /// The greatest [`Chosen::shift`]: 0, if all executions are measured.
     pub most_shift: AtomicU64,
-    /// Executions that were measured and found no entry.
+    /// What is measured: one metric, or two.
+    pub metrics: [MeteredPaths; TimesHead::METRICS],
+}
+
+/// A metric of paths, and how measuring it goes.
+#[repr(C)]
+pub struct MeteredPaths {
+    /// Which it is: [`PROBED_TICKS`](super::Settings::PROBED_TICKS), [`PROBED_CPU`](super::Settings::PROBED_CPU), or one from
+    /// [`EXACT_FAULTS`](super::Settings::EXACT_FAULTS) on; 0: none.
+    pub meter: AtomicU64,
+    /// Of [`EXACT_COUNTER`](super::Settings::EXACT_COUNTER), what the kernel is told of it (`struct perf_event_attr`).
+    pub attributes: [AtomicU64; MeteredPaths::ATTRIBUTES_WORDS],
+    /// Executions that were measured and found no entry, or whose counter could not be read.
     pub lost: AtomicU64,
-    /// What is taken off each time between two readings of the clock, ticks: what reading it takes. 0: nothing was measured yet.
-    pub clock_ticks: AtomicU64,
+    /// What is taken off between two readings, in the metric's unit: what reading takes. 0: nothing was measured yet, or it takes none.
+    pub cost: AtomicU64,
+}
+
+impl MeteredPaths {
+    /// How long attributes are.
+    pub const ATTRIBUTES_WORDS: usize = 16;
 }
 
 impl TimesHead {
@@ -37,9 +56,19 @@ impl TimesHead {
     /// The word of a lane from which numbers by chance are made.
     pub const CHANCE_WORD: usize = 1;
 
-    /// How many bytes it takes.
-    pub const fn len_bytes() -> usize {
-        TimesHead::LEN_BYTES + TimesHead::COUNT * size_of::<TimesOfPath>()
+    /// So many metrics can be measured at once.
+    pub const METRICS: usize = 2;
+    /// How long a table is, bytes.
+    pub const TABLE_BYTES: usize = TimesHead::COUNT * size_of::<TimesOfPath>();
+
+    /// How many bytes it takes for so many metrics.
+    pub const fn len_bytes(metrics: usize) -> usize {
+        TimesHead::LEN_BYTES + metrics * TimesHead::TABLE_BYTES
+    }
+
+    /// Where the table of a metric begins, bytes.
+    pub const fn table_at(metric: usize) -> usize {
+        TimesHead::len_bytes(metric)
     }
 }
 
@@ -122,7 +151,7 @@ impl TimesOfPath {
     /// How many words an entry is, in the order of its fields.
     pub const WORDS: usize = 1 + 2 * PathTimes::WORDS;
 
-    /// Adds an execution.
+    /// Adds an execution, by what it took of time that passed: it may have been interrupted.
     pub fn add(&self, weight: u64, ticks: u64) {
         let times = if ticks > TimesOfPath::LONG_TICKS { &self.long } else { &self.short };
         times.add(weight, ticks);

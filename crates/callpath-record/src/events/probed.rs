@@ -12,7 +12,7 @@ use super::{Event, EventSource, MAX_EVENTS};
 pub(crate) struct Probed {
     pub(crate) meter: u32,
     pub(crate) part: Part,
-    id: MetricId,
+    pub(super) id: MetricId,
 }
 
 impl Probed {

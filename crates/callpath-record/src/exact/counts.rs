@@ -89,7 +89,7 @@ impl Counted {
         // Each has counted in a lane that it shares with others.
         counts.lost = self.head().without.swap(0, Relaxed);
         counts.lost = counts.lost.saturating_add(self.hashed.as_ref().map_or(0, Hashed::take_lost));
-        counts.times = self.times.as_ref().map(|times| times.account(tick));
+        counts.metrics = self.times.as_ref().map(|times| times.account(tick)).unwrap_or_default();
         let sums = in_contexts.map(|(_, contexts)| &contexts.sums);
         if let Some((flows, contexts)) = in_contexts {
             counts.lost = counts.lost.saturating_add(flows.take_lost());
@@ -126,8 +126,8 @@ impl Counted {
                             add_executed(procedure.increments(number), executions);
                             let category = category(path.category);
                             let measured = || by_path.as_ref()?.get(&(procedure.timed?, number as u32)).copied();
-                            let time = measured().unwrap_or_default();
-                            paths.push(CountedPath { number, category, blocks, executions, time });
+                            let times = measured().unwrap_or_default();
+                            paths.push(CountedPath { number, category, blocks, executions, times });
                         }
                         let entries = procedure.entries.and_then(|entries| words.get(entries as usize)).copied();
                         if let Some(entries) = entries.filter(|entries| *entries > 0) {

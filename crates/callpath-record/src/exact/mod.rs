@@ -43,7 +43,7 @@ pub(crate) use flows::{ContextCounts, Flows};
 pub use kinds::{ExactKind, ExactKinds};
 use place::Beginning;
 pub(crate) use programs::Programs;
-pub use times::ExactTimes;
+pub use times::{ExactTimes, MeasuredExecutions};
 
 /// Which procedures are counted.
 pub trait Counting {
@@ -65,7 +65,7 @@ pub trait Counting {
 pub struct ExactCounts {
     /// The kinds.
     pub kinds: ExactKinds,
-    /// Whether what paths take is measured, and of which executions.
+    /// What is measured of paths or calls, if anything is.
     pub times: Option<ExactTimes>,
     /// The bytes of the injected object.
     pub injected: &'static [u8],

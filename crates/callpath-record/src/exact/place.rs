@@ -300,8 +300,12 @@ impl Placing<'_, '_> {
             first_procedure: next.procedure,
             has_back_edges,
         });
-        let times = layout.routines.filter(|_| layout.times.is_some());
-        let times = times.map(|routines| Timing { routines: routines.of_paths(), first_procedure: next.timed });
+        let times = layout.routines.zip(layout.times).map(|(routines, times)| Timing {
+            routines: if times.is_general() { routines.of_metrics() } else { routines.of_paths() },
+            is_general: times.is_general(),
+            at_back_edges: times.at_back_edges,
+            first_procedure: next.timed,
+        });
         let hashed = layout.routines.filter(|_| layout.has_paths());
         let hashed = hashed.map(|routines| Hashing { routine: routines.count_path, first_procedure: next.hashed });
         let (first_word, inside) = (next.word, layout.inside);

@@ -33,7 +33,10 @@ pub(crate) struct Attributes {
     sig_data: u64,
 }
 
-const _: () = assert!(size_of::<Attributes>() == 128);
+/// How long attributes are, words.
+pub const ATTRIBUTES_WORDS: usize = 16;
+
+const _: () = assert!(size_of::<Attributes>() == ATTRIBUTES_WORDS * size_of::<u64>());
 
 /// What is written into a ring of each sample of a thread's stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +70,7 @@ const DUMMY: u64 = 9;
 impl Attributes {
     pub(super) const DISABLED: u64 = 1;
     const INHERIT: u64 = 1 << 1;
+    const PINNED: u64 = 1 << 2;
     const EXCLUDE_USER: u64 = 1 << 4;
     const EXCLUDE_KERNEL: u64 = 1 << 5;
     const EXCLUDE_HV: u64 = 1 << 6;
@@ -116,6 +120,24 @@ impl Attributes {
             sig_data: signal_data,
             ..Attributes::default()
         }
+    }
+
+    /// Of an event that a thread counts and reads itself, in user mode: it has a counter whenever the thread runs, or none at all.
+    pub(super) fn of_counting(spec: &EventSpec) -> Attributes {
+        Attributes {
+            unit: spec.unit,
+            size: size_of::<Attributes>() as u32,
+            config: spec.config,
+            config1: spec.config1,
+            config2: spec.config2,
+            flags: Attributes::PINNED | Attributes::EXCLUDE_KERNEL | Attributes::EXCLUDE_HV,
+            ..Attributes::default()
+        }
+    }
+
+    pub(super) fn to_words(&self) -> [u64; ATTRIBUTES_WORDS] {
+        // SAFETY: as long, of integers without gaps.
+        unsafe { std::mem::transmute_copy(self) }
     }
 
     /// Of an event whose samples are records in a ring: registers, and a copy of the stack. What is mapped, named, begun and

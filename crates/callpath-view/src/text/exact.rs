@@ -116,9 +116,18 @@ impl<'a> ExactText<'a> {
         self.counts.sampling.as_ref().filter(|sampling| sampling.samples > 0)
     }
 
-    /// What is known of measuring, if what paths take was measured.
-    pub(super) fn timing(self) -> Option<&'a ExactTiming> {
-        self.counts.timing.as_ref()
+    /// What was measured of paths.
+    pub(super) fn timings(self) -> &'a [ExactTiming] {
+        &self.counts.timings
+    }
+
+    /// Columns of all numbers that were measured, with their shares.
+    fn timed_columns(self) -> usize {
+        self.timings().iter().map(|timing| Self::columns_of(timing) + SHARE_COLUMNS).sum()
+    }
+
+    fn columns_of(timing: &ExactTiming) -> usize {
+        columns(&timing.name).max(TIMED_COLUMNS)
     }
 
     /// Columns of the numbers that were sampled.
@@ -128,7 +137,7 @@ impl<'a> ExactText<'a> {
 
     /// The columns before the path.
     fn behind_numbers(self) -> usize {
-        let timed = self.timing().map_or(0, |_| TIMED_COLUMNS + SHARE_COLUMNS);
+        let timed = self.timed_columns();
         let sampled = self.sampling().map_or(0, |sampling| Self::sampled_columns(sampling) + SHARE_COLUMNS);
         BEHIND_NUMBERS + timed + sampled
     }
@@ -139,9 +148,11 @@ impl<'a> ExactText<'a> {
             let width = Self::sampled_columns(sampling);
             format!("{:>width$}  {:>6}  ", cut_end(&printable(&sampling.metric.name), width), "share")
         });
-        let timed = self
-            .timing()
-            .map_or(String::new(), |_| format!("{:>TIMED_COLUMNS$}  {:>6}  ", ExactTiming::METRIC, "share"));
+        let timed = |timing: &ExactTiming| {
+            let width = Self::columns_of(timing);
+            format!("{:>width$}  {:>6}  ", printable(&timing.name), "share")
+        };
+        let timed: String = self.timings().iter().map(timed).collect();
         format!("{timed}{sampled}{:>12}  {:>6}  {:>10}  {:>6}  ", "instructions", "share", "executions", "share")
     }
 
@@ -157,11 +168,13 @@ impl<'a> ExactText<'a> {
         })
     }
 
-    /// `1.21 s  92.1%  `: what was measured with its share, if anything was.
-    fn timed_numbers(self, timed_ns: u64, total_ns: u64) -> String {
-        self.timing().map_or(String::new(), |_| {
-            format!("{:>TIMED_COLUMNS$}  {}  ", value(timed_ns, "ns"), self.share(timed_ns, total_ns))
-        })
+    /// `1.21 s  92.1%  `: each metric that was measured with its share.
+    fn timed_numbers(self, cost: ExactCost, total: ExactCost) -> String {
+        let of = |((timing, its), whole): ((&ExactTiming, u64), u64)| {
+            let width = Self::columns_of(timing);
+            format!("{:>width$}  {}  ", value(its, &timing.unit), self.share(its, whole))
+        };
+        self.timings().iter().zip(cost.timed).zip(total.timed).map(of).collect()
     }
 
     /// `1.21 s  92.1%  12,345  45.2%  1,234  31.0%  `: what was measured and what was sampled, if anything was, instructions, and executions, with their shares: of all
@@ -169,7 +182,7 @@ impl<'a> ExactText<'a> {
     pub(super) fn numbers(self, cost: ExactCost, total: ExactCost) -> String {
         format!(
             "{}{}{:>12}  {}  {:>10}  {:>6}  ",
-            self.timed_numbers(cost.timed_ns, total.timed_ns),
+            self.timed_numbers(cost, total),
             self.sampled_numbers(cost.sampled),
             value(cost.instructions, "count"),
             self.share(cost.instructions, total.instructions),
@@ -271,7 +284,7 @@ pub fn paths(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
         "Paths by {}: {} of {} paths of {} were executed",
         match (text.ranking, text.sampling()) {
             (ExactRanking::Sampled, Some(sampling)) => &sampling.metric.name,
-            (ExactRanking::Timed, _) => ExactTiming::METRIC,
+            (ExactRanking::Timed(number), _) => text.timings().get(number).map_or("", |timing| &timing.name),
             _ => "instructions",
         },
         thousands(executed),
@@ -303,12 +316,10 @@ pub fn paths(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
     let undivided = text.shown().map(ExactProcedure::sampled_undivided).fold(0, u64::saturating_add);
     if undivided > 0 && text.sampling().is_some() {
         let words = text.ink(Ink::Dim, "on no path");
-        let before = if text.timing().is_some() { " ".repeat(TIMED_COLUMNS + SHARE_COLUMNS) } else { String::new() };
+        let before = " ".repeat(text.timed_columns());
         writeln!(out, "{before}{}{}{words}", text.sampled_numbers(undivided), " ".repeat(BEHIND_NUMBERS))?;
     }
-    if text.timing().is_some() {
-        timed(text, out)?;
-    }
+    timed(text, out)?;
     if let Some(sampling) = text.sampling() {
         sampled(text, sampling, out)?;
         few_paths(text, sampling, out)?;
@@ -335,7 +346,7 @@ fn row(
         words += &format!(", calls {}", callees.join(", "));
     }
     text.wrapped(&printable(&words), BEHIND_NUMBERS + 2, out)?;
-    if let Some(each) = text.timing().and_then(|timing| each(timing, procedure, path)) {
+    for each in text.timings().iter().enumerate().filter_map(|timing| each(timing, procedure, path)) {
         text.wrapped(&each, BEHIND_NUMBERS + 2, out)?;
     }
     text.counts.callers.as_ref().map_or(Ok(()), |callers| contexts(text, (callers, path), out))
@@ -674,7 +685,7 @@ cold                   1         1.0          0.0%          0.3%        0.7%
 
 A block on a hot path is on 2.0 executed paths on average.
 ";
-        let timed: View = |text, out| paths(ExactText { ranking: ExactRanking::Timed, ..text }, out);
+        let timed: View = |text, out| paths(ExactText { ranking: ExactRanking::Timed(0), ..text }, out);
         let said = shown_of(&counts, 0.01, (30, timed));
         assert_eq!(said[..said.find("\nNotes").expect("notes")], *expected);
         // By instructions, what was measured stands beside.
@@ -684,7 +695,7 @@ A block on a hot path is on 2.0 executed paths on average.
         // Blocks have no times of their own.
         assert_eq!(shown_of(&counts, 0.0, (100, blocks)), shown(0.0, 100, blocks));
         // What was sampled beside has a column, too, and what is on no path has no time.
-        let sampled = ExactCounts { timing: counts.timing, ..with_samples() };
+        let sampled = ExactCounts { timings: counts.timings.clone(), ..with_samples() };
         let said = shown_of(&sampled, 0.01, (1, paths));
         assert!(said.contains("\nwall-time   share   cpu-time   share  instructions"), "{said}");
         let on_no_path = said.lines().find(|line| line.ends_with("on no path")).expect("a row");

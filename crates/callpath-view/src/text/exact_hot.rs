@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use callpath_db::exact::{
-    ExactClass, ExactCost, ExactGroup, ExactProcedure, ExactRanking, ExactSampling, ExactSummary, ExactTiming,
+    ExactClass, ExactCost, ExactGroup, ExactProcedure, ExactRanking, ExactSampling, ExactSummary,
 };
 
 use super::exact::ExactText;
@@ -84,12 +84,16 @@ pub(super) fn summary(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()
             ratio(summary.average()),
             if sampling.metric.unit == "ns" { "ns" } else { &sampling.metric.name },
         ),
-        (ExactRanking::Timed, _) => format!(
-            "Hot: {hot} of all {} or more. Dense: at least {} ns for each instruction, as much as all paths together; sparse: hot because of \
-             many instructions",
-            ExactTiming::METRIC,
-            ratio(summary.average()),
-        ),
+        (ExactRanking::Timed(number), _) => {
+            let timing = text.counts.timings.get(number);
+            let name = timing.map_or("", |timing| &timing.name);
+            let unit = timing.filter(|timing| timing.unit == "ns").map_or(name, |timing| &timing.unit);
+            format!(
+                "Hot: {hot} of all {name} or more. Dense: at least {} {unit} for each instruction, as much as all paths together; sparse: hot \
+                 because of many instructions",
+                ratio(summary.average()),
+            )
+        }
         _ => format!(
             "Hot: {hot} of all instructions or more. Dense: at least {:.1} instructions each time, as many as the average path; sparse: \
              hot because executed often",
@@ -126,7 +130,7 @@ impl Table<'_> {
         let extra = if is_of_procedures { "  paths each" } else { "" };
         let name = self.text.sampling().map(|sampling| sampling.metric.name.as_str());
         let sampled = self.sampled(name.map(|name| cut_end(&printable(name), SAMPLED_COLUMNS)));
-        let timed = self.timed(|| ExactTiming::METRIC.to_owned());
+        let timed = self.timed(|number| self.text.counts.timings[number].name.clone());
         let line = format!("{:<12}{of:>12}{extra}{timed}{sampled}  {:>12}  {:>10}", "", "instructions", "executions");
         writeln!(out, "\n{}", self.text.ink(Ink::Bold, &line))?;
         for (class, group) in [ExactClass::Dense, ExactClass::Sparse, ExactClass::Cold].into_iter().zip(groups) {
@@ -143,7 +147,7 @@ impl Table<'_> {
                 out,
                 "{label:<12}{:>12}{each}{}{}  {:>12}  {:>10}",
                 thousands(group.members),
-                self.timed(|| percent(group.cost.timed_ns, self.total.timed_ns)),
+                self.timed(|number| percent(group.cost.timed[number], self.total.timed[number])),
                 self.share(group.cost.sampled),
                 percent(group.cost.instructions, self.total.instructions),
                 percent(group.cost.executions, self.total.executions)
@@ -151,14 +155,15 @@ impl Table<'_> {
         }
         for (label, sampled) in besides.iter().filter(|(_, sampled)| *sampled > 0 && name.is_some()) {
             let each = if is_of_procedures { " ".repeat(extra.len()) } else { String::new() };
-            writeln!(out, "{label:<12}{:>12}{each}{}{}", "", self.timed(String::new), self.share(*sampled))?;
+            writeln!(out, "{label:<12}{:>12}{each}{}{}", "", self.timed(|_| String::new()), self.share(*sampled))?;
         }
         Ok(())
     }
 
-    /// A cell of what was measured, if anything was.
-    fn timed(self, cell: impl FnOnce() -> String) -> String {
-        self.text.timing().map_or(String::new(), |_| format!("  {:>SAMPLED_COLUMNS$}", cell()))
+    /// A cell for each metric that was measured, by its number.
+    fn timed(self, cell: impl Fn(usize) -> String) -> String {
+        let cell = |number| format!("  {:>SAMPLED_COLUMNS$}", cut_end(&cell(number), SAMPLED_COLUMNS));
+        (0..self.text.timings().len()).map(cell).collect()
     }
 
     fn share(self, sampled: u64) -> String {

@@ -5,45 +5,74 @@ use std::io::{self, Write};
 use callpath_db::exact::{ExactPath, ExactProcedure, ExactTiming, Unmeasured};
 
 use super::exact::ExactText;
+use super::printable::printable;
 use super::quantity::{count, percent, thousands, value};
 
-/// `takes 14.2 ns each (95%: 13.9 to 14.5), by 1,234 of them`. `None`: nothing was measured of it.
-pub(super) fn each(timing: &ExactTiming, procedure: &ExactProcedure, path: &ExactPath) -> Option<String> {
-    let mean = path.time.mean_ns()?;
+/// `takes 14.2 ns each (95%: 13.9 to 14.5), by 1,234 of them`, of one metric by its number. `None`: nothing was measured of it.
+pub(super) fn each(
+    (number, timing): (usize, &ExactTiming),
+    procedure: &ExactProcedure,
+    path: &ExactPath,
+) -> Option<String> {
+    let time = path.times.get(number)?;
+    let mean = time.mean_ns()?;
     let executions = path.executions as f64;
-    let within = match procedure.interval_ns(path, *timing) {
+    let within = match procedure.interval_ns(path, (number, timing.account)) {
         Some(interval) => {
             let [least, most] = [mean - interval / executions, mean + interval / executions].map(|ns| ns.max(0.0));
-            format!(" (95%: {} to {})", nanoseconds(least), nanoseconds(most))
+            format!(" (95%: {} to {})", amount(least, timing), amount(most, timing))
         }
         None => " (one alone)".to_owned(),
     };
-    let of = match path.time.measured {
+    let of = match time.measured {
         all if all >= path.executions => "all of them".to_owned(),
         some => format!("{} of them", thousands(some)),
     };
-    Some(format!("takes {}{within}, by {of}", nanoseconds(mean)))
+    let what = match (timing.is_wall_time(), timing.unit.as_str()) {
+        (true, _) => String::new(),
+        (false, "ns") => format!(" of {}", printable(&timing.name)),
+        (false, _) => format!(" {}", printable(&timing.name)),
+    };
+    Some(format!("takes {}{what}{within}, by {of}", amount(mean, timing)))
 }
 
-/// A time that may be less than a nanosecond.
-fn nanoseconds(ns: f64) -> String {
-    if ns < 1_000.0 { format!("{ns:.1} ns") } else { value(ns.round() as u64, "ns") }
+/// A time that may be less than a nanosecond, or a part of an event.
+fn amount(amount: f64, timing: &ExactTiming) -> String {
+    match timing.unit.as_str() {
+        "ns" if amount < 1_000.0 => format!("{amount:.1} ns"),
+        _ if amount < 1_000.0 => format!("{amount:.2}"),
+        unit => value(amount.round() as u64, unit),
+    }
 }
 
-/// How much was measured, and what the numbers are.
+/// How much was measured, and what the numbers are: a paragraph for each metric.
 pub(super) fn timed(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> {
+    for (number, timing) in text.timings().iter().enumerate() {
+        writeln!(out)?;
+        text.wrapped(&printable(&said(text, (number, timing))), 0, out)?;
+    }
+    Ok(())
+}
+
+fn said(text: ExactText<'_>, (number, timing): (usize, &ExactTiming)) -> String {
     let total = text.counts.cost();
     let paths = || text.counts.procedures.iter().flat_map(|procedure| &procedure.paths);
-    let measured = paths().fold(0u64, |sum, path| sum.saturating_add(path.time.measured));
+    let sum = |of: &dyn Fn(&ExactPath) -> u64| paths().map(of).fold(0, u64::saturating_add);
+    let measured = sum(&|path| path.times.get(number).map_or(0, |time| time.measured));
     let mut said = format!(
-        "{}: {} on paths, by {} that were measured, chosen by chance. It is what a path takes by itself, from where all before is done until all of it is: \
-         what a processor does at the same time before and behind is not taken off, so that sums may be more than the time that passed. What \
-         callees take is theirs.",
-        ExactTiming::METRIC,
-        value(total.timed_ns, "ns"),
+        "{}: {} on paths, by {} that were measured, chosen by chance.",
+        timing.name,
+        value(total.timed.get(number).copied().unwrap_or(0), &timing.unit),
         count(measured, "execution", "executions"),
     );
-    let interruptions = paths().fold(0u64, |sum, path| sum.saturating_add(path.interruptions));
+    said += match timing.is_wall_time() {
+        true => {
+            " It is what a path takes by itself, from where all before is done until all of it is: what a processor does at the same time before and \
+             behind is not taken off, so that sums may be more than the time that passed. What callees take is theirs."
+        }
+        false => " What callees take is theirs.",
+    };
+    let interruptions = sum(&|path| path.interruptions.get(number).copied().unwrap_or(0));
     if interruptions > 0 {
         said += &format!(
             " {} left out: what seldom takes more than some 10 us did, so that something came in between.",
@@ -53,19 +82,22 @@ pub(super) fn timed(text: ExactText<'_>, out: &mut dyn Write) -> io::Result<()> 
             }
         );
     }
-    let Unmeasured { paths, executions } = text.counts.unmeasured();
+    let Unmeasured { paths, executions } = text.counts.unmeasured(number);
     if paths > 0 {
         said += &format!(
-            " Nothing was measured of {} with {} of the executions: they have no time here.",
+            " Nothing was measured of {} with {} of the executions: they have no {} here.",
             count(paths, "path", "paths"),
-            percent(executions, total.executions)
+            percent(executions, total.executions),
+            if timing.unit == "ns" { "time" } else { "number" }
         );
     }
-    if let Some(lost @ 1..) = text.timing().map(|timing| timing.0.lost) {
-        said += &format!(" {} found no room.", count(lost, "time", "times"));
+    if let lost @ 1.. = timing.account.lost {
+        said += &match timing.unit.as_str() {
+            "ns" => format!(" {} found no room.", count(lost, "time", "times")),
+            _ => format!(" {} found no room, or could not be read.", count(lost, "number", "numbers")),
+        };
     }
-    writeln!(out)?;
-    text.wrapped(&said, 0, out)
+    said
 }
 
 #[cfg(test)]
@@ -83,13 +115,17 @@ mod tests {
             executions,
             contexts: Vec::new(),
             sampled: 0,
-            time,
-            interruptions: 0,
+            times: [time; 2],
+            interruptions: [0; 2],
+        };
+        let timing = |name: &str, unit: &str| ExactTiming {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            account: TimesAccount { lost: 0, clock_ns: 20 },
         };
         let of = |executions, measured, weight, time_ns, spread| {
-            let timing = ExactTiming(TimesAccount { lost: 0, clock_ns: 20 });
             each(
-                &timing,
+                (0, &timing("wall-time", "ns")),
                 &ExactProcedure::default(),
                 &path(executions, MeasuredTime { measured, weight, time_ns, spread }),
             )
@@ -105,5 +141,11 @@ mod tests {
         let said = of(1_000, 2, 130, 65 * 40, [2 * pairs, pairs * 40, pairs * 1_000]).unwrap();
         assert_eq!(said, "takes 20.0 ns (95%: 1.2 ns to 38.8 ns), by 2 of them");
         assert_eq!(of(1, 1, 1, 1_500_000, [0; 3]).unwrap(), "takes 1.50 ms (95%: 1.50 ms to 1.50 ms), by all of them");
+        let all = path(2, MeasuredTime { measured: 2, weight: 2, time_ns: 5_001, spread: [0; 3] });
+        let of = |timing: &ExactTiming| each((1, timing), &ExactProcedure::default(), &all).unwrap();
+        let cpu = of(&timing("cpu-time", "ns"));
+        assert_eq!(cpu, "takes 2.50 us of cpu-time (95%: 2.50 us to 2.51 us), by all of them");
+        let faults = ExactTiming { account: TimesAccount::default(), ..timing("page-faults", "count") };
+        assert_eq!(of(&faults), "takes 2,501 page-faults (95%: 2,501 to 2,501), by all of them");
     }
 }

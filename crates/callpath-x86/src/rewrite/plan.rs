@@ -191,6 +191,15 @@ pub struct Times {
     pub word: u32,
     /// The procedure's number, which no other of the process has.
     pub number: u32,
+    /// The routines are those that read one metric or two, of which an activation keeps a word each.
+    pub is_general: bool,
+}
+
+impl Times {
+    /// By how much a frame is larger, bytes.
+    fn frame_bytes(&self) -> u32 {
+        if self.is_general { 2 * TIMES_BYTES } else { TIMES_BYTES }
+    }
 }
 
 /// The offset of an activation's word that holds the address of its context's node, bytes.
@@ -199,6 +208,8 @@ const NODE_AT: u32 = 8;
 pub(super) const BEGAN: Cell = Cell::OfActivation(16);
 /// The word that holds what that path weighs.
 pub(super) const WEIGHT: Cell = Cell::OfActivation(24);
+/// Of a second metric, the word that [`BEGAN`] is of the first; only with [`Times::is_general`].
+pub(super) const SECOND: Cell = Cell::OfActivation(32);
 
 /// What a frame is enlarged by, bytes: a multiple of the stack's alignment.
 pub const FRAME_BYTES: u32 = 32;
@@ -338,7 +349,7 @@ impl Plan {
     /// By how many bytes the frame is enlarged.
     pub(super) fn enlarged_by(&self) -> u32 {
         match (self.words, self.times) {
-            (Words::InFrame, Some(_)) => FRAME_BYTES + TIMES_BYTES,
+            (Words::InFrame, Some(times)) => FRAME_BYTES + times.frame_bytes(),
             (Words::InFrame, None) => FRAME_BYTES,
             _ => self.padding,
         }

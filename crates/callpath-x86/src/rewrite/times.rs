@@ -8,7 +8,7 @@
 //! ```
 
 use super::assembler::Assembler;
-use super::plan::{BEGAN, Cell, Operation, PathNumber, Plan, Times, WEIGHT};
+use super::plan::{BEGAN, Cell, Operation, PathNumber, Plan, SECOND, Times, WEIGHT};
 use super::pushing::{Flags, IS_OTHER, Pushing, WORD_BYTES, branch_apart};
 use super::refusal::{Reason, Refusal};
 use super::spot::{RAX, SCRATCH, Scratch, Spot};
@@ -32,8 +32,8 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, operation: Operation, spot
             let node = plan.context_word();
             if_measured(out, plan, spot, move |code| end(code, times, path, node))
         }
-        Operation::LeavePath => if_measured(out, plan, spot, move |code| turn(code, times.leave)),
-        _ => if_measured(out, plan, spot, move |code| turn(code, times.resume)),
+        Operation::LeavePath => if_measured(out, plan, spot, move |code| turn(code, times, times.leave)),
+        _ => if_measured(out, plan, spot, move |code| turn(code, times, times.resume)),
     }
 }
 
@@ -77,17 +77,32 @@ fn if_measured(
 /// The routine says when the path began, and what it weighs.
 fn begin_path(code: &mut Pushing<'_>, times: Times) -> Result<(), Refusal> {
     code.push_constant(u64::from(times.number) << 32 | u64::from(times.word));
+    if times.is_general {
+        code.push_constant(0);
+    }
     code.push(Cell::OfThread(times.lane_word))?;
     code.call(times.begin);
     code.pop(BEGAN)?;
+    if times.is_general {
+        code.pop(SECOND)?;
+    }
     code.pop(WEIGHT)
 }
 
 /// What was kept becomes what the routine makes of it.
-fn turn(code: &mut Pushing<'_>, routine: LinkAddr) -> Result<(), Refusal> {
+fn turn(code: &mut Pushing<'_>, times: Times, routine: LinkAddr) -> Result<(), Refusal> {
+    if times.is_general {
+        code.push(Cell::OfThread(times.lane_word))?;
+        code.push(SECOND)?;
+    }
     code.push(BEGAN)?;
     code.call(routine);
-    code.pop(BEGAN)
+    code.pop(BEGAN)?;
+    if times.is_general {
+        code.pop(SECOND)?;
+        code.move_rsp(WORD_BYTES as i32);
+    }
+    Ok(())
 }
 
 /// The routine adds the time of a path, also in the context whose `node` a word holds.
@@ -97,8 +112,11 @@ fn end(code: &mut Pushing<'_>, times: Times, path: PathNumber, node: Option<Cell
     code.push_or_0(path.index)?;
     code.push(Cell::OfThread(times.lane_word))?;
     code.push(WEIGHT)?;
+    if times.is_general {
+        code.push(SECOND)?;
+    }
     code.push(BEGAN)?;
     code.call(times.end);
-    code.move_rsp(6 * WORD_BYTES as i32);
+    code.move_rsp((if times.is_general { 7 } else { 6 }) * WORD_BYTES as i32);
     code.put(BEGAN, |word| encode::set_word(word, 0))
 }

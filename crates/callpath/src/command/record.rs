@@ -2,6 +2,7 @@
 
 mod attached;
 mod mapped;
+mod measured;
 mod padded;
 mod perf_options;
 mod rank;
@@ -17,15 +18,16 @@ use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_measurement::{Measurement, plain};
 use callpath_record::{
-    Chooser as _, Counting, Event, EventError, ExactCounts, ExactKind, ExactKinds, ExactTimes, FromOutside,
-    HIGHEST_RATE, MAX_EVENTS, ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded,
-    Sentinel, Unsaid, Unwind, offered_events, parse_events, probe_events, record, record_exactly, record_padded,
+    Chooser as _, Counting, Event, EventError, ExactCounts, ExactKind, ExactKinds, FromOutside, HIGHEST_RATE,
+    MAX_EVENTS, ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded, Sentinel,
+    Unsaid, Unwind, offered_events, parse_events, probe_events, record, record_exactly, record_padded,
     record_with_probes,
 };
 use callpath_tables::guide::Guide;
 use callpath_target::TargetError;
 use callpath_view::text::shell_word;
 use mapped::Mapped;
+use measured::Measuring;
 use padded::Padded;
 use perf_options::Record;
 pub(crate) use rank::{NO_RANK, own as own_rank};
@@ -107,13 +109,8 @@ pub(crate) struct Arguments {
     /// passes seldom; docs/paths.md [default: by loop depth]
     #[arg(long, value_name = "DIR", requires = "exact", value_hint = clap::ValueHint::DirPath)]
     guide: Option<PathBuf>,
-    /// What is measured of paths and calls: `wall-time`, what they take themselves, callees left out. Some are measured, chosen by chance;
-    /// docs/paths.md
-    #[arg(short, long, value_name = "METRIC", value_parser = path_metric)]
-    metrics: Option<PathMetric>,
-    /// With -m, measure all of them, and not some: slow
-    #[arg(long, requires = "metrics")]
-    full: bool,
+    #[command(flatten)]
+    measuring: Measuring,
     /// What is measured of each call of these functions, beside `calls`: `wall-time` and others, as for `callpath probe`
     #[arg(long, value_name = "METRIC", value_delimiter = ',', requires = "probe", value_parser = metric)]
     probe_metrics: Vec<ProbeMetric>,
@@ -206,12 +203,10 @@ fn add_probes(arguments: &Arguments, events: &mut Vec<Event>) -> anyhow::Result<
             "--sentinel=always changes return addresses, which probes compare: it cannot be used with --probe"
         );
     }
-    let of_calls = match arguments.metrics {
-        Some(PathMetric::WallTime) => vec![ProbeMetric::parse("wall-time")?],
-        _ => Vec::new(),
+    let of_probes = match arguments.exact.as_slice() {
+        [] => probe_events(&arguments.probe_metrics)?,
+        _ => arguments.measuring.columns()?,
     };
-    let measured = if arguments.exact.is_empty() { &arguments.probe_metrics } else { &of_calls };
-    let of_probes = probe_events(measured)?;
     if let Some(both) = of_probes.iter().find(|of_probes| events.iter().any(|event| event.name == of_probes.name)) {
         anyhow::bail!("`{}` would be measured by samples and by probes: leave out -e or --probe-metrics", both.name);
     }
@@ -239,34 +234,6 @@ enum ExactArgument {
     Calls,
     Paths,
     Edges,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum PathMetric {
-    WallTime,
-    /// perf's number of pages.
-    Pages,
-}
-
-/// What is measured of paths. perf's `-m` takes a number.
-fn path_metric(typed: &str) -> Result<PathMetric, String> {
-    match typed {
-        "wall-time" => Ok(PathMetric::WallTime),
-        _ if typed.starts_with(|first: char| first.is_ascii_digit()) => Ok(PathMetric::Pages),
-        _ => Err("of paths, `wall-time` is measured".to_owned()),
-    }
-}
-
-/// Which times are measured. An error if no paths are counted.
-fn times_of(arguments: &Arguments, events: &[Event]) -> anyhow::Result<Option<ExactTimes>> {
-    let Some(PathMetric::WallTime) = arguments.metrics else { return Ok(None) };
-    if !arguments.exact.iter().any(|kind| matches!(kind, ExactArgument::Paths | ExactArgument::Calls)) {
-        anyhow::bail!("-m measures what paths or calls take: count them (--exact=paths, calls or calls,paths)");
-    }
-    if events.iter().any(|event| event.name == "wall-time") {
-        anyhow::bail!("`wall-time` would be measured by samples and by -m: leave out -e wall-time or -m");
-    }
-    Ok(Some(if arguments.full { ExactTimes::All } else { ExactTimes::Chosen }))
 }
 
 impl ExactArgument {
@@ -402,7 +369,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         );
         return Err(failed(error, FAILED));
     }
-    let times = times_of(arguments, &events).map_err(|error| failed(error, FAILED))?;
+    let times = arguments.measuring.times(exact.as_ref(), &events).map_err(|error| failed(error, FAILED))?;
     let guide = match (&arguments.guide, &exact) {
         (Some(directory), Some(kinds)) => Some(guide_of(directory, kinds, say).map_err(|error| failed(error, FAILED))?),
         _ => None,
@@ -482,7 +449,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         preload: preload::OBJECT,
     };
     arguments.perf.words.iter().for_each(|word| say(word));
-    if arguments.metrics == Some(PathMetric::Pages) {
+    if arguments.measuring.has_pages() {
         say(&"-m, --mmap-pages is not needed: there are no buffers or trace files to tune");
     }
     let mut counted = Counted(match arguments.only.as_slice() {

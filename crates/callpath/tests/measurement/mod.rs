@@ -4,9 +4,9 @@ use callpath_db::{Metric, MetricId};
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_measurement::{
-    CountedPath, CountedProcedure, FULL_ROOT, MeasuredTime, ModuleRecord, PathCategory, PathCounts, PathTime, PathTree,
-    ProcessFile, RefusedProcedure, SampleTally, SessionEnd, SessionFile, ThreadProfile, TimesAccount, encode_process,
-    encode_session, process_file_name, write_file,
+    CountedPath, CountedProcedure, FULL_ROOT, MeasuredTime, ModuleRecord, PathCategory, PathCounts, PathMetric,
+    PathTime, PathTree, ProcessFile, RefusedProcedure, SampleTally, SessionEnd, SessionFile, ThreadProfile,
+    TimesAccount, encode_process, encode_session, process_file_name, write_file,
 };
 
 /// A measurement of processes with one sample each, in a directory of its own.
@@ -61,7 +61,7 @@ pub(crate) fn with_paths() -> tempfile::TempDir {
         category,
         blocks: blocks.iter().copied().map(LinkAddr).collect(),
         executions,
-        time: PathTime::default(),
+        times: [PathTime::default(); 2],
     };
     let paths = vec![
         path(0, PathCategory::EntryBack, &[0x1000, 0x1010], 10),
@@ -88,8 +88,9 @@ pub(crate) fn with_times() -> tempfile::TempDir {
     let file = directory.path().join("paths-0-100");
     let mut counts = PathCounts::from_bytes(&std::fs::read(&file).unwrap(), &file).unwrap();
     let usual = MeasuredTime { measured: 9, weight: 9, time_ns: 225, spread: [0; 3] };
-    counts.procedures[0].paths[1].time = PathTime { usual, ..PathTime::default() };
-    counts.times = Some(TimesAccount { lost: 2, clock_ns: 20 });
+    counts.procedures[0].paths[1].times[0] = PathTime { usual, ..PathTime::default() };
+    let account = TimesAccount { lost: 2, clock_ns: 20 };
+    counts.metrics = vec![PathMetric { name: "wall-time".into(), account }];
     counts.write(directory.path(), 0).unwrap();
     directory
 }

@@ -187,7 +187,7 @@ fn what_cannot_be_measured_is_said() {
             "-m measures what paths or calls take: count them (--exact=paths, calls or calls,paths)",
         ),
         (&["--exact=edges", "-m", "wall-time"], "-m measures what paths or calls take"),
-        (&["--exact=paths", "-m", "walltime"], "of paths, `wall-time` is measured"),
+        (&["--exact=paths", "-m", "walltime"], "of paths and calls, `wall-time`, `cpu-time`, "),
         (
             &["--exact=calls", "-m", "wall-time", "-e", "wall-time"],
             "`wall-time` would be measured by samples and by -m: leave out -e wall-time or -m",

@@ -26,6 +26,7 @@ mod exact_cost;
 mod exact_flows;
 mod exact_guide;
 mod exact_loads;
+mod exact_metrics;
 mod exact_programs;
 mod exact_times;
 mod filters;

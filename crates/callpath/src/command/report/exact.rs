@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use callpath_analyze::exact::{Counted, exact_counts, exact_quality, sampled_metrics};
 use callpath_db::database::is_database;
-use callpath_db::exact::{ExactCounts, ExactRanking, ExactTiming};
+use callpath_db::exact::{ExactCounts, ExactRanking};
 use callpath_db::{Metric, Profile, nearest};
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::ModuleIndex;
@@ -123,15 +123,17 @@ fn ranking(asked: &ExactAsked<'_>, counts: &ExactCounts) -> anyhow::Result<Exact
     match asked.order_by {
         _ if asked.view == ExactView::Blocks => Ok(ExactRanking::Instructions),
         Some(INSTRUCTIONS) => Ok(ExactRanking::Instructions),
-        Some(ExactTiming::METRIC) if counts.timing.is_some() => Ok(ExactRanking::Timed),
         Some(metric) => {
+            if let Some(number) = counts.timings.iter().position(|timing| timing.name == metric) {
+                return Ok(ExactRanking::Timed(number));
+            }
             anyhow::ensure!(
                 samples > 0,
                 "failed to order paths by {metric}: no sample is in a procedure that was counted"
             );
             Ok(ExactRanking::Sampled)
         }
-        None if counts.timing.is_some() && !asked.json => Ok(ExactRanking::Timed),
+        None if !counts.timings.is_empty() && !asked.json => Ok(ExactRanking::Timed(0)),
         None if samples < LEAST_SAMPLES || asked.json => Ok(ExactRanking::Instructions),
         None => Ok(ExactRanking::Sampled),
     }
@@ -141,18 +143,18 @@ fn ranking(asked: &ExactAsked<'_>, counts: &ExactCounts) -> anyhow::Result<Exact
 #[derive(Clone, Copy)]
 struct Ordered<'a> {
     by: Option<&'a str>,
-    /// What they take was measured.
-    is_timed: bool,
+    /// What was measured of them.
+    timings: &'a [&'a str],
 }
 
 /// What of the samples is divided among paths: what they are to be in order of, else the first metric.
 fn divided<'m>(measurement: &'m Measurement, asked: Ordered<'_>) -> anyhow::Result<Option<&'m Metric>> {
     let mut metrics = sampled_metrics(measurement);
-    let is_counted = |name: &&str| *name == INSTRUCTIONS || asked.is_timed && *name == ExactTiming::METRIC;
+    let is_counted = |name: &&str| *name == INSTRUCTIONS || asked.timings.contains(name);
     let Some(name) = asked.by.filter(|name| !is_counted(name)) else { return Ok(metrics.next()) };
     let found = metrics.find(|metric| metric.name == name);
-    let timed = asked.is_timed.then_some(ExactTiming::METRIC);
     let names = || {
+        let timed = asked.timings.iter().copied();
         [INSTRUCTIONS].into_iter().chain(timed).chain(sampled_metrics(measurement).map(|metric| metric.name.as_str()))
     };
     anyhow::ensure!(
@@ -183,8 +185,9 @@ fn load(asked: &ExactAsked<'_>, shown: &str) -> anyhow::Result<ExactCounts> {
         anyhow::bail!("failed to {}", plain(paths.unreadable.swap_remove(0)));
     }
     let mut progress = Progress::new("reading modules");
-    let is_timed = paths.processes.iter().any(|(_, counts)| counts.times.is_some());
-    let sampled = divided(&measurement, Ordered { by: asked.order_by, is_timed })?;
+    let of_first = paths.processes.iter().map(|(_, counts)| &counts.metrics).find(|metrics| !metrics.is_empty());
+    let timings: Vec<&str> = of_first.into_iter().flatten().map(|metric| metric.name.as_str()).collect();
+    let sampled = divided(&measurement, Ordered { by: asked.order_by, timings: &timings })?;
     let counted = Counted { measurement: &measurement, paths: &paths, sampled };
     let counts =
         exact_counts(counted, &analysis_options_of(&measurement.directory), &mut |done, of| progress.step(done, of));
