@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 
 /// Options that take no value.
-const FLAGS: [&str; 2] = ["quick", "list"];
+const FLAGS: [&str; 3] = ["quick", "list", "five-pairs"];
 
 /// The options that were typed.
 #[derive(Debug, Default)]

@@ -8,6 +8,7 @@ pub mod growth;
 pub mod infer;
 pub mod infer_code;
 pub mod infer_cost;
+mod infer_pairs;
 pub mod intervals;
 pub mod make;
 pub mod probe;

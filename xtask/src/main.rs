@@ -67,9 +67,11 @@ cargo xtask CMD
   bench-gprof     Debian's sources built with gprof's instrumentation and without, the latter under callpath: CPU over bare,
                     and how far the procedures' shares are from perf's [--runs N] [--programs a,b] [--list]
   bench-exact     what it costs real programs to be counted exactly [--kinds KIND,...] [--programs NAME,...] [--runs N]
-  bench-infer     what samples without a walk cost, and how often maps tell their call paths [--programs NAME,...] [--runs N]
+  bench-infer     what samples without a walk cost, and how often maps tell their call paths [--programs NAME,...] [--runs N];
+                    of five pairs of inputs for training and test, with ambiguity curves [--five-pairs]
   bench-infer-code  how far maps of code alone tell call paths, and what they add to training [--programs NAME,...]
-  bench-infer-cost  the same over a recorder that keeps the pc alone, with bounds [--programs NAME,...] [--pairs N]
+  bench-infer-cost  the same over a recorder that keeps the pc alone, with bounds and a t test [--programs NAME,...]
+                    [--pairs N | --setups N: random environments and stack offsets]
   bench-intervals how often the intervals of measured times of paths hold what was so [--runs N]
   bench-probe     what a hit of a probe costs, and how long a program stands still for one [--runs N] [--attaches N]
   bench-ranks     1,000 ranks, short processes with a launcher's variables, in one measurement: time, bytes, report [--ranks N]

@@ -10,6 +10,7 @@ mod programs;
 pub mod recorders;
 mod samply;
 mod table;
+pub mod variants;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};

@@ -2,6 +2,7 @@
 //! 2006, section 3, which walks at each hit).
 
 use callpath_format::address::{CodePoint, RunAddr};
+use callpath_format::frame::FrameKey;
 use callpath_format::register::Reg;
 use callpath_format::shared::probe::Known;
 use callpath_format::shared::refused::Calls;
@@ -20,6 +21,7 @@ use crate::process::Process;
 use crate::sample::{InSample, Interrupted, Sample, Trigger};
 use crate::stack::Stack;
 use crate::syscall::futex_wait;
+use crate::take::height_of;
 use crate::thread::Thread;
 use crate::tree::Tree;
 use crate::{clock, refused};
@@ -145,6 +147,46 @@ pub fn context_of_call(
     Some(context)
 }
 
+/// The same where nothing is walked: of a procedure at a height of the stack, of which a map tells the path later. The stack pointer alone tells
+/// it from others, on the thread's own stack.
+pub fn context_at_height(
+    (process, thread): (&Process<'_>, Thread<'_>),
+    (at_entry, as_it_is): (&Interrupted, bool),
+    known: &mut Known,
+) -> Option<Context> {
+    let record = thread.record;
+    (known.site, known.node) = (0, 0);
+    let Some(in_sample) = &InSample::begin(record) else { return dropped(record, Dropped::InCollector) };
+    let sample = &Sample { in_sample, process, thread, trigger: Trigger::Own, interrupted: at_entry, begin_ticks: 0 };
+    known.map = process.slot.load_map.load(Relaxed);
+    let stack = Stack::new(sample);
+    let Some(mut code) = Code::new(sample) else { return dropped(record, Dropped::NoMemory) };
+    let entry = code.locate_point(CodePoint::Exact(RunAddr(at_entry.pc))).key;
+    let lacks_code = code.unknown_code && code.unknown_generated.is_none();
+    if let Some(RunAddr(lacks)) = code.unmapped.filter(|_| lacks_code) {
+        process.slot.map_lacks.store(lacks, Relaxed);
+    }
+    if lacks_code && !as_it_is {
+        return Some(Context::LACKING);
+    }
+    // At an entry, the CFA is above the return address.
+    let cfa = at_entry.registers.get(Reg::RSP.index()).map(|rsp| rsp.wrapping_add(size_of::<u64>() as u64));
+    let height = FrameKey::height(height_of(sample, &stack, cfa));
+    let node = || {
+        let mut tree = Tree::new(process, thread)?;
+        let procedure = tree.child(ArenaRef(record.partial_root.load(Relaxed)), entry)?;
+        tree.child(procedure, height)
+    };
+    let context = Context { lacks_code, ..context(process, &thread, node())? };
+    (known.rbp_mask, known.words, known.values) = (0, 0, context.values);
+    // Any word that is the same for all of a stack.
+    known.base = stack.bounds().map_or(0, |(_, high)| high);
+    if known.base != 0 && !lacks_code {
+        known.site = u64::MAX;
+    }
+    Some(context)
+}
+
 /// The context of a procedure at whose entry the calling thread stands, where that of its caller is known: `returns_to` is the
 /// return address. There is no walk; the session has to keep whole paths. `None` as of [`context_of_call`].
 pub fn context_below(
@@ -209,6 +251,11 @@ fn is_served(served: u32, wanted: u32) -> bool {
 /// Whether recursion of counted procedures is a back edge.
 pub fn has_back_edges(process: &Process<'_>) -> bool {
     process.session.settings.recursion == Settings::BACK_EDGES
+}
+
+/// Whether no stack is walked: a map tells call paths later.
+pub fn infers(process: &Process<'_>) -> bool {
+    process.session.settings.infers()
 }
 
 /// Whether call paths are kept as they are.

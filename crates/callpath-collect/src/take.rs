@@ -156,7 +156,7 @@ fn path_of(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is:
 }
 
 /// How high the thread's own stack is at a CFA on it.
-fn height_of(sample: &Sample<'_, '_>, stack: &Stack, cfa: Option<u64>) -> Option<i64> {
+pub(crate) fn height_of(sample: &Sample<'_, '_>, stack: &Stack, cfa: Option<u64>) -> Option<i64> {
     let base = sample.thread.record.stack_base.load(Relaxed);
     stack.bounds().filter(|_| base != 0)?;
     Some(base.wrapping_sub(cfa?) as i64)

@@ -50,6 +50,8 @@ pub struct InferredQuality {
     pub pairs: InferredCounts,
     /// Samples of them.
     pub samples: InferredCounts,
+    /// Calls of probed functions that were counted at them.
+    pub calls: InferredCounts,
     /// Stacks were walked until the map told the rest.
     pub is_walked: bool,
     /// All stacks were walked, and the map was asked besides: paths that were walked whole are shown, whatever it says.

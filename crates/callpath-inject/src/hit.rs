@@ -1,6 +1,6 @@
 //! A call as the assembly in `routines.rs` hands it over: what the registers held, and its context.
 
-use callpath_collect::probe::{Context, Told, context_of_call, load_map};
+use callpath_collect::probe::{Context, Told, context_at_height, context_of_call, infers, load_map};
 use callpath_collect::{Interrupted, Process, Thread, clock};
 use callpath_format::register::Reg;
 use callpath_format::shared::probe::{Area, Known, Slot};
@@ -94,7 +94,7 @@ pub fn dropped<T>() -> Option<T> {
     None
 }
 
-/// A call's context, found by a walk. `known` is the thread's place for it; `told` as of [`context_of_call`].
+/// A call's context, found by a walk, or, where none is made, by the height of the stack. `known` is the thread's place for it; `told` as of [`context_of_call`].
 pub fn walked(
     (process, thread): (&Process<'_>, Thread<'_>),
     known: &mut Known,
@@ -102,7 +102,11 @@ pub fn walked(
     told: impl Fn(u64, u64) -> Option<Told>,
 ) -> Option<Context> {
     join::await_chunks(process);
-    let context = context_of_call((process, thread), (&call.at_entry(), as_it_is), known, told)?;
+    let at_entry = &call.at_entry();
+    let context = match infers(process) {
+        true => context_at_height((process, thread), (at_entry, as_it_is), known)?,
+        false => context_of_call((process, thread), (at_entry, as_it_is), known, told)?,
+    };
     if known.site != 0 {
         (known.rsp, known.rbp) = (call.rsp, call.saved.rbp);
         known.site = call.entry;

@@ -9,16 +9,22 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
+use super::infer_pairs;
 use crate::arguments::Arguments;
 use crate::suite::prepared::Prepared;
 use crate::{build, suite};
 
-/// `cargo xtask bench-infer [--programs NAME,...] [--runs N]`. Each program has two inputs: those of the suite's sizes 5 and 2. `runs`: pairs for
-/// the cost.
+/// `cargo xtask bench-infer [--programs NAME,...] [--runs N] [--five-pairs]`. Each program has two inputs: those of the suite's sizes 5 and 2.
+/// `runs`: pairs for the cost. With `--five-pairs`, only what maps of one input answer for another is measured, in [`infer_pairs`].
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    arguments.only(&["programs", "runs", "callpath"])?;
+    arguments.only(&["programs", "runs", "five-pairs", "callpath"])?;
     let runs = arguments.number("runs", 5)?;
     let bench = Bench { callpath: build::command(arguments)?, place: suite::work_directory()?, runs };
+    if arguments.flag("five-pairs") {
+        infer_pairs::print(&bench, &suite::chosen(Some(arguments.text("programs").unwrap_or(infer_pairs::PROGRAMS)))?)?;
+        std::fs::remove_dir_all(&bench.place)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let [mut cost, mut maps, mut resized, mut checks, mut walks] = [const { Vec::new() }; 5];
     for program in suite::chosen(arguments.text("programs"))? {
         match bench.measured(program) {
@@ -59,9 +65,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-struct Bench {
+pub(super) struct Bench {
     callpath: PathBuf,
-    place: PathBuf,
+    pub(super) place: PathBuf,
     runs: usize,
 }
 
@@ -155,7 +161,7 @@ impl Bench {
         Ok(Rows { cost, map: row, resized: format!("{} | {search_s:.1}", as_said(&said)?), checks, walks })
     }
 
-    fn recording(
+    pub(super) fn recording(
         &self,
         (unwind, options): (&str, &[&OsStr]),
         prepared: &Prepared,
@@ -167,7 +173,7 @@ impl Bench {
         command
     }
 
-    fn train(&self, map: &Path, prepared: &Prepared, inputs: &Path) -> anyhow::Result<()> {
+    pub(super) fn train(&self, map: &Path, prepared: &Prepared, inputs: &Path) -> anyhow::Result<()> {
         let mut command = Command::new(&self.callpath);
         command.args(["map", "train", "--quiet", "-o"]).arg(map).arg("--");
         command.arg(&prepared.program).args(&prepared.arguments).current_dir(inputs);
@@ -176,7 +182,7 @@ impl Bench {
         Ok(())
     }
 
-    fn json(&self, words: &[&str], places: &[&Path]) -> anyhow::Result<Value> {
+    pub(super) fn json(&self, words: &[&str], places: &[&Path]) -> anyhow::Result<Value> {
         let output = Command::new(&self.callpath).args(words).args(places).output()?;
         serde_json::from_slice(&output.stdout).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
     }

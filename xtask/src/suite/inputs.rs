@@ -12,9 +12,17 @@ pub const SCENE: &str = include_str!("inputs/scene.pov");
 pub const XSL: &str = include_str!("inputs/report.xsl");
 
 /// xorshift64*: the same numbers everywhere.
-struct Numbers(u64);
+pub struct Numbers(u64);
 
 impl Numbers {
+    /// `seed`: not 0.
+    pub fn new(seed: u64) -> Numbers {
+        let mut numbers = Numbers(seed);
+        // Small seeds have few bits.
+        (0..16).for_each(|_| _ = numbers.next());
+        numbers
+    }
+
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -22,7 +30,7 @@ impl Numbers {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 }
@@ -41,6 +49,12 @@ pub fn text(len: usize) -> Vec<u8> {
         text.push(if numbers.below(12) == 0 { b'\n' } else { b' ' });
     }
     text
+}
+
+/// Bytes that do not compress.
+pub fn noise(len: usize) -> Vec<u8> {
+    let mut numbers = Numbers(0xdead_beef_1234);
+    (0..len).map(|_| numbers.below(256) as u8).collect()
 }
 
 /// A script that fills, indexes and joins tables of so many rows.

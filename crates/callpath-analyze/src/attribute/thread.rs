@@ -69,8 +69,9 @@ impl Adder<'_> {
         // Whether a node is below an invalid link, and whether it is below the root of full paths.
         let mut broken: Vec<bool> = Vec::with_capacity(nodes.len());
         let mut full: Vec<bool> = Vec::with_capacity(nodes.len());
-        // For each node, where its own cost goes and where its callees hang: its line's scope, or its procedure's.
+        // For each node, where its own cost goes and where its callees hang: its line's scope, or its procedure's. Then its procedure's.
         let mut scope_nodes: Vec<NodeId> = Vec::with_capacity(nodes.len());
+        let mut procedures: Vec<Option<NodeId>> = Vec::with_capacity(nodes.len());
         let mut partial = None;
         let mut contexts: Vec<ContextId> = Vec::with_capacity(nodes.len());
         let mut values = vec![0; self.profile.tree.width()];
@@ -128,6 +129,8 @@ impl Adder<'_> {
                 _ => self.frame(parent, node.key, &mut procedure),
             };
             scope_nodes.push(scope_node);
+            let procedure = if is_height { procedures[frame] } else { procedure };
+            procedures.push(procedure);
             values.fill(0);
             let columns = self.recorded.columns;
             let own = tree.values(index as u32).filter_map(|(metric, value)| Some((*columns.get(metric)?, value)));

@@ -21,7 +21,7 @@ use callpath_infer::{Certainty, Identifier, OtherBuild, PathMap, Root, Search, T
 use callpath_measurement::{
     FULL_ROOT, Measurement, NOT_WALKED, PARTIAL_ROOT, PathTree, SessionFile, ThreadProfile, told_by,
 };
-use callpath_schema::Metric;
+use callpath_schema::{Metric, MetricId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::code::{Code, ProcedureAt, Read};
@@ -78,7 +78,7 @@ pub fn infer(
     let mut asked: FxHashSet<(Option<usize>, u64, Identifier)> = FxHashSet::default();
     let mut callers = Vec::with_capacity(measurement.processes.len());
     let sessions = measurement.processes.iter().map(|process| measurement.session_of(process));
-    let columns: Vec<(usize, Walked)> = sessions.map(|session| (session.metrics.len(), Walked::of(session))).collect();
+    let columns: Vec<(Columns, Walked)> = sessions.map(|session| (Columns::of(session), Walked::of(session))).collect();
     let processes = measurement.processes.iter_mut().zip(&modules).zip(columns).zip(of_processes.which());
     for (((process, modules), (columns, stacks)), which) in processes {
         let own = of_processes.own(modules);
@@ -86,9 +86,10 @@ pub fn infer(
         for thread in &mut process.threads {
             let (asker, asked, pairs, entered) = (&mut asker, &mut asked, &mut quality.pairs, &mut entered);
             let mut of = OfThread { asker, asked, pairs, entered, which, modules, own: &own, columns, stacks };
-            let (samples, walked) = of.infer(thread);
-            add_counts(&mut quality.samples, &samples);
-            quality.walked = quality.walked.saturating_add(walked);
+            let found = of.infer(thread);
+            add_counts(&mut quality.samples, &found.samples);
+            add_counts(&mut quality.calls, &found.calls);
+            quality.walked = quality.walked.saturating_add(found.walked);
         }
         callers.push(entered);
     }
@@ -204,11 +205,35 @@ struct OfThread<'a, 'm> {
     modules: &'a [Option<usize>],
     /// The process's indices of the map's modules.
     own: &'a [ModuleIndex],
-    /// The number of the metric that counts samples whose path is likely; the next ones count those that the code alone has, and those whose
-    /// stack was walked whole.
-    columns: usize,
+    columns: Columns,
     /// What was walked.
     stacks: Walked,
+}
+
+/// Numbers of metrics.
+#[derive(Clone, Copy)]
+struct Columns {
+    /// The one that counts samples, and calls of probed functions, whose path is likely; the next ones count those that the code alone has, and
+    /// those whose stack was walked whole.
+    marks: usize,
+    /// The one of calls of probed functions.
+    calls: Option<usize>,
+}
+
+impl Columns {
+    fn of(session: &SessionFile) -> Columns {
+        let calls = session.metrics.iter().position(|metric| metric.id == Some(MetricId::CALLS));
+        Columns { marks: session.metrics.len(), calls }
+    }
+}
+
+/// What a map says of a thread's samples and calls.
+#[derive(Default)]
+struct OfAll {
+    samples: InferredCounts,
+    calls: InferredCounts,
+    /// Samples whose stack was walked whole.
+    walked: u64,
 }
 
 /// What a session has walked of its stacks.
@@ -273,12 +298,12 @@ impl Known<'_> {
 type Asked = (Option<u32>, FrameKey, Option<i64>);
 
 impl<'m> OfThread<'_, 'm> {
-    /// Gives a thread's samples their paths. Returns what the map says of how many, and how many were walked whole.
-    fn infer(&mut self, thread: &mut ThreadProfile) -> (InferredCounts, u64) {
+    /// Gives a thread's samples and calls their paths.
+    fn infer(&mut self, thread: &mut ThreadProfile) -> OfAll {
         let root = self.asker.root(thread, self.modules);
         let mut tree = PathTree::default();
-        let (mut found, mut walked, nodes) = (0_u64, 0_u64, thread.tree.nodes());
-        let mut samples = InferredCounts::default();
+        let (mut found, nodes) = (0_u64, thread.tree.nodes());
+        let OfAll { mut samples, mut calls, mut walked } = OfAll::default();
         let mut places: Vec<Place> = Vec::with_capacity(nodes.len());
         for (index, node) in nodes.iter().enumerate() {
             let above = places.get(node.parent as usize).copied().unwrap_or(Place::AsItWas);
@@ -311,7 +336,7 @@ impl<'m> OfThread<'_, 'm> {
                     add(&thread.tree, index, (&mut tree, to));
                     walked = walked.saturating_add(node.samples);
                     found = found.saturating_add(node.samples);
-                    self.mark((&mut tree, to), self.columns + 2, node.samples);
+                    self.mark((&mut tree, to), self.columns.marks + 2, node.samples);
                     continue;
                 }
                 Place::AsItWas => {
@@ -322,17 +347,20 @@ impl<'m> OfThread<'_, 'm> {
                         && !matches!(node.key.kind(), FrameKind::Gap(_))
                     {
                         walked = walked.saturating_add(node.samples);
-                        self.mark((&mut tree, place), self.columns + 2, node.samples);
+                        self.mark((&mut tree, place), self.columns.marks + 2, node.samples);
                     }
                     continue;
                 }
             };
             count(certainty, node.samples, &mut samples);
+            let called = self.columns.calls.map_or(0, |calls| value(&thread.tree, index, calls));
+            count(certainty, called, &mut calls);
             add(&thread.tree, index, (&mut tree, to));
+            let both = node.samples.saturating_add(called);
             match certainty {
                 Certainty::Precise => {}
-                Certainty::Likely => self.mark((&mut tree, to), self.columns, node.samples),
-                Certainty::Static => self.mark((&mut tree, to), self.columns + 1, node.samples),
+                Certainty::Likely => self.mark((&mut tree, to), self.columns.marks, both),
+                Certainty::Static => self.mark((&mut tree, to), self.columns.marks + 1, both),
                 _ => continue,
             }
             found = found.saturating_add(node.samples);
@@ -341,7 +369,7 @@ impl<'m> OfThread<'_, 'm> {
         let all = thread.tally.full.saturating_add(thread.tally.partial);
         thread.tally.full = found.min(all);
         thread.tally.partial = all - thread.tally.full;
-        (samples, walked)
+        OfAll { samples, calls, walked }
     }
 
     /// What the map says of a frame, with how sure that is.
@@ -409,7 +437,7 @@ impl<'m> OfThread<'_, 'm> {
         }
     }
 
-    /// Counts samples of a node in one of the metrics that say how their paths are known.
+    /// Counts samples and calls of a node in one of the metrics that say how their paths are known.
     fn mark(&self, (tree, at): (&mut PathTree, u32), column: usize, samples: u64) {
         let mut values = vec![0; column];
         values.push(samples);
@@ -486,6 +514,11 @@ fn add_counts(to: &mut InferredCounts, counts: &InferredCounts) {
         count(certainty, n, to);
     }
     counts.degree.iter().for_each(|(degree, n)| count(Certainty::Ambiguous(*degree), *n, to));
+}
+
+/// What was measured of one metric at a node.
+fn value(tree: &PathTree, index: usize, metric: usize) -> u64 {
+    tree.values(index as u32).find_map(|(at, value)| (at == metric).then_some(value)).unwrap_or(0)
 }
 
 /// Adds what one tree's node costs to another's.

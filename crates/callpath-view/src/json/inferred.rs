@@ -1,8 +1,8 @@
 //! Of call paths that were inferred: how sure they are.
 
 use callpath_db::{
-    InferredCounts, InferredQuality, LIKELY_SAMPLES, MetricSource, Profile, STATIC_SAMPLES, ScopeKind, UNDETERMINED,
-    View, WALKED_SAMPLES,
+    InferredCounts, InferredQuality, LIKELY_SAMPLES, MetricId, MetricSource, Profile, STATIC_SAMPLES, ScopeKind,
+    UNDETERMINED, View, WALKED_SAMPLES,
 };
 use serde_json::{Value, json};
 
@@ -25,6 +25,9 @@ pub(super) fn value(inferred: &InferredQuality) -> Value {
     value["pairs"] = json!(inferred.pairs.all());
     value["samples"] = counts(&inferred.samples);
     value["samples"]["walked"] = json!(inferred.walked);
+    if inferred.calls.all() > 0 {
+        value["calls"] = counts(&inferred.calls);
+    }
     value
 }
 
@@ -33,8 +36,8 @@ pub(super) fn value(inferred: &InferredQuality) -> Value {
 /// ```text
 /// missing        the map has no path
 /// undetermined   it has several: what is called from where they part
-/// likely         one, for all samples through the node no more than likely
-/// static         one, which no run has taken, and the code has no other: for all samples through the node that is so
+/// likely         one, for all samples through the node, and calls of probed functions, no more than likely
+/// static         one, which no run has taken, and the code has no other: for all of these that is so
 /// walked         no map was asked: the stacks of all samples through the node were walked whole
 /// precise        one
 /// ```
@@ -46,6 +49,7 @@ pub(super) fn certainties(view: &View, profile: &Profile) -> Vec<Option<&'static
     const MARKS: [&str; 3] = [LIKELY_SAMPLES, STATIC_SAMPLES, WALKED_SAMPLES];
     let is_marked = |name: &str| MARKS.contains(&name);
     let samples = column(&|metric| metric.source == MetricSource::Samples && !is_marked(&metric.name));
+    let calls = column(&|metric| metric.id == Some(MetricId::CALLS));
     let marks = MARKS.map(|name| column(&|metric| metric.name == name));
     let mut certainties: Vec<Option<&'static str>> = Vec::with_capacity(view.nodes.len());
     for (index, node) in view.nodes.iter().enumerate() {
@@ -53,7 +57,7 @@ pub(super) fn certainties(view: &View, profile: &Profile) -> Vec<Option<&'static
         let of_samples = || {
             let costs = view.inclusive(index);
             let count = |column: Option<usize>| column.map_or(0, |at| costs.get(at));
-            let (all, [likely, by_code, walked]) = (count(samples), marks.map(count));
+            let (all, [likely, by_code, walked]) = (count(samples).saturating_add(count(calls)), marks.map(count));
             // A node that samples of both kinds lead through is as sure as those that were inferred.
             let inferred = all.saturating_sub(walked);
             match (likely, by_code) {

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use callpath_db::{
-    CpuTime, InferredQuality, Inlined, JobInfo, Metric, MetricId, ProbeAccount, ProcedureCost, Profile, RunInfo,
-    ScopeKind,
+    CpuTime, InferredCounts, InferredQuality, Inlined, JobInfo, Metric, MetricId, ProbeAccount, ProcedureCost, Profile,
+    RunInfo, ScopeKind,
 };
 
 use super::label::scope_label;
@@ -101,7 +101,7 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
         facts.extend(profile.info.recorder_cpu_ns.map(|ns| format!("the recorder took {}", duration(ns))));
     }
     facts.extend(quality.probes.iter().flat_map(of_probes));
-    facts.extend(quality.inferred.iter().map(of_inferred));
+    facts.extend(quality.inferred.iter().flat_map(of_inferred));
     if page.options.selected().is_some() {
         facts[0].insert_str(0, "the whole run: ");
     }
@@ -115,9 +115,10 @@ pub(super) fn quality(page: Page<'_>, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// How many samples the map has so many paths of.
-fn of_inferred(inferred: &InferredQuality) -> String {
+/// How many samples, and calls of probed functions, the map has so many paths of.
+fn of_inferred(inferred: &InferredQuality) -> Vec<String> {
     let counts = &inferred.samples;
+    let calls = (inferred.calls.all() > 0).then(|| of_inferred_calls(&inferred.calls));
     // Else the map was asked for these, too.
     let not_asked = if inferred.shows_walked { 0 } else { inferred.walked };
     let all = counts.all().saturating_add(not_asked);
@@ -132,6 +133,25 @@ fn of_inferred(inferred: &InferredQuality) -> String {
             )
         }
     }];
+    said.extend(of_others(counts, all));
+    if not_asked > 0 {
+        said.push(format!("the stack was walked whole for {}", percent(inferred.walked, all)));
+    }
+    // Where no sample was taken, the calls say all.
+    let of_samples = (all > 0 || calls.is_none()).then(|| said.join(", "));
+    of_samples.into_iter().chain(calls).collect()
+}
+
+/// The same of calls.
+fn of_inferred_calls(counts: &InferredCounts) -> String {
+    let all = counts.all();
+    let mut said = vec![format!("of calls, the map has one path for {}", percent(counts.precise, all))];
+    said.extend(of_others(counts, all));
+    said.join(", ")
+}
+
+/// How many have something else than one path for certain.
+fn of_others(counts: &InferredCounts, all: u64) -> impl Iterator<Item = String> {
     let others = [
         (counts.likely, "one that is likely for"),
         (counts.by_code, "one that the code alone has for"),
@@ -139,13 +159,8 @@ fn of_inferred(inferred: &InferredQuality) -> String {
         (counts.missing, "none for"),
         (counts.undetermined, "cannot be asked for"),
     ];
-    for (count, words) in others.into_iter().filter(|(count, _)| *count > 0) {
-        said.push(format!("{words} {}", percent(count, all)));
-    }
-    if not_asked > 0 {
-        said.push(format!("the stack was walked whole for {}", percent(inferred.walked, all)));
-    }
-    said.join(", ")
+    let others = others.into_iter().filter(|(count, _)| *count > 0);
+    others.map(move |(count, words)| format!("{words} {}", percent(count, all)))
 }
 
 /// What probes did not count.

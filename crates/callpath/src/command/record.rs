@@ -74,11 +74,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "WHAT", default_value = "full", env = "CALLPATH_RECURSION")]
     recursion: RecordedRecursion,
     /// How call paths are found: `walk` walks the stack at each sample; `infer` keeps the procedure and how high the stack is alone, of which
-    /// `callpath report --map MAP` tells the path; `both` walks, and keeps the height, too (docs/inference.md)
-    #[arg(long, value_name = "HOW", default_value = "walk", conflicts_with_all = ["probe", "exact"])]
+    /// `callpath report --map MAP` tells the path; `both` walks, and keeps the height, too (docs/inference.md). With --probe, `infer` also
+    /// holds for calls
+    #[arg(long, value_name = "HOW", default_value = "walk", conflicts_with = "exact")]
     unwind: UnwindArgument,
     /// Keep this map (callpath map train) with the measurement: reports find the call paths of its samples there
-    #[arg(long, value_name = "MAP", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["probe", "exact", "pack"])]
+    #[arg(long, value_name = "MAP", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["exact", "pack"])]
     map: Option<PathBuf>,
     /// With --unwind=infer and --map, what to do with a sample that the map has no one path for: `keep` its procedure and height alone, or
     /// `walk` its stack, inside the program, up to the first frame that the map has one path for (docs/inference.md)
@@ -161,6 +162,16 @@ fn check_kernel(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if arguments.kernel && arguments.unwind != UnwindArgument::Walk {
         anyhow::bail!("--kernel is for stacks that are walked: it cannot be used with --unwind");
+    }
+    Ok(())
+}
+
+/// Whether the contexts of probed calls can be kept as those of samples are.
+fn check_contexts_of_probes(arguments: &Arguments) -> anyhow::Result<()> {
+    if !arguments.probe.is_empty() && arguments.unwind == UnwindArgument::Both {
+        anyhow::bail!(
+            "--unwind=both keeps heights of samples alone: with --probe, record twice, with --unwind=infer and with --unwind=walk"
+        );
     }
     Ok(())
 }
@@ -393,6 +404,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     let mapped = mapped_of(arguments).map_err(|error| failed(error, FAILED))?;
     check_kernel(arguments).map_err(|error| failed(error, FAILED))?;
+    check_contexts_of_probes(arguments).map_err(|error| failed(error, FAILED))?;
     let told = match &mapped {
         Some(mapped) if arguments.on_ambiguous == OnAmbiguous::Walk => {
             let told = mapped.told();

@@ -7,6 +7,7 @@ mod cases;
 mod contexts;
 mod exits;
 mod gauges;
+mod heights;
 mod libraries;
 mod paths;
 mod processes;
