@@ -17,6 +17,8 @@ use crate::suite::{self, run_once};
 
 /// A runtime has compiled what is hot by then, most of it.
 const ATTACHED_AFTER: Duration = Duration::from_millis(1500);
+/// Recordings of which each may begin the tables of large modules anew, on a busy machine.
+const MOST_WARMING: usize = 8;
 /// How the paths are recorded, by column; nothing: attached while the program runs.
 const WAYS: [(&str, Option<Recorder>); 5] = [
     ("inside", Some(Recorder::Callpath)),
@@ -60,10 +62,16 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
 /// The share of whole paths, by column.
 fn cells(prepared: &Prepared, setting: &Setting) -> anyhow::Result<Vec<String>> {
-    // Tables of large modules take longer than a run: once they are cached, the runs are alike.
-    for _ in 0..2 {
-        let (warm, _) = recorded(Recorder::Callpath, prepared, setting, &setting.directory)?;
+    // Tables of large modules may take longer than a run: once they are cached, the runs are alike.
+    for _ in 0..MOST_WARMING {
+        let (warm, output) = recorded(Recorder::Callpath, prepared, setting, &setting.directory)?;
         run_once(prepared, warm)?;
+        let mut report = Command::new(&setting.callpath);
+        report.arg("report").arg(&output).env("CALLPATH_CACHE_DIR", setting.directory.join("cache"));
+        let said = report.output().context("failed to run callpath report")?;
+        if !String::from_utf8_lossy(&said.stdout).contains("before the recipe tables") {
+            break;
+        }
     }
     let of_way = |(_, recorder): &(&str, Option<Recorder>)| -> anyhow::Result<String> {
         let output = match recorder {

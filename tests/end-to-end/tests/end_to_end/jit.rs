@@ -102,8 +102,8 @@ fn frames_of_a_jitdump() {
     let recorded = program.arguments(["described".as_ref(), place.path().as_os_str()]).same();
     let profile = recorded.profile();
     let described = profile.percent_through(&["main", "run_described", "jit_described"]);
-    // Three of four calls, but those up to the first look into the jitdump.
-    assert!((55.0..=77.0).contains(&described), "{described}: {:?}", profile.paths());
+    // Three of four calls, but those up to the first look into the jitdump; some 565 samples, so five standard deviations are 9%.
+    assert!((50.0..=84.0).contains(&described), "{described}: {:?}", profile.paths());
     // The fourth one is not described, nor is it what was described at its address: nobody knows whose frame it is in.
     let undescribed = |path: &&Vec<&str>| path.len() > 1 && path.contains(&"jit_before");
     assert_eq!(profile.paths().iter().find(undescribed), None);
