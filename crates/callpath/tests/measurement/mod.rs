@@ -75,7 +75,7 @@ pub(crate) fn with_paths() -> tempfile::TempDir {
         lost: 0,
         edges: vec![],
         contexts: vec![],
-        times: None,
+        metrics: Vec::new(),
     };
     counts.write(directory.path(), 0).unwrap();
     directory
