@@ -196,7 +196,7 @@ fn go_calls_c_calls_go() {
         let mut leaves = [0; 4];
         for path in profile.paths() {
             let times = |name: &str| path.iter().filter(|its| **its == name).count();
-            let below = |name: &str| path.iter().any(|its| *its == name);
+            let below = |name: &str| path.contains(&name);
             // main.main.func2 is the closure that begins a goroutine, main.main.func2.1 the one that it starts.
             let is_inner = below("main.main.func2.1");
             let back = if is_inner { 4 } else { 3 };
