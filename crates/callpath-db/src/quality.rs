@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use callpath_schema::{CALLS_ALONE, ProbeAccount};
+use callpath_schema::{ProbeAccount, calls_were_counted};
 
 /// How the samples of a run, or of one process of it, were accounted for.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -116,9 +116,9 @@ pub struct RefusedFunction {
 }
 
 impl RefusedFunction {
-    /// Whether its calls were counted, and its paths alone were not.
+    /// Whether its calls were counted, and only its paths, or what the calls take, were not.
     pub fn has_calls(&self) -> bool {
-        self.reason.starts_with(CALLS_ALONE)
+        calls_were_counted(&self.reason)
     }
 }
 

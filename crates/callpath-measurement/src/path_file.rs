@@ -8,7 +8,7 @@ use std::path::Path;
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::ModuleIndex;
 
-use callpath_schema::{Bounds, CALLS_ALONE, PATH_METRICS, PathCategory, PathMetric, PathTime};
+use callpath_schema::{Bounds, NOT_MEASURED, PATH_METRICS, PathCategory, PathMetric, PathTime, calls_were_counted};
 
 use crate::bytes::{KIND_PATHS, Reader, Writer, finished, started};
 use crate::context_paths::{self, CountedContext};
@@ -116,7 +116,12 @@ pub struct RefusedProcedure {
 impl RefusedProcedure {
     /// Whether its calls were counted.
     pub fn has_calls(&self) -> bool {
-        self.reason.starts_with(CALLS_ALONE)
+        calls_were_counted(&self.reason)
+    }
+
+    /// Whether they were, and were not measured.
+    pub fn is_unmeasured(&self) -> bool {
+        self.reason.starts_with(NOT_MEASURED)
     }
 }
 

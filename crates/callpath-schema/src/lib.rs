@@ -20,6 +20,6 @@ pub use context::ContextId;
 pub use expression::{Expression, ExpressionError, Operand};
 pub use measured_time::{MeasuredTime, PATH_METRICS, PathMetric, PathTime, TimesAccount};
 pub use metric::{Formula, Metric, MetricKind, MetricSource, MetricType, Rule, Value};
-pub use path_category::{CALLS_ALONE, PathCategory};
+pub use path_category::{CALLS_ALONE, NOT_MEASURED, PathCategory, calls_were_counted};
 pub use probes::{ProbeAccount, RefusedProbe};
 pub use registry::{MetricId, derived_metrics};

@@ -2,6 +2,13 @@
 
 /// The reason why a procedure was not counted begins so if its calls were, and its paths alone were not.
 pub const CALLS_ALONE: &str = "its calls were, its paths were not: ";
+/// It begins so if its calls were counted, and what they take was to be measured and was not.
+pub const NOT_MEASURED: &str = "its calls were counted, and not measured: ";
+
+/// Whether the calls of a procedure were counted that was not counted for this reason.
+pub fn calls_were_counted(reason: &str) -> bool {
+    reason.starts_with(CALLS_ALONE) || reason.starts_with(NOT_MEASURED)
+}
 
 /// Where a path through a procedure begins and ends. A back edge is also one at which the graph was cut.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

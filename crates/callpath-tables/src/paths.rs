@@ -110,6 +110,8 @@ pub struct CountedModule {
     pub next_hashed: u32,
     /// Procedures whose calls alone are counted, and why.
     pub without_paths: Vec<(LinkAddr, Refusal)>,
+    /// Those whose calls are counted, and not measured, although they were to be.
+    pub without_times: Vec<LinkAddr>,
     /// By number, from the first one that [`Descending::first_procedure`] says: how many words a context of a procedure has.
     pub counters: Vec<u32>,
     /// Of calls that no mark stands behind, the run-time address that each returns to.
@@ -376,6 +378,10 @@ pub fn counted(
     let made: FxHashMap<LinkAddr, bool> =
         copies.made.iter().map(|made| (made.copy.entry, made.copy.is_timed)).collect();
     procedures.retain(|procedure| made.contains_key(&procedure.entry));
+    let measures_calls = times.is_some() && counting.inside == Inside::Nothing;
+    let is_unmeasured = |(entry, is_timed): (&LinkAddr, &bool)| (!is_timed && is_counted(*entry)).then_some(*entry);
+    let mut without_times: Vec<LinkAddr> = made.iter().filter(|_| measures_calls).filter_map(is_unmeasured).collect();
+    without_times.sort_unstable();
     for procedure in &mut procedures {
         procedure.timed = procedure.timed.filter(|_| made.get(&procedure.entry) == Some(&true));
     }
@@ -420,6 +426,7 @@ pub fn counted(
         next_hashed,
         counters,
         without_paths,
+        without_times,
         returns,
     })
 }

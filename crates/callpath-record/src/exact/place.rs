@@ -13,7 +13,7 @@ use callpath_format::shared::Settings;
 use callpath_format::shared::flows::FlowsHead;
 use callpath_format::shared::known_return::KnownReturn;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
-use callpath_schema::CALLS_ALONE;
+use callpath_schema::{CALLS_ALONE, NOT_MEASURED};
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
 use callpath_tables::module::Module;
 use callpath_tables::paths::{self, CountedModule, Descending, Hashing, Inside, Timing, counted};
@@ -317,11 +317,13 @@ impl Placing<'_, '_> {
         let planned = planned.ok_or_else(no_room)?;
         let CountedModule { changes, copies, moved, header, end, procedures, .. } = planned;
         let CountedModule { next_word, next_procedure, next_timed, next_hashed, .. } = planned;
-        let CountedModule { counters, without_paths, returns, .. } = planned;
+        let CountedModule { counters, without_paths, without_times, returns, .. } = planned;
         let mut refused: Vec<(LinkAddr, String)> =
             copies.refused.iter().map(|refused| (refused.entry, refused.refusal.to_string())).collect();
         let with_calls = without_paths.iter().map(|(at, why)| (*at, format!("{CALLS_ALONE}{why}")));
         refused.extend(with_calls);
+        let reason = || format!("{NOT_MEASURED}its frame has no room for what measuring keeps");
+        refused.extend(without_times.iter().map(|at| (*at, reason())));
         let made: Vec<LinkAddr> = copies.made.iter().map(|made| made.copy.entry).collect();
         let called = if self.layout.inside == Inside::Nothing { made.clone() } else { Vec::new() };
         let result = (made, refused.clone());

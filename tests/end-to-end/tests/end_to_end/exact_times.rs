@@ -173,6 +173,15 @@ fn contexts_have_the_time_of_their_activations() {
         assert!(own > 0 && its > 0 && (!is_full || its > own), "{options:?}: {own} {its}");
         let inclusive = number(&node("calls")["inclusive"][1]);
         assert_eq!(inclusive, own + its);
+        // Its frame is the kernel's: a call, and no time.
+        assert_eq!(of("_start"), [1, 0]);
+        let refused = json["quality"]["exact"]["refused"].as_array().expect("what was not counted");
+        let start = refused.iter().find(|refused| refused["function"] == "_start").expect("_start is named");
+        let reason = start["reason"].as_str().unwrap_or_default();
+        assert!(reason.starts_with("its calls were counted, and not measured: "), "{reason}");
+        for counted in ["calls", "works"] {
+            assert!(refused.iter().all(|refused| refused["function"] != counted), "{counted}");
+        }
     }
 }
 

@@ -230,6 +230,14 @@ pub(super) fn add_account(profile: &mut Profile, is_json: bool) -> anyhow::Resul
         let besides = if profile.is_sampled() { ", too" } else { "" };
         format!("There are exact counts{besides}: see them with {views}.")
     };
+    let unmeasured = distinct(&measurement, &paths, |counts| {
+        let unmeasured = counts.refused.iter().filter(|refused| refused.is_unmeasured());
+        unmeasured.map(|procedure| (procedure.module, procedure.entry)).collect()
+    });
+    if unmeasured > 0 {
+        let were = count(unmeasured, "procedure has", "procedures have");
+        note += &format!(" {were} calls that were not measured: what they take is in no row; --json names them.");
+    }
     note += &not_counted(&measurement, &paths, is_of_calls);
     if is_of_calls && profile.quality.dropped.get(NO_MEMORY).is_some_and(|dropped| *dropped > 0) {
         note += " Calls that found no memory are not counted: they are among what was dropped (no-memory).";
