@@ -320,9 +320,9 @@ impl<'p> Followed<'p> {
         if let Some(entry) = place.entry {
             let is_inner = self.active.last().is_none_or(|active| active.slot > to);
             let from_elsewhere = before.instruction == Instruction::NONE;
-            // By a stub of the linkage table.
-            let by_stub = || self.active.last().and_then(|active| active.call).is_some_and(|(at, _)| at == to + 8);
-            if is_inner && (is_call || is_tail_call || from_elsewhere || by_stub()) {
+            // By a stub of the linkage table, or a procedure of the module that is not followed.
+            let is_away = effect != Effect::Return && self.active.last().is_some_and(|active| active.call.is_some());
+            if is_inner && (is_call || is_tail_call || from_elsewhere || is_away) {
                 self.begin(entry, if has_no_caller { u64::MAX } else { to });
             }
         }
