@@ -9,8 +9,10 @@ use callpath_format::address::{CodePoint, LinkAddr, RunAddr};
 use callpath_format::recipe::{Expression, Recipe};
 use callpath_image::cfi::{CallFrames, CfiInput};
 
-/// How much is kept for all procedures, bytes.
-const MOST_BYTES: usize = 32 << 20;
+/// How much is kept for all procedures, bytes. If there is more, all but the newest is forgotten.
+const MOST_BYTES: usize = 128 << 20;
+/// What a description becomes when it is read takes at most so many times its bytes: a row and a recipe for three of them.
+const READ_OVER_WRITTEN: usize = 100;
 /// The longest description, bytes.
 const MOST_OF_ONE_BYTES: usize = 256 << 10;
 /// The longest code that is described, bytes: each walk that meets it compares it.
@@ -83,7 +85,10 @@ impl JitFrames {
         self.forget(&code);
         let described =
             Described { code: RunAddr(code.start)..RunAddr(code.end), bytes, description, frames: OnceCell::new() };
-        if !code.is_empty() && self.len_bytes + described.len_bytes() <= MOST_BYTES {
+        if self.len_bytes + described.len_bytes() > MOST_BYTES {
+            *self = JitFrames::default();
+        }
+        if !code.is_empty() {
             self.len_bytes += described.len_bytes();
             self.procedures.insert(start, described);
         }
@@ -127,7 +132,7 @@ impl Described {
     }
 
     fn len_bytes(&self) -> usize {
-        self.bytes.len() + self.description.bytes.len() + size_of::<Described>()
+        self.bytes.len() + READ_OVER_WRITTEN * self.description.bytes.len() + size_of::<Described>()
     }
 
     /// The recipe at a point in it.

@@ -203,6 +203,7 @@ impl<'a> Raw<'a> {
         let mut innermost_cfa = None;
         // A path beyond a guessed frame counts if it reaches the stack's outermost frame.
         let mut surely = None;
+        let mut rounds = 0;
         loop {
             let mut last = None;
             let mut interpreted = None;
@@ -230,7 +231,9 @@ impl<'a> Raw<'a> {
             }
             let interpreted = interpreted.filter(|caller| code.may_be_return_address(caller.point.pc().0));
             let beyond = interpreted.map(|caller| (caller, true));
-            match beyond.or_else(|| code.beyond(&last.filter(|_| !full)?, &mut memory)) {
+            let beyond = beyond.or_else(|| code.beyond(&last.filter(|_| !full)?, &mut memory));
+            rounds += 1;
+            match beyond.filter(|(caller, _)| rounds < MOST_ROUNDS && last.is_some_and(|last| rises(&last, caller))) {
                 Some((caller, is_sure)) => {
                     cursor = caller;
                     if !is_sure {
@@ -582,4 +585,13 @@ impl CodeMap for Code<'_> {
     fn expression(&self, located: &Located, expression: Expression) -> Option<&[u8]> {
         self.published.table(located.table >> 16)?.expression(expression)
     }
+}
+
+/// So often a walk is taken up again, at most: more than a stack that is copied has such frames.
+const MOST_ROUNDS: u32 = 1 << 16;
+
+/// Whether a caller's stack pointer lies above that of its callee, as far as both are known: else a walk might not end.
+fn rises(callee: &Cursor, caller: &Cursor) -> bool {
+    let [from, to] = [callee, caller].map(|cursor| cursor.registers.get(Reg::RSP));
+    from.zip(to).is_none_or(|(from, to)| to > from)
 }

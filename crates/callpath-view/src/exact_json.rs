@@ -164,7 +164,8 @@ impl ExactJson<'_> {
             }
             for (number, timing) in self.counts.timings.iter().enumerate() {
                 let time = time((number, timing), (procedure, path));
-                child.insert(timing.name.replace('-', "_"), time);
+                // A name of a file is no reason to lose what is there.
+                child.entry(timing.name.replace('-', "_")).or_insert(time);
             }
             if let Some(callers) = &self.counts.callers {
                 child.insert("contexts".into(), path.contexts.iter().map(|its| context(callers, its)).collect());

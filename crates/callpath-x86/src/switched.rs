@@ -161,7 +161,7 @@ impl Procedure<'_> {
             // Not where it was: back, if it returns from there.
             (false, true) => {
                 let left = self.left_until_return(index + 1);
-                state.registers[RSP] = left.map(|left| Cfa::plus(-left));
+                state.registers[RSP] = left.map(|left: i64| Cfa::plus(left.wrapping_neg()));
                 state.is_switched = left.is_none();
                 self.back = loaded.zip(left);
             }
@@ -257,7 +257,7 @@ impl Procedure<'_> {
     fn kept(&self, index: usize, state: &State) -> Option<CfaRule> {
         let displacement = |value: i64| i32::try_from(value).ok();
         if let Some(rsp) = state.rsp().filter(|rsp| rsp.term == Cfa::TERM) {
-            return Some(CfaRule::Register { reg: dwarf(RSP), disp: displacement(-rsp.plus)? });
+            return Some(CfaRule::Register { reg: dwarf(RSP), disp: displacement(rsp.plus.checked_neg()?)? });
         }
         let (place, value) = self.places(index, state).find(|(_, value)| value.term == Cfa::TERM)?;
         let add = displacement(value.plus.checked_neg()?)?;

@@ -96,7 +96,8 @@ impl Code<'_> {
             }
         }
         let mut registers = Registers::UNKNOWN;
-        registers.set(Reg::RSP, callers_rsp_in_interpreter(rbp, memory).unwrap_or(rbp + 16));
+        let interpreted = callers_rsp_in_interpreter(rbp, memory).filter(|_| is_interpreters(rsp, rbp));
+        registers.set(Reg::RSP, interpreted.unwrap_or(rbp + 16));
         registers.set(Reg::RBP, memory.read_u64(rbp)?);
         Some(Cursor { point: CodePoint::Return(RunAddr(return_address)), registers })
     }
@@ -109,7 +110,8 @@ impl Code<'_> {
         if !*memo.described.entry(code.start).or_insert_with(|| generated.is_as_described(described, witness)) {
             return None;
         }
-        let recipe = described.recipe(frame.point)?;
+        // A program's own frames are not the kernel's.
+        let recipe = described.recipe(frame.point).filter(|recipe| !recipe.signal_frame)?;
         let mut caller = *frame;
         let step = step_open(&mut caller, recipe, |expression| described.expression(expression), memory);
         let return_address = caller.point.pc();
@@ -124,12 +126,20 @@ pub(super) fn caller_of_interpreted(frame: &Cursor, located: &Located, memory: &
     // Code of files has a table.
     let is_by_pointer = (recipe.kind(), recipe.base(), recipe.disp, *table) == (Packed::REGISTER, Reg::RBP, 16, 0);
     let rbp = frame.registers.get(Reg::RBP).filter(|_| is_by_pointer)?;
+    if !is_interpreters(frame.registers.get(Reg::RSP)?, rbp) {
+        return None;
+    }
     let rsp = callers_rsp_in_interpreter(rbp, memory).filter(|rsp| *rsp != rbp.wrapping_add(16))?;
     let mut registers = Registers::UNKNOWN;
     registers.set(Reg::RSP, rsp);
     registers.set(Reg::RBP, memory.read_u64(rbp)?);
     let return_address = RunAddr(memory.read_u64(rbp.checked_add(8)?)?);
     Some(Cursor { point: CodePoint::Return(return_address), registers })
+}
+
+/// Whether a frame of HotSpot's interpreter is as large as it is when its words are there: before, what lies there is of another one.
+fn is_interpreters(rsp: u64, rbp: u64) -> bool {
+    rbp.checked_sub(72).is_some_and(|operands| rsp <= operands)
 }
 
 /// The caller's stack pointer behind a frame of HotSpot's interpreter whose frame pointer this is. Compiled code that calls an

@@ -79,7 +79,7 @@ pub(super) fn add(
     options: &RecipeOptions,
 ) -> Vec<Procedure> {
     let (image, code) = (module.image(), module.file().code());
-    let saving = switches::saving_registers(module.symbols().named(options.call_frames));
+    let saving = switches::saving_registers(image, module.symbols().named(options.call_frames));
     let is_over_frames = |range: &&FrameRange| cfa_is_in_memory(frames, range) || saving.contains(&range.code.start);
     let (keeping, others): (Vec<_>, Vec<_>) = frames.ranges.iter().partition(is_over_frames);
     let (continuing, mut known) = continuing(&others);

@@ -13,7 +13,10 @@ const GOROUTINE: usize = 14;
 
 /// Where procedures begin whose code is believed before their call frame information: it does not say which registers
 /// they save.
-pub(super) fn saving_registers(named: &Named) -> Vec<LinkAddr> {
+pub(super) fn saving_registers(image: &Image, named: &Named) -> Vec<LinkAddr> {
+    if image.go_table().is_none() {
+        return Vec::new();
+    }
     named.parts().filter(|(_, part)| *part == Part::Saves).map(|(code, _)| code.start).collect()
 }
 

@@ -127,7 +127,15 @@ impl<'a> ExactText<'a> {
     }
 
     fn columns_of(timing: &ExactTiming) -> usize {
-        columns(&timing.name).max(TIMED_COLUMNS)
+        columns(&Self::heading_of(timing)).max(TIMED_COLUMNS)
+    }
+
+    /// Instructions that were counted are not those that the blocks have.
+    fn heading_of(timing: &ExactTiming) -> String {
+        /// More of a name says nothing.
+        const MOST_COLUMNS: usize = 24;
+        let name = if timing.name == "instructions" { "instructions:u" } else { &timing.name };
+        cut_end(&printable(name), MOST_COLUMNS)
     }
 
     /// Columns of the numbers that were sampled.
@@ -150,7 +158,7 @@ impl<'a> ExactText<'a> {
         });
         let timed = |timing: &ExactTiming| {
             let width = Self::columns_of(timing);
-            format!("{:>width$}  {:>6}  ", printable(&timing.name), "share")
+            format!("{:>width$}  {:>6}  ", Self::heading_of(timing), "share")
         };
         let timed: String = self.timings().iter().map(timed).collect();
         format!("{timed}{sampled}{:>12}  {:>6}  {:>10}  {:>6}  ", "instructions", "share", "executions", "share")

@@ -102,7 +102,7 @@ impl Depth {
     pub(super) fn expression(&self) -> Option<Vec<u8>> {
         let bound = |code: Code, at: i64| code.place(self.record).plus(at).op(DEREF);
         let code = bound(Code::default(), self.end_at).place(self.distance).op(MINUS).plus(self.plus);
-        let code = bound(code.op(DUP), self.end_at - 8).op(GT);
+        let code = bound(code.op(DUP), self.end_at.checked_sub(8)?).op(GT);
         let code = bound(code.op(OVER), self.end_at).ops(&[LE, AND]);
         code.require().finished()
     }

@@ -122,10 +122,13 @@ fn ranking(asked: &ExactAsked<'_>, counts: &ExactCounts) -> anyhow::Result<Exact
     let samples = counts.sampling.as_ref().map_or(0, |sampling| sampling.samples);
     match asked.order_by {
         _ if asked.view == ExactView::Blocks => Ok(ExactRanking::Instructions),
-        Some(INSTRUCTIONS) => Ok(ExactRanking::Instructions),
         Some(metric) => {
+            // Instructions, too, may have been counted by the processor.
             if let Some(number) = counts.timings.iter().position(|timing| timing.name == metric) {
                 return Ok(ExactRanking::Timed(number));
+            }
+            if metric == INSTRUCTIONS {
+                return Ok(ExactRanking::Instructions);
             }
             anyhow::ensure!(
                 samples > 0,
