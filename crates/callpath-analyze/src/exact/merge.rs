@@ -176,7 +176,7 @@ impl Merged {
         let is_same = self.add_metrics(&counts.metrics);
         if !is_same {
             self.notes.push(format!(
-                "process {}: it measured other metrics of paths than others: they are missing here",
+                "process {}: its path metrics differ from those of the earlier processes, and are left out",
                 counts.pid
             ));
         }

@@ -82,7 +82,7 @@ impl MetricOfPaths {
         let Some(spec) = &self.spec else { return Ok(()) };
         let reason = match PerfEvent::try_counting(spec) {
             Ok(true) => return Ok(()),
-            Ok(false) => "programs may not read the processor's counters (rdpmc); 1 in /sys/bus/event_source/devices/cpu/rdpmc lets them".to_owned(),
+            Ok(false) => "programs may not read the processor's counters (rdpmc); to allow it, write 1 to /sys/bus/event_source/devices/cpu/rdpmc".to_owned(),
             Err(error) => why_not_counted(&error),
         };
         Err(OfPathsError::NotHere { name: self.name, reason })

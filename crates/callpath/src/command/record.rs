@@ -170,7 +170,7 @@ fn check_kernel(arguments: &Arguments) -> anyhow::Result<()> {
 fn check_contexts_of_probes(arguments: &Arguments) -> anyhow::Result<()> {
     if !arguments.probe.is_empty() && arguments.unwind == UnwindArgument::Both {
         anyhow::bail!(
-            "--unwind=both keeps heights of samples alone: with --probe, record twice, with --unwind=infer and with --unwind=walk"
+            "--unwind=both keeps the heights of samples only, so it cannot be used with --probe: record twice, with --unwind=infer and with --unwind=walk"
         );
     }
     Ok(())

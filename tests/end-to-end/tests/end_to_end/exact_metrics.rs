@@ -214,7 +214,7 @@ fn metrics_that_cannot_be_measured_are_refused_in_a_sentence() {
     let directory = directory.path();
     compiled(directory, "gcc", &["-O2", &source("touches.c")]);
     for (options, part) in [
-        (&["--exact=paths", "-m", "cpu-time,page-faults,wall-time", "-F", "0"][..], "two metrics at once, at most"),
+        (&["--exact=paths", "-m", "cpu-time,page-faults,wall-time", "-F", "0"][..], "two metrics at once"),
         (&["--exact=paths", "-m", "cpu-time,cpu-time", "-F", "0"], "-m names cpu-time twice"),
         (&["--exact=paths", "-m", "frobs"], "not `frobs`"),
         (&["--exact=paths", "-m", "page-faults,alignment-faults"], "not `alignment-faults`"),

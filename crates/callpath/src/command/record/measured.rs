@@ -14,7 +14,7 @@ pub(super) struct Measuring {
     /// by chance; docs/paths.md
     #[arg(short, long, value_name = "METRIC", value_delimiter = ',', value_parser = measure)]
     metrics: Vec<Measure>,
-    /// With -m, measure all of them, and not some: slow
+    /// With -m, measure every execution, not a random selection (slow)
     #[arg(long, requires = "metrics")]
     full: bool,
     /// With -m and --exact=calls, read metrics at the back edges of loops, too, so that what was spent up to there is in its context also if a
@@ -73,7 +73,7 @@ impl Measuring {
             anyhow::bail!("-m measures what paths or calls take: count them (--exact=paths, calls or calls,paths)");
         }
         if metrics.len() > MOST {
-            anyhow::bail!("-m measures two metrics at once, at most: leave out {}", metrics[MOST].name());
+            anyhow::bail!("-m measures at most two metrics at once: leave out {}", metrics[MOST].name());
         }
         if let [first, second] = metrics[..]
             && first == second

@@ -238,8 +238,10 @@ pub(super) fn add_account(profile: &mut Profile, is_json: bool) -> anyhow::Resul
         unmeasured.map(|procedure| (procedure.module, procedure.entry)).collect()
     });
     if unmeasured > 0 {
-        let were = count(unmeasured, "procedure has", "procedures have");
-        note += &format!(" {were} calls that were not measured: what they take is in no row; --json names them.");
+        let procedures = count(unmeasured, "procedure", "procedures");
+        note += &format!(
+            " The calls of {procedures} were counted but not measured, so no row includes their cost; --json names them."
+        );
     }
     note += &not_counted(&measurement, &paths, is_of_calls);
     if is_of_calls && profile.quality.dropped.get(NO_MEMORY).is_some_and(|dropped| *dropped > 0) {

@@ -76,6 +76,6 @@ fn what_walks_at_samples_alone_is_refused() {
     let (place, program) = (Place::new(), known());
     let ended = place.record(("--unwind=both --probe work", "both"), &[&program, "1"]);
     assert_eq!(ended.status, 125, "{ended:?}");
-    assert!(ended.stderr.contains("--unwind=both keeps heights of samples alone"), "{ended:?}");
+    assert!(ended.stderr.contains("--unwind=both keeps the heights of samples only"), "{ended:?}");
     assert!(!place.at("both").exists());
 }
