@@ -4,7 +4,7 @@
 //! Each thread opens its own where its first path is measured, keeps the page that the kernel shares, and closes the descriptor: the page keeps the event.
 
 use callpath_collect::counter::{CounterPage, rdpmc};
-use callpath_collect::syscall::{call4, call6, gettid, number, unmap};
+use callpath_collect::syscall::{call4, call6, getpid, gettid, number, unmap};
 use callpath_format::shared::Settings;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use callpath_format::shared::times::TimesHead;
@@ -21,6 +21,8 @@ const PAGE_BYTES: usize = 4096;
 struct OfLane {
     /// The thread's number; 0: nothing was opened.
     thread: AtomicU64,
+    /// Its process's.
+    process: AtomicU64,
     /// The addresses of the kernel's pages; 0: the metric is no counter, or cannot be counted.
     pages: [AtomicU64; TimesHead::METRICS],
     /// How long each was not counted when the path that is measured began ([`callpath_collect::counter::Counted::missed_ns`]).
@@ -55,18 +57,25 @@ impl Counters {
         Some(unsafe { &*table.wrapping_add(self.lane as usize) })
     }
 
-    /// A path is measured: opens the counters, if the thread has not done so.
-    pub fn begin(self, head: &TimesHead) {
+    /// A path is measured: opens the counters, if the thread has not done so. `false`: the path cannot be measured.
+    pub fn begin(self, head: &TimesHead) -> bool {
         let is_counter = |number: usize| {
             head.metrics.get(number).is_some_and(|metric| metric.meter.load(Relaxed) as u32 == Settings::EXACT_COUNTER)
         };
         if !is_counter(0) && !is_counter(1) {
-            return;
+            return true;
         }
         make_table();
-        let Some(own) = self.own() else { return };
+        // What cannot be read is counted where it is read.
+        let Some(own) = self.own() else { return true };
         if own.thread.load(Relaxed) != u64::from(gettid()) {
+            let process = u64::from(getpid());
+            // A child of `vfork` has its parent's lane, whose paths go on.
+            if ![0, process].contains(&own.process.load(Relaxed)) {
+                return false;
+            }
             let _undisturbed = Undisturbed::begin();
+            own.process.store(process, Relaxed);
             for (number, (page, metric)) in own.pages.iter().zip(&head.metrics).enumerate() {
                 // Of a thread that has ended.
                 match page.swap(0, Relaxed) as usize {
@@ -84,6 +93,7 @@ impl Counters {
                 missed_ns.store(counted.missed_ns, Relaxed);
             }
         }
+        true
     }
 
     /// What a counter says. `None`: it cannot be read, or has missed events since the path began.

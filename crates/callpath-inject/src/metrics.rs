@@ -14,24 +14,28 @@
 
 use callpath_collect::clock::{self, Usage};
 use callpath_collect::refused;
+use callpath_collect::syscall::getpid;
 use callpath_format::shared::Settings;
 use callpath_format::shared::gauge::Gauge;
 use callpath_format::shared::refused::Calls;
 use callpath_format::shared::times::{MeteredPaths, TimesHead};
 use core::arch::x86_64::_mm_lfence;
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::counters::Counters;
 use crate::times::{EndedPath, Words, add_in_context, head, of_nothing};
+use crate::undisturbed::Undisturbed;
 
 /// See above.
 const BIAS: u64 = 1 << 62;
 
 /// What a path that does nothing takes, of each metric: reading takes that.
 static COSTS: [AtomicU64; TimesHead::METRICS] = [const { AtomicU64::new(0) }; TimesHead::METRICS];
-/// They are being found out, or are known. A fork's child inherits it.
-static ARE_COSTS_ASKED: AtomicBool = AtomicBool::new(false);
+/// Whether they are known: 0: nobody has asked; [`KNOWN`], which a fork's child inherits; else a thread is asking: of this process, by twice its
+/// number.
+static ASKED: AtomicU64 = AtomicU64::new(0);
+const KNOWN: u64 = 1;
 
 unsafe extern "C" {
     fn callpath_nothing_happens(lane: u64, words: &mut [u64; TimesHead::METRICS], none_yet: u64);
@@ -110,20 +114,26 @@ fn readings(head: &TimesHead, lane: u64, side: Side) -> Option<[u64; TimesHead::
     // SAFETY: a copy has pushed it.
     let counters = unsafe { Counters::of(lane) };
     let [first, second] = &head.metrics;
-    let read = |metric: &MeteredPaths, number: usize| {
-        let read = reading(metric, number, counters);
-        if read.is_none() {
-            metric.lost.fetch_add(1, Relaxed);
-        }
-        read
-    };
+    let read = |metric: &MeteredPaths, number: usize| reading(metric, number, counters);
     let is_first_outside = is_dear(first) || !is_dear(second);
-    if is_first_outside == (side == Side::Before) {
-        let first = read(first, 0)?;
-        Some([first, read(second, 1)?])
+    let all = if is_first_outside == (side == Side::Before) {
+        let first = read(first, 0);
+        [first, first.and_then(|_| read(second, 1))]
     } else {
-        let second = read(second, 1)?;
-        Some([read(first, 0)?, second])
+        let second = read(second, 1);
+        [second.and_then(|_| read(first, 0)), second]
+    };
+    if let [Some(first), Some(second)] = all {
+        return Some([first, second]);
+    }
+    lose(head);
+    None
+}
+
+/// Counts a path that is not measured after all: in none of the metrics.
+fn lose(head: &TimesHead) {
+    for metric in head.metrics.iter().filter(|metric| metric.meter.load(Relaxed) != 0) {
+        metric.lost.fetch_add(1, Relaxed);
     }
 }
 
@@ -132,12 +142,26 @@ fn cost(number: usize) -> u64 {
     COSTS.get(number).map_or(0, |cost| cost.load(Relaxed))
 }
 
-/// Finds out what reading takes, once in a process: what is measured of a path that does nothing.
+/// Whether it is known what reading takes. The first thread of a process that asks finds out what is measured of a path that does nothing; until
+/// then, no path is measured.
+fn are_costs_known(head: &TimesHead, lane: u64) -> bool {
+    let state = ASKED.load(Acquire);
+    let own = u64::from(getpid()) << 1;
+    // Another state may be of the process that this one was forked from.
+    if state == own || readings(head, lane, Side::Before).is_none() {
+        return false;
+    }
+    if ASKED.compare_exchange(state, own, AcqRel, Acquire).is_err() {
+        return false;
+    }
+    let _undisturbed = Undisturbed::begin();
+    find_costs(head, lane);
+    ASKED.store(KNOWN, Release);
+    true
+}
+
 fn find_costs(head: &TimesHead, lane: u64) {
     const TIMES: usize = 31;
-    if ARE_COSTS_ASKED.load(Acquire) || ARE_COSTS_ASKED.compare_exchange(false, true, AcqRel, Acquire).is_err() {
-        return;
-    }
     for (number, (to, metric)) in COSTS.iter().zip(&head.metrics).enumerate() {
         let cost = of_nothing::<TIMES>(|| {
             let mut words = [0; TimesHead::METRICS];
@@ -169,8 +193,10 @@ pub extern "C" fn begun(begun: &mut Begun) {
         return;
     }
     // SAFETY: a copy has pushed it.
-    unsafe { Counters::of(lane) }.begin(head);
-    find_costs(head, lane);
+    let has_counters = unsafe { Counters::of(lane) }.begin(head);
+    if !has_counters || ASKED.load(Acquire) != KNOWN && !are_costs_known(head, lane) {
+        return;
+    }
     if let Some([first, second]) = readings(head, lane, Side::Before) {
         *begun = Begun { lane: first.wrapping_add(BIAS), second: second.wrapping_add(BIAS), procedure: weight };
     }
@@ -210,7 +236,7 @@ pub extern "C" fn ended(ended: &Ended) {
         let Some(metric) = head.metrics.get(number) else { return };
         let is_time = metric.meter.load(Relaxed) as u32 == Settings::PROBED_TICKS;
         if raw.saturating_add_unsigned(cost.wrapping_mul(FAR_STRETCHES)) < 0 && !is_time {
-            metric.lost.fetch_add(1, Relaxed);
+            lose(head);
             return;
         }
         *taken = raw.saturating_sub_unsigned(cost).max(0) as u64;

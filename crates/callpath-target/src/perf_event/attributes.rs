@@ -70,7 +70,6 @@ const DUMMY: u64 = 9;
 impl Attributes {
     pub(super) const DISABLED: u64 = 1;
     const INHERIT: u64 = 1 << 1;
-    const PINNED: u64 = 1 << 2;
     const EXCLUDE_USER: u64 = 1 << 4;
     const EXCLUDE_KERNEL: u64 = 1 << 5;
     const EXCLUDE_HV: u64 = 1 << 6;
@@ -122,7 +121,7 @@ impl Attributes {
         }
     }
 
-    /// Of an event that a thread counts and reads itself, in user mode: it has a counter whenever the thread runs, or none at all.
+    /// Of an event that a thread counts and reads itself, in user mode. It may share its counter with other events: the page says when it was not counted.
     pub(super) fn of_counting(spec: &EventSpec) -> Attributes {
         Attributes {
             unit: spec.unit,
@@ -130,7 +129,7 @@ impl Attributes {
             config: spec.config,
             config1: spec.config1,
             config2: spec.config2,
-            flags: Attributes::PINNED | Attributes::EXCLUDE_KERNEL | Attributes::EXCLUDE_HV,
+            flags: Attributes::EXCLUDE_KERNEL | Attributes::EXCLUDE_HV,
             ..Attributes::default()
         }
     }
