@@ -12,6 +12,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::areas::map_wiped;
+use crate::join;
 use crate::undisturbed::Undisturbed;
 
 const PAGE_BYTES: usize = 4096;
@@ -21,8 +22,6 @@ const PAGE_BYTES: usize = 4096;
 struct OfLane {
     /// The thread's number; 0: nothing was opened.
     thread: AtomicU64,
-    /// Its process's.
-    process: AtomicU64,
     /// The addresses of the kernel's pages; 0: the metric is no counter, or cannot be counted.
     pages: [AtomicU64; TimesHead::METRICS],
     /// How long each was not counted when the path that is measured began ([`callpath_collect::counter::Counted::missed_ns`]).
@@ -69,13 +68,11 @@ impl Counters {
         // What cannot be read is counted where it is read.
         let Some(own) = self.own() else { return true };
         if own.thread.load(Relaxed) != u64::from(gettid()) {
-            let process = u64::from(getpid());
             // A child of `vfork` has its parent's lane, whose paths go on.
-            if ![0, process].contains(&own.process.load(Relaxed)) {
+            if join::process().is_none_or(|process| process.slot.pid.load(Relaxed) != getpid()) {
                 return false;
             }
             let _undisturbed = Undisturbed::begin();
-            own.process.store(process, Relaxed);
             for (number, (page, metric)) in own.pages.iter().zip(&head.metrics).enumerate() {
                 // Of a thread that has ended.
                 match page.swap(0, Relaxed) as usize {

@@ -20,6 +20,7 @@ use callpath_format::shared::gauge::Gauge;
 use callpath_format::shared::refused::Calls;
 use callpath_format::shared::times::{MeteredPaths, TimesHead};
 use core::arch::x86_64::_mm_lfence;
+use core::cell::Cell;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -155,20 +156,25 @@ fn are_costs_known(head: &TimesHead, lane: u64) -> bool {
         return false;
     }
     let _undisturbed = Undisturbed::begin();
-    find_costs(head, lane);
-    ASKED.store(KNOWN, Release);
-    true
+    let are_known = find_costs(head, lane);
+    ASKED.store(if are_known { KNOWN } else { 0 }, Release);
+    are_known
 }
 
-fn find_costs(head: &TimesHead, lane: u64) {
+/// `false`: they could not be read each time.
+fn find_costs(head: &TimesHead, lane: u64) -> bool {
     const TIMES: usize = 31;
+    let has_failed = Cell::new(false);
     for (number, (to, metric)) in COSTS.iter().zip(&head.metrics).enumerate() {
         let cost = of_nothing::<TIMES>(|| {
             let mut words = [0; TimesHead::METRICS];
             // SAFETY: it writes the words alone.
             unsafe { callpath_nothing_happens(lane, &mut words, BIAS) };
             match words {
-                [0, _] => 0,
+                [0, _] => {
+                    has_failed.set(true);
+                    0
+                }
                 words => words.get(number).map_or(0, |word| word.saturating_sub(BIAS)),
             }
         });
@@ -179,6 +185,7 @@ fn find_costs(head: &TimesHead, lane: u64) {
     for (to, metric) in COSTS.iter().zip(&head.metrics) {
         to.store(metric.cost.load(Relaxed), Release);
     }
+    !has_failed.get()
 }
 
 /// Chooses whether this path is measured, and begins.

@@ -84,10 +84,13 @@ fn a_measurement_keeps_its_map() {
     assert!(on_both(&novel, &novel_path).into_iter().all(|samples| samples > 50), "{:?}", novel.paths());
     assert_eq!(novel.quality.partial, 0, "{novel:?}");
     let nothing = place.run(["report", "--novel", "--map", "a.map", "m"]);
-    // A sample may hit what could not be counted: of that it cannot be told.
+    // A sample may hit what could not be counted: of that it cannot be told. Or what the C library does once, and did for the object that counts
+    // in training: `malloc` asks for random bytes.
     let says_so =
         ["nothing is novel:", "nothing is known to be novel:"].iter().any(|words| nothing.stdout.starts_with(words));
-    assert!(nothing.status == 0 && says_so, "{nothing:?}");
+    let is_once = nothing.stdout.contains("--novel: 1 of ")
+        && !path.iter().any(|name| nothing.stdout.contains(&format!("› {name}")));
+    assert!(nothing.status == 0 && (says_so || is_once), "{nothing:?}");
     // A map that other runs have made tells other paths of the same numbers: it is refused, and it may say what is new.
     place.train("b.map", &[&program, "second", "1"]);
     let refused = place.run(["report", "--map", "b.map", "m"]);
