@@ -4,6 +4,9 @@
 //! procedure that is padded already. It changes that procedure's padding, which shifts everything the procedure calls. The size is drawn
 //! at random from a few (Gibbs sampling): sizes that tell more paths apart are likelier, increasingly so as the search goes on. A greedy
 //! search would let the first procedures use up the stack that may be used.
+//!
+//! Most of the work is to see what a size would do to all the heights below a procedure. Where these are many, sizes are compared by a sample of
+//! them, and the one that is chosen is then accepted or taken back by what it does to all.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -22,9 +25,11 @@ const RECURSIVE_TIMES: f64 = 2.0;
 /// How many paths a move may cost at the beginning.
 const HOT_PATHS: f64 = 10.0;
 /// Moves for each height of the map.
-const MOVES: usize = 12;
+const MOVES: usize = 48;
 /// Sizes that are tried in a move.
 const SIZES_AT_ONCE: usize = 4;
+/// How many heights a move is judged by, at least, if there are so many; what is kept is judged by all.
+const SAMPLED: usize = 1024;
 /// A procedure that more heights stand on than this is not padded: that shifts nearly all of them alike.
 const MOST_BELOW: usize = 1 << 18;
 /// The same of all procedures, 8 bytes each.
@@ -89,6 +94,13 @@ pub(crate) struct Annealing<'m> {
     /// What heights in [`Annealing::keys`] count from.
     lowest: i64,
     random: u64,
+}
+
+/// Of the heights below a procedure, those that a move is judged by: ranges of [`Below::heights`] that have all of a called procedure, and what
+/// each stands for.
+struct Sample {
+    parts: Vec<(Range<usize>, f64)>,
+    is_whole: bool,
 }
 
 /// By procedure, the heights of what it calls, and what that calls.
@@ -256,7 +268,7 @@ impl<'m> Annealing<'m> {
             worth,
             of_path,
             keys: keys.collect(),
-            most: (highest as f64 * budget.growth) as i64,
+            most: budget.most_high(highest),
             lowest,
             met: HashMap::default(),
             below: Below::of(map, &nodes, may_pad),
@@ -374,11 +386,13 @@ impl<'m> Annealing<'m> {
         for size in &mut sizes[1..] {
             *size = self.size();
         }
-        self.take_out(procedure);
+        let largest = self.largest(procedure);
+        let sample = self.sample(procedure);
         let mut gains = [0.0; SIZES_AT_ONCE + 1];
         let mut most = f64::NEG_INFINITY;
-        for (size, gain) in sizes.into_iter().zip(&mut gains) {
-            *gain = if self.has_room(procedure, size) { self.gain(procedure, size) } else { f64::NEG_INFINITY };
+        let estimates = self.estimates(procedure, &sizes, &sample);
+        for ((size, gain), estimate) in sizes.into_iter().zip(&mut gains).zip(estimates) {
+            *gain = if size <= largest.max(before) { estimate } else { f64::NEG_INFINITY };
             most = most.max(*gain);
         }
         let chances = gains.map(|gain| ((gain - most) / temperature).exp());
@@ -387,7 +401,17 @@ impl<'m> Annealing<'m> {
             left -= chance;
             left < 0.0
         });
-        self.put(procedure, chosen.and_then(|chosen| sizes.get(chosen)).copied().unwrap_or(before));
+        let chosen = chosen.and_then(|chosen| sizes.get(chosen)).copied().unwrap_or(before);
+        if chosen == before {
+            return;
+        }
+        let value = self.value;
+        self.pad(procedure, chosen);
+        let is_kept = sample.is_whole || self.part() < ((self.value - value) / temperature).exp();
+        if !is_kept {
+            self.pad(procedure, before);
+            self.value = value;
+        }
     }
 
     fn size(&mut self) -> u32 {
@@ -396,13 +420,81 @@ impl<'m> Annealing<'m> {
         (units * Paddings::UNIT_BYTES).min(self.budget.most_bytes / Paddings::UNIT_BYTES * Paddings::UNIT_BYTES)
     }
 
-    /// Whether no stack grows too much.
-    fn has_room(&self, procedure: u32, bytes: u32) -> bool {
-        let by = i64::from(bytes) - i64::from(self.bytes[procedure as usize]);
+    /// The largest padding with which no stack grows too much, bytes.
+    fn largest(&self, procedure: u32) -> u32 {
         let most = self.most.saturating_sub(self.lowest);
         let height = |at: u32| i64::from(self.keys[at as usize] as u32);
-        let fits = |&(at, times): &(u32, u32)| height(at) + by.saturating_mul(times.into()) <= most;
-        by <= 0 || self.below.of_procedure(procedure).iter().all(fits)
+        let room = |&(at, times): &(u32, u32)| most.saturating_sub(height(at)) / i64::from(times.max(1));
+        let room = self.below.of_procedure(procedure).iter().map(room).min().unwrap_or(0);
+        u32::try_from(i64::from(self.bytes[procedure as usize]).saturating_add(room)).unwrap_or(0)
+    }
+
+    /// What a move is judged by. Paths of different procedures cannot be confused, so that what a padding gains is a sum over the procedures below.
+    fn sample(&mut self, procedure: u32) -> Sample {
+        let range = self.below.range(procedure);
+        if range.len() <= SAMPLED {
+            return Sample { parts: vec![(range, 1.0)], is_whole: true };
+        }
+        let (mut parts, mut draws, mut len): (Vec<(Range<usize>, f64)>, f64, usize) = (Vec::new(), 0.0, 0);
+        while len < SAMPLED {
+            let drawn = range.start + self.random() as usize % range.len();
+            let group = |height: &(u32, u32)| self.keys[height.0 as usize] >> 32;
+            let (heights, own) = (&self.below.heights[range.clone()], group(&self.below.heights[drawn]));
+            let first = range.start + heights.partition_point(|height| group(height) < own);
+            let end = range.start + heights.partition_point(|height| group(height) <= own);
+            len += end - first;
+            draws += 1.0;
+            match parts.iter_mut().find(|(part, _)| part.start == first) {
+                Some((_, times)) => *times += 1.0,
+                None => parts.push((first..end, 1.0)),
+            }
+        }
+        // Drawn in proportion to how many they are (Hansen and Hurwitz 1943).
+        for (part, times) in &mut parts {
+            *times *= range.len() as f64 / (draws * part.len() as f64);
+        }
+        Sample { parts, is_whole: false }
+    }
+
+    /// What the paddings of a procedure would be worth, as far as the sample tells; all more or less by the same.
+    fn estimates(&mut self, procedure: u32, sizes: &[u32], sample: &Sample) -> Vec<f64> {
+        let value = self.value;
+        for at in sample.parts.iter().flat_map(|(part, _)| part.clone()) {
+            self.remove(self.below.heights[at].0);
+        }
+        let before = i64::from(self.bytes[procedure as usize]);
+        let mut keys: Vec<(u64, u32)> = Vec::new();
+        let mut estimates = Vec::with_capacity(sizes.len());
+        for size in sizes {
+            let by = i64::from(*size) - before;
+            let mut estimate = -self.cost(procedure, *size);
+            for (part, weight) in &sample.parts {
+                let key =
+                    |&(at, times): &(u32, u32)| (self.keys[at as usize].wrapping_add_signed(by * i64::from(times)), at);
+                keys.clear();
+                keys.extend(self.below.heights[part.clone()].iter().map(key));
+                keys.sort_unstable();
+                let gained = keys.chunk_by(|one, two| one.0 == two.0).map(|same| self.gained(same));
+                estimate += weight * gained.sum::<f64>();
+            }
+            estimates.push(estimate);
+        }
+        for at in sample.parts.iter().flat_map(|(part, _)| part.clone()) {
+            self.add(self.below.heights[at].0);
+        }
+        self.value = value;
+        estimates
+    }
+
+    /// What heights that are the same would add, if put into the table.
+    fn gained(&self, same: &[(u64, u32)]) -> f64 {
+        let Some(&(key, at)) = same.first() else { return 0.0 };
+        match self.met.get(&key) {
+            Some(met) if met.count == 1 => -self.worth[met.which as usize],
+            Some(_) => 0.0,
+            None if same.len() == 1 => self.worth[at as usize],
+            None => 0.0,
+        }
     }
 
     fn add(&mut self, at: u32) -> f64 {
@@ -448,13 +540,9 @@ impl<'m> Annealing<'m> {
         self.value -= self.cost(procedure, bytes);
     }
 
-    /// What that would gain.
-    fn gain(&mut self, procedure: u32, bytes: u32) -> f64 {
-        let before = self.value;
-        self.put(procedure, bytes);
-        let gained = self.value - before;
+    fn pad(&mut self, procedure: u32, bytes: u32) {
         self.take_out(procedure);
-        gained
+        self.put(procedure, bytes);
     }
 
     fn cost(&self, procedure: u32, bytes: u32) -> f64 {
@@ -471,5 +559,80 @@ impl<'m> Annealing<'m> {
             let key = &mut self.keys[height as usize];
             *key = key.wrapping_add_signed(by * i64::from(times));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Annealing, SAMPLED};
+    use crate::{Budget, MapBuilder, MapModule, MapProcedure, PathMap, Root, Weight};
+
+    const CALLERS: u32 = 4;
+    const CALLEES: u64 = 1500;
+
+    /// A program in which each of some procedures calls all of many others, all at the same height: procedure 0 is `main`, then come the callers.
+    fn crowded() -> PathMap {
+        let mut builder = MapBuilder::default();
+        let module = builder.module(MapModule { path: "/usr/bin/crowded".into(), identity: vec![1, 7] }).unwrap();
+        let mut procedure = |builder: &mut MapBuilder, start: u64| {
+            builder.procedure(MapProcedure { module, start, name: format!("f{start}") })
+        };
+        let main = procedure(&mut builder, 0);
+        let callers: Vec<u32> = (1..=CALLERS.into()).map(|start| procedure(&mut builder, start)).collect();
+        let callees: Vec<u32> = (0..CALLEES).map(|start| procedure(&mut builder, 1000 + start)).collect();
+        let root = builder.root(Root::Main);
+        let of_main = builder.node(None, main, root);
+        builder.met(of_main, 16, Weight { calls: 1, samples: 0 });
+        for caller in callers {
+            let node = builder.node(Some(of_main), caller, root);
+            builder.met(node, 48, Weight { calls: 1, samples: 0 });
+            for callee in &callees {
+                let called = builder.node(Some(node), *callee, root);
+                builder.met(called, 1600, Weight { calls: 1, samples: 0 });
+            }
+        }
+        builder.finish()
+    }
+
+    #[test]
+    fn a_sample_tells_what_a_padding_gains() {
+        let map = crowded();
+        let mut annealing = Annealing::new(&map, |_| true, Budget::default());
+        annealing.pad(1, 32);
+        let (sample, sizes) = (annealing.sample(2), [0, 16, 32, 48]);
+        let sampled: usize = sample.parts.iter().map(|(part, _)| part.len()).sum();
+        assert!(!sample.is_whole && sampled < CALLEES as usize && CALLEES as usize > SAMPLED, "{sampled}");
+        let (value, met) = (annealing.value, annealing.met.len());
+        let estimates = annealing.estimates(2, &sizes, &sample);
+        assert_eq!((annealing.value, annealing.met.len()), (value, met), "the table is as it was");
+        // Callees are all alike, so that the estimate is exact.
+        for (size, estimate) in sizes.into_iter().zip(&estimates) {
+            annealing.pad(2, size);
+            let gained = annealing.value - value;
+            assert!((estimate - estimates[0] - gained).abs() < 1e-9, "{size}: {estimates:?} {gained}");
+        }
+        assert!(estimates[1] > estimates[0] && estimates[2] < estimates[1], "{estimates:?}");
+    }
+
+    #[test]
+    fn no_padding_is_larger_than_stacks_may_grow() {
+        let map = crowded();
+        let mut annealing = Annealing::new(&map, |_| true, Budget::default());
+        assert_eq!(annealing.largest(1), 160);
+        annealing.pad(1, 48);
+        assert_eq!(annealing.largest(1), 160);
+        annealing.pad(0, 112);
+        assert_eq!((annealing.largest(1), annealing.largest(2)), (48, 48));
+    }
+
+    #[test]
+    fn all_is_told_apart_that_samples_were_judged_by() {
+        let map = crowded();
+        let budget = Budget { time: Duration::from_secs(3), ..Budget::default() };
+        let resized = map.resize(|procedure| (1..=CALLERS).contains(&procedure), budget);
+        let precision = map.resized(&resized.paddings).precision();
+        assert_eq!(precision.paths, [(1, 1 + u64::from(CALLERS) * (1 + CALLEES))].into(), "{resized:?}");
     }
 }

@@ -12,6 +12,8 @@
 
 use std::time::{Duration, Instant};
 
+use rustc_hash::FxHashMap;
+
 use crate::anneal::{Annealing, recursive};
 use crate::map::PathMap;
 
@@ -29,6 +31,13 @@ pub struct Budget {
 impl Default for Budget {
     fn default() -> Budget {
         Budget { time: Duration::from_secs(60), growth: 1.1, most_bytes: 512 }
+    }
+}
+
+impl Budget {
+    /// How high a stack may be, where the highest without paddings is this high.
+    pub(crate) fn most_high(&self, highest: i64) -> i64 {
+        (highest as f64 * self.growth) as i64
     }
 }
 
@@ -112,6 +121,27 @@ impl PathMap {
         let paddings = Paddings { of_procedures };
         let of_recursive = self.of_recursive(&paddings);
         Resized { paddings, highest, of_recursive, is_cut }
+    }
+
+    /// How many paths could have an identifier of their own at most, whatever the paddings (and wrapped calls, cloned procedures): heights change
+    /// by multiples of [`Paddings::UNIT_BYTES`], up to the highest that a stack may have, and two paths to a procedure need two of them.
+    pub fn most_precise(&self, budget: Budget) -> u64 {
+        let unit = i64::from(Paddings::UNIT_BYTES);
+        let most = budget.most_high(highest(self, &[]));
+        // By stack, procedure and remainder: the lowest and the highest height, and how many paths have one.
+        let mut crowds: FxHashMap<(u32, u32, i64), (i64, i64, u64)> = FxHashMap::default();
+        for &(node, height, _) in &self.heights {
+            let Some(of) = self.nodes.get(node as usize) else { continue };
+            let of_none = (height, height, 0);
+            let crowd = crowds.entry((of.root, of.procedure, height.rem_euclid(unit))).or_insert(of_none);
+            *crowd = (crowd.0.min(height), crowd.1.max(height), crowd.2 + 1);
+        }
+        let alone = |&(low, high, paths): &(i64, i64, u64)| {
+            let heights = most.max(high).abs_diff(low) / u64::from(Paddings::UNIT_BYTES) + 1;
+            // If there are more paths than heights, some share one.
+            if paths <= heights { paths } else { heights - 1 }
+        };
+        crowds.values().map(alone).sum()
     }
 
     fn of_recursive(&self, paddings: &Paddings) -> Vec<(u32, u32)> {

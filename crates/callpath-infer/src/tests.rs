@@ -206,6 +206,32 @@ fn larger_frames_tell_paths_apart() {
     assert!(out_of_time.is_cut && out_of_time.paddings == Paddings::default());
 }
 
+/// Three paths to a procedure at one height. With one more height that a stack may have, one of them can be alone; with two more, all.
+#[test]
+fn the_stack_bounds_how_many_paths_can_be_told_apart() {
+    let mut builder = MapBuilder::default();
+    let file = builder.module(module(7)).unwrap();
+    let root = builder.root(Root::Main);
+    let [main, called] = [0x100, 0x200].map(|start| procedure(&mut builder, file, start, "it"));
+    let of_main = builder.node(None, main, root);
+    for start in [0x300, 0x400, 0x500] {
+        let caller = procedure(&mut builder, file, start, "caller");
+        let node = builder.node(Some(of_main), caller, root);
+        let node = builder.node(Some(node), called, root);
+        builder.met(node, 160, Weight { calls: 1, samples: 0 });
+    }
+    let map = builder.finish();
+    let of_growth = |growth: f64| {
+        let budget = Budget { growth, ..Budget::default() };
+        let larger = map.resized(&map.resize(|_| true, budget).paddings);
+        (map.most_precise(budget), larger.precision().paths.get(&1).copied().unwrap_or(0))
+    };
+    assert_eq!([1.0, 1.1, 1.2].map(of_growth), [(0, 0), (1, 1), (3, 3)]);
+    // Two of four share a height, two do not.
+    let map = known().builder.finish();
+    assert_eq!(map.most_precise(Budget { growth: 1.0, ..Budget::default() }), 7);
+}
+
 /// Either A's or B's larger frame tells the paths to D apart; A calls itself.
 #[test]
 fn frames_in_recursion_are_larger_only_if_no_others_will_do() {

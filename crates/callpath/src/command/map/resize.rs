@@ -66,6 +66,14 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
              {low} to {high} bytes",
             plan.paddings.len()
         ));
+        if arguments.every.is_none()
+            && let Some(most) = most(&map, budget)
+        {
+            output::say(format_args!(
+                "with stacks that grow by at most {}%, no paddings can give more than {most} of the call paths one (--growth)",
+                arguments.growth
+            ));
+        }
         if !resized.of_recursive.is_empty() {
             const NAMED: usize = 5;
             let named = resized.of_recursive.iter().take(NAMED);
@@ -89,6 +97,12 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         output::say(format_args!("use it with: {typed} record --unwind=infer --plan {file} -- PROGRAM"));
     }
     Ok(0)
+}
+
+/// The share of paths that could have an identifier of their own at most, if that is not all.
+fn most(map: &PathMap, budget: Budget) -> Option<String> {
+    let (most, all) = (map.most_precise(budget), map.precision().paths.values().sum::<u64>());
+    (most < all).then(|| format!("{:.1}%", 100.0 * most as f64 / all as f64))
 }
 
 /// The share of paths, and of what was seen of them.
