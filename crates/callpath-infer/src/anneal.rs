@@ -576,7 +576,7 @@ mod tests {
     fn crowded() -> PathMap {
         let mut builder = MapBuilder::default();
         let module = builder.module(MapModule { path: "/usr/bin/crowded".into(), identity: vec![1, 7] }).unwrap();
-        let mut procedure = |builder: &mut MapBuilder, start: u64| {
+        let procedure = |builder: &mut MapBuilder, start: u64| {
             builder.procedure(MapProcedure { module, start, name: format!("f{start}") })
         };
         let main = procedure(&mut builder, 0);

@@ -123,7 +123,7 @@ impl PathMap {
         Resized { paddings, highest, of_recursive, is_cut }
     }
 
-    /// How many paths could have an identifier of their own at most, whatever the paddings (and wrapped calls, cloned procedures): heights change
+    /// How many paths could have an identifier of their own at most, whatever the paddings (or wrapped calls, section 5.2): heights change
     /// by multiples of [`Paddings::UNIT_BYTES`], up to the highest that a stack may have, and two paths to a procedure need two of them.
     pub fn most_precise(&self, budget: Budget) -> u64 {
         let unit = i64::from(Paddings::UNIT_BYTES);
