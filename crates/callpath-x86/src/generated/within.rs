@@ -3,7 +3,7 @@
 //!
 //! Its frame is the interpreter's, so the caller is known where the height of the stack is: at the places of the
 //! interpreter that the code jumps back to. Control is followed there, past calls, and then on in the interpreter's
-//! own code to its next indirect jump or return: an assembler's call frame information holds where it dispatches, but not
+//! own code to its next indirect jumps and returns: an assembler's call frame information holds where it dispatches, but not
 //! always where traces enter it (LuaJIT's `lj_vm_exit_interp` first takes off what the trace had in addition).
 
 use callpath_format::address::RunAddr;
@@ -42,14 +42,27 @@ pub fn continuations(
     pointer: impl FnMut(RunAddr) -> Option<RunAddr>,
 ) -> Vec<Continuation> {
     let Some(left_to) = left_to(start, is_generated, &mut read, pointer) else { return Vec::new() };
-    let mut found = Vec::new();
-    let mut looks = 0;
-    for (place, above_rsp) in left_to.into_iter().take(MOST_PLACES) {
-        go_on((place, above_rsp), &mut looks, &mut read, &mut found);
+    // Behind a call that does not return other code follows: it is asked only where nothing else is known.
+    [false, true]
+        .into_iter()
+        .map(|past_calls| settled(&left_to, past_calls, &mut read))
+        .find(|found| !found.is_empty())
+        .unwrap_or_default()
+}
+
+/// Follows other code from these places.
+fn settled(
+    places: &[(u64, i64)],
+    past_calls: bool,
+    read: &mut impl FnMut(RunAddr, &mut [u8]) -> usize,
+) -> Vec<Continuation> {
+    let mut beyond = Beyond { past_calls, looks: 0, found: Vec::new() };
+    for place in places.iter().take(MOST_PLACES) {
+        beyond.follow(*place, read);
     }
-    found.sort_unstable();
-    found.dedup();
-    found
+    beyond.found.sort_unstable();
+    beyond.found.dedup();
+    beyond.found
 }
 
 /// The height of rsp at an instruction, above that at the first one, bytes; `None`: it differs by how control comes here. Code
@@ -121,36 +134,42 @@ fn pointer_of(jump: &Instruction, named: &Named) -> Option<RunAddr> {
     Some(RunAddr(base.wrapping_add_signed(memory.displacement)))
 }
 
-/// Follows other code from a place to indirect jumps and returns, but not past calls.
-fn go_on(
-    place: (u64, i64),
-    looks: &mut usize,
-    read: &mut impl FnMut(RunAddr, &mut [u8]) -> usize,
-    found: &mut Vec<Continuation>,
-) {
-    let mut seen: FxHashMap<u64, Registers> = FxHashMap::default();
-    let mut pending = vec![(place.0, Registers::at_height(place.1))];
-    while let Some((at, registers)) = pending.pop() {
-        if *looks == MOST_BEYOND || seen.get(&at).is_some_and(|before| *before == registers) {
-            continue;
-        }
-        *looks += 1;
-        let is_met_otherwise = seen.insert(at, registers).is_some_and(|before| before.0[RSP] != registers.0[RSP]);
-        // No more is believed of code whose stack depends on how control comes here.
-        let Some(above_rsp) = registers.0[RSP].filter(|_| !is_met_otherwise) else { continue };
-        let Some(instruction) = instruction_at(at, read) else { continue };
-        let next = at.wrapping_add(instruction.len().into());
-        let target = instruction.target(next);
-        match instruction.control() {
-            _ if instruction.operation() == Operation::Call => {}
-            Control::Next => pending.push((next, registers.after(&instruction))),
-            Control::Jump => pending.push((target, registers)),
-            Control::Branch => pending.extend([(next, registers), (target, registers)]),
-            Control::JumpIndirect => found.push(Continuation { at: RunAddr(at), above_rsp, returns: false }),
-            Control::Return if instruction.operation() == Operation::Return => {
-                found.push(Continuation { at: RunAddr(at), above_rsp, returns: true });
+/// What has been found in other code.
+struct Beyond {
+    past_calls: bool,
+    looks: usize,
+    found: Vec<Continuation>,
+}
+
+impl Beyond {
+    /// Follows it from a place to indirect jumps and returns.
+    fn follow(&mut self, place: (u64, i64), read: &mut impl FnMut(RunAddr, &mut [u8]) -> usize) {
+        let mut seen: FxHashMap<u64, Registers> = FxHashMap::default();
+        let mut pending = vec![(place.0, Registers::at_height(place.1))];
+        while let Some((at, registers)) = pending.pop() {
+            if self.looks == MOST_BEYOND || seen.get(&at).is_some_and(|before| *before == registers) {
+                continue;
             }
-            Control::Return | Control::Call | Control::CallIndirect | Control::Stop => {}
+            self.looks += 1;
+            let is_met_otherwise = seen.insert(at, registers).is_some_and(|before| before.0[RSP] != registers.0[RSP]);
+            // No more is believed of code whose stack depends on how control comes here.
+            let Some(above_rsp) = registers.0[RSP].filter(|_| !is_met_otherwise) else { continue };
+            let Some(instruction) = instruction_at(at, read) else { continue };
+            let next = at.wrapping_add(instruction.len().into());
+            let target = instruction.target(next);
+            match instruction.control() {
+                _ if instruction.operation() == Operation::Call => {
+                    pending.extend(self.past_calls.then(|| (next, registers.past_call())));
+                }
+                Control::Next => pending.push((next, registers.after(&instruction))),
+                Control::Jump => pending.push((target, registers)),
+                Control::Branch => pending.extend([(next, registers), (target, registers)]),
+                Control::JumpIndirect => self.found.push(Continuation { at: RunAddr(at), above_rsp, returns: false }),
+                Control::Return if instruction.operation() == Operation::Return => {
+                    self.found.push(Continuation { at: RunAddr(at), above_rsp, returns: true });
+                }
+                Control::Return | Control::Call | Control::CallIndirect | Control::Stop => {}
+            }
         }
     }
 }
@@ -164,6 +183,14 @@ impl Registers {
         let mut registers = [None; 16];
         registers[RSP] = Some(height);
         Registers(registers)
+    }
+
+    /// What is left of it behind a call: rbx, rsp, rbp, r12 to r15.
+    fn past_call(mut self) -> Registers {
+        for (number, value) in self.0.iter_mut().enumerate() {
+            *value = value.filter(|_| matches!(number, 3..=5 | 12..=15));
+        }
+        self
     }
 
     fn after(self, instruction: &Instruction) -> Registers {
@@ -271,11 +298,18 @@ mod tests {
         let mut trace = vec![0x48, 0x8b, 0x27];
         trace.extend(jump(trace.len(), 0));
         assert_eq!(of(&trace, &EXIT), []);
-        // In the interpreter: mov (%rdi),%rsp; jmp *%rax; and past a call: call *%rax; jmp *%rax
+        // In the interpreter: mov (%rdi),%rsp; jmp *%rax
         let trace = jump(0, 0);
         assert_eq!(of(&trace, &[0x48, 0x8b, 0x27, 0xff, 0xe0]), []);
-        assert_eq!(of(&trace, &[0xff, 0xd0, 0xff, 0xe0]), []);
         assert_eq!(of(&trace, &[0xff, 0xe0]), [(0, 0, false)]);
+    }
+
+    #[test]
+    fn past_calls_is_the_last_resort() {
+        // call *%rax; jmp *%rax
+        assert_eq!(of(&jump(0, 0), &[0xff, 0xd0, 0xff, 0xe0]), [(2, 0, false)]);
+        // je 1f; jmp *%rax; 1: call *%rax, which does not return; pop %rax; ret: another procedure
+        assert_eq!(of(&jump(0, 0), &[0x74, 2, 0xff, 0xe0, 0xff, 0xd0, 0x58, 0xc3]), [(2, 0, false)]);
     }
 
     #[test]
