@@ -31,7 +31,7 @@ const WAYS: [(&str, Option<Recorder>); 6] = [
 
 /// Prints a row for each runtime and option.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    arguments.only(&["callpath", "programs", "python", "dotnet", "milliseconds"])?;
+    arguments.only(&["callpath", "programs", "python", "dotnet", "milliseconds", "no-install"])?;
     let given = programs::Given {
         directory: suite::work_directory()?,
         milliseconds: arguments.number("milliseconds", 4000)?.to_string(),
@@ -43,7 +43,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         bail!("no program `{name}`: there are {}", programs::ALL.map(|row| row.name).join(", "));
     }
     // Without it, its column says so.
-    if let Err(error) = samply::install() {
+    if !arguments.flag("no-install")
+        && let Err(error) = samply::install()
+    {
         eprintln!("{error:#}");
     }
     let setting = Setting { callpath: build::command(arguments)?, rate: 1000, directory: given.directory.clone() };
