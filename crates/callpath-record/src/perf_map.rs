@@ -208,6 +208,24 @@ mod tests {
     }
 
     #[test]
+    fn names_take_so_much_memory_at_most() {
+        let mut map = PerfMap::default();
+        let name = [b'n'; NAME_BYTES];
+        let most = (MOST_NAMES_BYTES / NAME_BYTES) as u64;
+        let mut enter =
+            |index: u64, name: &[u8]| map.enter(JitSymbol::new(0x1000 * (index + 1), 0x100, name).expect("it is one"));
+        assert!((0..most).all(|index| enter(index, &name)));
+        assert!(!enter(most, &name));
+        // Code that replaces other code makes room for the name of a third.
+        let mut map = PerfMap::default();
+        for index in 0..2 * most {
+            let symbol = JitSymbol::new(0x1000 * (index % 2 + 1), 0x100, &name).expect("it is one");
+            assert!(map.enter(symbol), "{index}");
+        }
+        assert_eq!(map.names_bytes, 2 * NAME_BYTES);
+    }
+
+    #[test]
     fn any_bytes_do_no_harm() {
         let mut random = fastrand::Rng::with_seed(0x2545_f491_4f6c_dd1d);
         let mut next = || random.u64(..);

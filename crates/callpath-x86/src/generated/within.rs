@@ -313,6 +313,23 @@ mod tests {
     }
 
     #[test]
+    fn any_bytes_end_without_a_panic() {
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut random = |len: usize| -> Vec<u8> {
+            let mut byte = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 56) as u8
+            };
+            (0..len).map(|_| byte()).collect()
+        };
+        for _ in 0..300 {
+            let mut trace = random(48);
+            trace.extend(jump(trace.len(), 0));
+            of(&trace, &random(64));
+        }
+    }
+
+    #[test]
     fn endless_code_ends() {
         // push %rax, again and again; then a loop that pushes
         let mut trace = vec![0x50; 3000];
