@@ -11,7 +11,7 @@ const LUAJIT: Runtime = Runtime { name: "luajit", commands: &["/usr/bin/luajit"]
 const PHP: Runtime = Runtime { name: "PHP with opcache", commands: &["/usr/bin/php", "/usr/share/php8.2-opcache"] };
 
 /// What called `interpreter`, or the code that stands in for it, on each whole path: without these frames themselves.
-fn callers<'p>(profile: &'p Profile, is_interpreter: impl Fn(&str) -> bool) -> BTreeSet<Vec<&'p str>> {
+fn callers(profile: &Profile, is_interpreter: impl Fn(&str) -> bool) -> BTreeSet<Vec<&str>> {
     let mut callers = BTreeSet::new();
     for path in profile.paths().into_iter().filter(|path| path.first() == Some(&"_start")) {
         let mut chain = Vec::new();
