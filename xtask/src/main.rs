@@ -76,8 +76,8 @@ cargo xtask CMD
   bench-probe     what a hit of a probe costs, and how long a program stands still for one [--runs N] [--attaches N]
   bench-ranks     1,000 ranks, short processes with a launcher's variables, in one measurement: time, bytes, report [--ranks N]
   bench-report    `report` of the C++ compiler, our cache empty and filled [--runs N]
-  bench-runtimes  whole call paths of Java, Node, .NET, numba, LuaJIT and PHP's JIT: callpath, perf, samply, as far as they are installed
-                    [--programs a,b] [--milliseconds N] [--python FILE] [--dotnet FILE]
+  bench-runtimes  whole call paths of Java, Node, .NET, numba, LuaJIT and PHP's JIT: callpath, perf, samply (which it installs), as far as
+                    they are there [--programs a,b] [--milliseconds N] [--python FILE] [--dotnet FILE] [--no-install]
   bench-views     a database of 10 million contexts: length, and time to open it and print the top of each view [--contexts N] [--runs N]
   bench-size      a measurement's length against the time that it took
   bench-growth    the recorder's CPU beside a million contexts that grow by a hundred a second [--runs N] [--seconds N]

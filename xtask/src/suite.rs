@@ -8,7 +8,7 @@ pub mod inputs;
 pub mod prepared;
 mod programs;
 pub mod recorders;
-mod samply;
+pub mod samply;
 mod table;
 pub mod variants;
 

@@ -365,8 +365,21 @@ impl ProcessCode {
     }
 
     /// The tables that a raw sample's walk may come to after the one that it waits for: of code that words on its stack
-    /// lead to. The generated code that it may come to is retained as it is now.
+    /// lead to. The generated code that it may come to is retained.
     pub(crate) fn awaited_by(&mut self, raw: &Raw<'_>) -> Vec<Awaited> {
+        self.retain_for(raw);
+        let mut wanted = Vec::new();
+        let (Some((_, first)), Some((_, last))) = (self.awaited.first(), self.awaited.last()) else { return wanted };
+        for word in raw.stack_words().filter(|word| (first.start.0..last.end.0).contains(word)) {
+            let index = self.awaited.partition_point(|(_, m)| m.end.0 <= word);
+            let found = self.awaited.get(index).filter(|(_, m)| m.start.0 <= word).map(|(awaited, _)| *awaited);
+            wanted.extend(found.filter(|awaited| awaited.slice.is_some() && !wanted.contains(awaited)));
+        }
+        wanted
+    }
+
+    /// Retains the generated code that a waiting sample's walk may come to, as it is now.
+    pub(crate) fn retain_for(&mut self, raw: &Raw<'_>) {
         self.generated.retain(raw.stack_words().chain([raw.pc().0]));
         if self.generated.is_there() {
             // The caller of a frame of generated code is found by its call, in whichever code that is.
@@ -377,14 +390,6 @@ impl ProcessCode {
                 }
             }
         }
-        let mut wanted = Vec::new();
-        let (Some((_, first)), Some((_, last))) = (self.awaited.first(), self.awaited.last()) else { return wanted };
-        for word in raw.stack_words().filter(|word| (first.start.0..last.end.0).contains(word)) {
-            let index = self.awaited.partition_point(|(_, m)| m.end.0 <= word);
-            let found = self.awaited.get(index).filter(|(_, m)| m.start.0 <= word).map(|(awaited, _)| *awaited);
-            wanted.extend(found.filter(|awaited| awaited.slice.is_some() && !wanted.contains(awaited)));
-        }
-        wanted
     }
 
     /// Walks a raw sample over it.

@@ -7,6 +7,7 @@
 
 mod budget;
 mod calls;
+mod followed;
 mod look;
 mod memory;
 mod stretch;
@@ -72,6 +73,8 @@ pub(crate) struct GeneratedCode {
     looked: Instant,
     /// The last witness and the answer from its bytes: those of the next sample are mostly the same.
     last_answer: Option<(RunAddr, Vec<u8>, Vec<u8>)>,
+    /// Where its code continues in that of files, by instruction.
+    followed: FxHashMap<RunAddr, followed::Followed>,
     /// Whether procedures of files continue in code that they do not name, by start address, for the current mappings.
     go_on: FxHashMap<RunAddr, bool>,
     /// Frames that the program describes itself.
@@ -113,6 +116,7 @@ impl GeneratedCode {
             postponed: false,
             looked: Instant::now(),
             last_answer: None,
+            followed: FxHashMap::default(),
             go_on: FxHashMap::default(),
             described: JitFrames::default(),
         }
@@ -284,6 +288,11 @@ impl GeneratedCode {
         Some(from..RunAddr(range.end.0.saturating_add(MARGIN_BYTES).min(area.range.end.0)))
     }
 
+    /// The process has ended: what samples of its code still wait for is analysed, within a bound.
+    pub(crate) fn finish(&mut self) {
+        self.budget.finish();
+    }
+
     /// Another round of serving begins.
     pub(crate) fn begin_round(&mut self) {
         self.budget.begin_round();
@@ -450,15 +459,9 @@ impl GeneratedCode {
             return None;
         }
         let began = Budget::now();
-        let mut pages = Pages::new(self.pid);
-        let found = return_ahead(addr, past_calls, |at, to| {
-            let offset = at.0.checked_sub(met.start.0);
-            if let Some(bytes) = offset.and_then(|from| met.bytes.get(from as usize..)?.get(..to.len())) {
-                to.copy_from_slice(bytes);
-                return to.len();
-            }
-            if self.holds(at) { pages.read(at, to) } else { 0 }
-        });
+        let mut pages = Pages::as_met(&self.memory, met);
+        let read = |at, to: &mut [u8]| if self.holds(at) { pages.read(at, to) } else { 0 };
+        let found = return_ahead(addr, past_calls, read);
         self.budget.charge(began);
         found
     }

@@ -34,6 +34,10 @@ const TAIL_BYTES: u64 = 256;
 
 /// Walks need what it says of code that was written since.
 const DUMP_IS_OLD: Duration = Duration::from_millis(100);
+/// So long is read at a time: samples wait meanwhile. A process that is attached to late may have written gigabytes.
+const READ_DUMP_AT_MOST: Duration = Duration::from_millis(20);
+/// The same once its process has ended.
+const READ_DUMP_AT_END: Duration = Duration::from_secs(10);
 
 /// A process's names.
 pub(crate) struct GeneratedNames {
@@ -45,6 +49,8 @@ pub(crate) struct GeneratedNames {
     /// Its jitdump, if it has mapped one, and how far that has been read.
     dump: Option<(File, JitDump)>,
     dump_read: Option<Instant>,
+    /// It has more than has been read.
+    dump_has_more: bool,
     /// Frames whose code can be compared.
     watched: FxHashMap<FrameKey, Watched>,
     /// Frames whose code could not: they keep their name as long as no other code has been there.
@@ -85,6 +91,7 @@ impl GeneratedNames {
             reading: Reading::default(),
             dump: None,
             dump_read: None,
+            dump_has_more: false,
             watched: FxHashMap::default(),
             trusted: FxHashMap::default(),
             bounds: FxHashMap::default(),
@@ -107,17 +114,18 @@ impl GeneratedNames {
         }
     }
 
-    /// Reads what the jitdump has grown by, unless that was done just before.
+    /// Reads on in the jitdump, unless that was done just before.
     pub(crate) fn follow_dump(&mut self, code: &mut GeneratedCode) {
-        if self.dump.is_some() && self.dump_read.is_none_or(|then| then.elapsed() > DUMP_IS_OLD) {
-            self.read_dump(code);
+        let is_old = self.dump_has_more || self.dump_read.is_none_or(|then| then.elapsed() > DUMP_IS_OLD);
+        if self.dump.is_some() && is_old {
+            self.read_dump(code, READ_DUMP_AT_MOST);
         }
     }
 
-    /// Reads what the jitdump has grown by. What cannot be read now is read another time.
-    fn read_dump(&mut self, code: &mut GeneratedCode) {
+    /// Reads on in the jitdump for about so long. What cannot be read now is read another time.
+    fn read_dump(&mut self, code: &mut GeneratedCode, at_most: Duration) {
         let Some((file, dump)) = &mut self.dump else { return };
-        drop(dump.read(&*file, &mut self.map, &mut code.described));
+        self.dump_has_more = dump.read(&*file, (&mut self.map, &mut code.described), at_most).unwrap_or(false);
         self.dump_read = Some(Instant::now());
         // Its records come with the code.
         self.reading.is_live = true;
@@ -131,7 +139,7 @@ impl GeneratedNames {
         if let Some(file) = self.file.as_ref().and_then(PerfMapFile::open) {
             drop(self.reading.read(&file, &mut self.map));
         }
-        self.read_dump(code);
+        self.read_dump(code, if ended { READ_DUMP_AT_END } else { READ_DUMP_AT_MOST });
         if self.file.is_none() && self.dump.is_none() {
             return;
         }

@@ -3,6 +3,7 @@
 //! growing. The code in it is read of procedures with described frames only: to be compared with what is in memory.
 
 use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::time::{Duration, Instant};
 
 use crate::jit_frames::{Description, JitFrames, MOST_CODE_BYTES};
 use crate::perf_map::{JitSymbol, PerfMap};
@@ -40,25 +41,27 @@ const MOVE_BYTES: usize = 48;
 const NAME_BYTES: u64 = 1 << 12;
 
 impl JitDump {
-    /// Reads the whole records that have been added: names, and frames of code.
+    /// Reads the whole records that have been added, names and frames of code, for about so long. Whether there are
+    /// more: a dump that is read for the first time late may have gigabytes.
     ///
     /// # Errors
     /// The file cannot be read.
     pub(crate) fn read(
         &mut self,
         file: impl Read + Seek,
-        map: &mut PerfMap,
-        frames: &mut JitFrames,
-    ) -> std::io::Result<()> {
+        (map, frames): (&mut PerfMap, &mut JitFrames),
+        at_most: Duration,
+    ) -> std::io::Result<bool> {
+        let began = Instant::now();
         if self.is_foreign {
-            return Ok(());
+            return Ok(false);
         }
         let mut file = BufReader::with_capacity(1 << 16, file);
         let len_bytes = file.seek(SeekFrom::End(0))?;
         file.seek(SeekFrom::Start(self.at))?;
         if self.at == 0 {
             if len_bytes < HEAD_BYTES as u64 {
-                return Ok(());
+                return Ok(false);
             }
             let mut head = [0; HEAD_BYTES];
             file.read_exact(&mut head)?;
@@ -67,7 +70,7 @@ impl JitDump {
             if !is_one || !(HEAD_BYTES as u64..=MOST_HEAD_BYTES).contains(&begin) {
                 self.is_foreign = true;
                 map.note_bad();
-                return Ok(());
+                return Ok(false);
             }
             file.seek_relative(begin as i64 - HEAD_BYTES as i64)?;
             self.at = begin;
@@ -80,11 +83,11 @@ impl JitDump {
                 // Nothing tells where the next one is.
                 self.is_foreign = true;
                 map.note_bad();
-                return Ok(());
+                return Ok(false);
             }
             if left < len {
                 // It is being written.
-                return Ok(());
+                return Ok(false);
             }
             let body_len = len - RECORD_HEAD_BYTES;
             let wanted = match kind {
@@ -119,8 +122,11 @@ impl JitDump {
             }
             file.seek_relative((body_len - body.len() as u64) as i64)?;
             self.at += len;
+            if began.elapsed() >= at_most {
+                return Ok(true);
+            }
         }
-        Ok(())
+        Ok(false)
     }
 }
 
@@ -172,7 +178,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 pub fn fuzz_jit_dump(bytes: &[u8]) {
     let (mut dump, mut map, mut frames) = (JitDump::default(), PerfMap::default(), JitFrames::default());
     for end in [bytes.len() / 2, bytes.len()] {
-        let read = dump.read(std::io::Cursor::new(&bytes[..end]), &mut map, &mut frames);
+        let read = dump.read(std::io::Cursor::new(&bytes[..end]), (&mut map, &mut frames), Duration::MAX);
         read.expect("bytes in memory can be read");
     }
     frames.ask_all();
@@ -204,7 +210,8 @@ mod tests {
     }
 
     fn read(dump: &mut JitDump, map: &mut PerfMap, bytes: &[u8]) {
-        dump.read(Cursor::new(bytes), map, &mut JitFrames::default()).unwrap();
+        let is_more = dump.read(Cursor::new(bytes), (map, &mut JitFrames::default()), Duration::MAX).unwrap();
+        assert!(!is_more);
     }
 
     fn name(map: &PerfMap, address: u64) -> Option<String> {
@@ -244,6 +251,22 @@ mod tests {
     }
 
     #[test]
+    fn a_long_dump_is_read_in_parts() {
+        let count = 100;
+        let records = (0..count).flat_map(|index| load(0x1000 * (index + 1), 0x100, &format!("p{index}")));
+        let whole: Vec<u8> = head().into_iter().chain(records).collect();
+        let (mut dump, mut map, mut frames) = (JitDump::default(), PerfMap::default(), JitFrames::default());
+        let mut parts = 1;
+        while dump.read(Cursor::new(&whole), (&mut map, &mut frames), Duration::ZERO).unwrap() {
+            // A record at a time.
+            assert_eq!(name(&map, 0x1000 * parts).as_deref(), Some(format!("p{}", parts - 1).as_str()));
+            assert_eq!(name(&map, 0x1000 * (parts + 1)), None);
+            parts += 1;
+        }
+        assert_eq!((parts, map.bad_lines()), (count + 1, 0));
+    }
+
+    #[test]
     fn frames_are_those_of_the_code_that_is_loaded_next() {
         use callpath_format::address::{CodePoint, RunAddr};
         let unwinding = record(UNWINDING_INFO, &crate::jit_frames::tests::body(0x40, false));
@@ -252,7 +275,7 @@ mod tests {
             // In two parts: a description is kept until its code comes.
             let whole = [&head()[..], &parts.concat()].concat();
             for end in [HEAD_BYTES + parts[0].len(), whole.len()] {
-                dump.read(Cursor::new(&whole[..end]), &mut map, &mut frames).unwrap();
+                dump.read(Cursor::new(&whole[..end]), (&mut map, &mut frames), Duration::MAX).unwrap();
             }
             [0x1000, 0x2000, 0x3000].map(|start| {
                 let point = CodePoint::Exact(RunAddr(start));

@@ -272,6 +272,11 @@ impl Modules {
         }
     }
 
+    /// Nothing is measured any more: what is built at a low priority is built at the usual one.
+    pub(crate) fn hasten(&mut self) {
+        self.worker_pool.hasten();
+    }
+
     /// Begins to build all of the table of a module, as large as it may be, unless that has begun.
     pub(crate) fn want_whole(&mut self, id: ModuleId, pace: Pace) {
         let Some(slicing) = self.modules.get_mut(id.0).and_then(|module| module.slicing.as_mut()) else { return };

@@ -9,6 +9,8 @@ const MOST_BYTES: u64 = 1 << 28;
 const NAME_BYTES: usize = 1024;
 /// How many procedures are kept.
 const MOST_PROCEDURES: usize = 1 << 19;
+/// How long the names of all of them may be, bytes.
+const MOST_NAMES_BYTES: usize = 64 << 20;
 /// How many ranges are kept where different procedures have been. Beyond that, every range counts as one.
 const MOST_CONTESTED: usize = 1 << 12;
 
@@ -28,6 +30,8 @@ pub struct JitSymbol {
 pub struct PerfMap {
     /// By start; they do not overlap.
     procedures: BTreeMap<u64, (u64, String)>,
+    /// How long their names are, bytes.
+    names_bytes: usize,
     /// Where different procedures have been at different times, start and end, in no order.
     contested: Vec<(u64, u64)>,
     /// Lines and records that could not be used.
@@ -46,7 +50,8 @@ impl PerfMap {
 
     /// Takes one procedure. `false`: there are too many.
     pub(crate) fn enter(&mut self, procedure: JitSymbol) -> bool {
-        let is_taken = self.procedures.len() < MOST_PROCEDURES;
+        let is_taken = self.procedures.len() < MOST_PROCEDURES
+            && self.names_bytes.saturating_add(procedure.name.len()) <= MOST_NAMES_BYTES;
         if is_taken {
             self.insert(procedure);
         }
@@ -58,16 +63,19 @@ impl PerfMap {
         self.bad_lines += 1;
     }
 
+    /// Takes one procedure; what it overlaps goes first, so that nothing begins where it does.
     fn insert(&mut self, new: JitSymbol) {
         let below = self.procedures.range(..new.end).rev().take_while(|(_, (end, _))| *end > new.start);
         let overlapped: Vec<u64> = below.map(|(start, _)| *start).collect();
         for start in overlapped {
             let Some((end, name)) = self.procedures.remove(&start) else { continue };
+            self.names_bytes -= name.len();
             let is_other = (start, end) != (new.start, new.end) || name != new.name;
             if is_other && self.contested.len() < MOST_CONTESTED {
                 self.contested.push((start.min(new.start), end.max(new.end)));
             }
         }
+        self.names_bytes += new.name.len();
         self.procedures.insert(new.start, (new.end, new.name));
     }
 
@@ -197,6 +205,24 @@ mod tests {
         map.add(&[b"1000 10 ".as_slice(), &[b'n'; 3000], b"\n2000 10 \xff\xfe\x1b[31m\n"].concat());
         assert_eq!(named(&map, 0x1000).map(|name| name.chars().count()), Some(NAME_BYTES + 1));
         assert_eq!(named(&map, 0x2000).as_deref(), Some("\u{fffd}\u{fffd}\u{1b}[31m"));
+    }
+
+    #[test]
+    fn names_take_so_much_memory_at_most() {
+        let mut map = PerfMap::default();
+        let name = [b'n'; NAME_BYTES];
+        let most = (MOST_NAMES_BYTES / NAME_BYTES) as u64;
+        let mut enter =
+            |index: u64, name: &[u8]| map.enter(JitSymbol::new(0x1000 * (index + 1), 0x100, name).expect("it is one"));
+        assert!((0..most).all(|index| enter(index, &name)));
+        assert!(!enter(most, &name));
+        // Code that replaces other code makes room for the name of a third.
+        let mut map = PerfMap::default();
+        for index in 0..2 * most {
+            let symbol = JitSymbol::new(0x1000 * (index % 2 + 1), 0x100, &name).expect("it is one");
+            assert!(map.enter(symbol), "{index}");
+        }
+        assert_eq!(map.names_bytes, 2 * NAME_BYTES);
     }
 
     #[test]

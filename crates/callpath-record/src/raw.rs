@@ -6,6 +6,7 @@ mod stack;
 mod start;
 
 use std::ops::ControlFlow;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -19,7 +20,7 @@ use callpath_format::shared::tree::RawSample;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, ProcessSlot, Settings};
 use callpath_format::table::RecipeId;
 use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT};
-use callpath_tables::recipes::generated::Return;
+use callpath_tables::recipes::generated::{Continuation, Return};
 use callpath_unwind::{CodeMap, Cursor, End, Located, Stop, walk};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -492,6 +493,7 @@ pub(crate) struct Memo {
     framed: FxHashMap<CodePoint, bool>,
     ahead: FxHashMap<RunAddr, Option<(Return, bool)>>,
     described: FxHashMap<RunAddr, bool>,
+    continuations: FxHashMap<RunAddr, Rc<[Continuation]>>,
 }
 
 impl Code<'_> {

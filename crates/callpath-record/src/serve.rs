@@ -54,9 +54,9 @@ const WRITE_SHARE: u32 = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The same where stacks are looked at while they are there: at from where heights count.
 const LOOK_AT_STACKS_EVERY: Duration = Duration::from_millis(50);
-/// How long a measurement waits at its end for whole tables of large modules.
-/// Samples that need them end where there is none.
-const PATIENCE_AT_END: Duration = Duration::from_secs(3);
+/// How long a measurement waits at its end for whole tables of large modules, at most: they take a second or a few of a
+/// processor's time, which a busy machine gives late. Samples that need them end where there is none.
+const PATIENCE_AT_END: Duration = Duration::from_secs(60);
 
 /// The result of a recording.
 #[derive(Debug)]
@@ -215,6 +215,7 @@ impl<'o> Recorder<'o> {
         self.lasted = Some(self.shared.began.elapsed());
         // What samples still wait for.
         signals::have_stopped();
+        self.shared.modules.hasten();
         self.let_all_in();
         while self.processes.iter().any(Process::awaits_tables) || !self.held.is_empty() || !self.leaving.is_empty() {
             if !self.any_awaits(|process, _| process.has_more_to_walk()) {
@@ -231,8 +232,8 @@ impl<'o> Recorder<'o> {
                 self.stop_waiting("");
             } else if waited >= PATIENCE_AT_END && !self.any_awaits(Process::awaits_tables_soon) {
                 self.stop_waiting(
-                    "the program ended before the recipe tables of large modules were complete: some paths end in code that has \
-                     no call frame information",
+                    "the recipe tables of large modules were not complete a minute after the program's end: some paths end in \
+                     code that has no call frame information; the next recording on a machine that is less busy completes them",
                 );
             }
             self.serve();

@@ -57,8 +57,18 @@ type Done = (ModuleId, Pace, Built);
 struct Queue {
     cache: TableCache,
     doorbell: Doorbell,
+    priority: Mutex<Priority>,
     waiting: Mutex<Waiting>,
     more: Condvar,
+}
+
+/// Of the thread for [`Pace::Slow`].
+#[derive(Default)]
+struct Priority {
+    /// Its number, once it is a low one.
+    lowered: Option<libc::id_t>,
+    /// It is the usual one from now on.
+    is_usual: bool,
 }
 
 #[derive(Default)]
@@ -69,7 +79,8 @@ struct Waiting {
 
 impl WorkerPool {
     pub(crate) fn new(cache: TableCache, doorbell: Doorbell) -> WorkerPool {
-        let queue = Queue { cache, doorbell, waiting: Mutex::default(), more: Condvar::new() };
+        let queue =
+            Queue { cache, doorbell, priority: Mutex::default(), waiting: Mutex::default(), more: Condvar::new() };
         let (sender, done) = channel();
         WorkerPool { queue: Arc::new(queue), sender, done, under_way: [0; 2], workers: [0; 2] }
     }
@@ -101,6 +112,17 @@ impl WorkerPool {
                 jobs.push_front(job);
             }
         });
+    }
+
+    /// Nobody is disturbed any more: slow jobs are done at the usual priority. Not every user may raise that of a thread that
+    /// has begun; then it goes on as it is.
+    pub(crate) fn hasten(&self) {
+        let mut priority = self.queue.priority.lock().unwrap_or_else(PoisonError::into_inner);
+        priority.is_usual = true;
+        if let Some(thread) = priority.lowered.take() {
+            // SAFETY: takes numbers.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, 0) };
+        }
     }
 
     /// The next table that is done; waits at most `patience` if one is being built. Without a worker, a table that
@@ -145,7 +167,7 @@ impl Queue {
 
     fn work(&self, pace: Pace, sender: &Sender<Done>) {
         if pace == Pace::Slow {
-            run_slowly();
+            self.run_slowly();
         }
         while let Some((id, job)) = self.next(pace) {
             // The receiver is gone only if the recorder has ended.
@@ -155,6 +177,19 @@ impl Queue {
                     self.doorbell.ring();
                 }
             });
+        }
+    }
+
+    /// The calling thread leaves the processors to others, while there are any. One that cannot is as good.
+    fn run_slowly(&self) {
+        let mut priority = self.priority.lock().unwrap_or_else(PoisonError::into_inner);
+        if !priority.is_usual {
+            // SAFETY: takes numbers; 0 is the calling thread.
+            let thread = unsafe {
+                libc::setpriority(libc::PRIO_PROCESS, 0, SLOW_NICE);
+                libc::gettid()
+            };
+            priority.lowered = libc::id_t::try_from(thread).ok();
         }
     }
 
@@ -180,12 +215,6 @@ impl Queue {
 /// A tenth of the weight of others: a program on all processors hardly notices,
 /// and it is done some time on a busy machine, too.
 const SLOW_NICE: i32 = 10;
-
-/// The calling thread leaves the processors to others. One that cannot is as good.
-fn run_slowly() {
-    // SAFETY: takes numbers; 0 is the calling thread.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, SLOW_NICE) };
-}
 
 impl Drop for WorkerPool {
     fn drop(&mut self) {

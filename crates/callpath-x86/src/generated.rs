@@ -6,6 +6,7 @@
 
 pub mod ahead;
 mod frames;
+pub mod within;
 
 use std::ops::Range;
 

@@ -13,24 +13,25 @@ use crate::arguments::Arguments;
 use crate::build;
 use crate::suite::prepared::Prepared;
 use crate::suite::recorders::{Recorder, Setting, Stacks, length, recorded, stacks};
-use crate::suite::{self, run_once};
+use crate::suite::{self, run_once, samply};
 
 /// A runtime has compiled what is hot by then, most of it.
 const ATTACHED_AFTER: Duration = Duration::from_millis(1500);
 /// Recordings of which each may begin the tables of large modules anew, on a busy machine.
 const MOST_WARMING: usize = 8;
 /// How the paths are recorded, by column; nothing: attached while the program runs.
-const WAYS: [(&str, Option<Recorder>); 5] = [
+const WAYS: [(&str, Option<Recorder>); 6] = [
     ("inside", Some(Recorder::Callpath)),
     ("outside", Some(Recorder::Outside)),
     ("attached (-p)", None),
+    ("perf fp", Some(Recorder::PerfFp)),
     ("perf dwarf", Some(Recorder::PerfDwarf)),
     ("samply", Some(Recorder::SamplyWithNames)),
 ];
 
 /// Prints a row for each runtime and option.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    arguments.only(&["callpath", "programs", "python", "dotnet", "milliseconds"])?;
+    arguments.only(&["callpath", "programs", "python", "dotnet", "milliseconds", "no-install"])?;
     let given = programs::Given {
         directory: suite::work_directory()?,
         milliseconds: arguments.number("milliseconds", 4000)?.to_string(),
@@ -40,6 +41,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let chosen: Option<Vec<&str>> = arguments.text("programs").map(|names| names.split(',').collect());
     if let Some(name) = chosen.iter().flatten().find(|name| programs::ALL.iter().all(|row| row.name != **name)) {
         bail!("no program `{name}`: there are {}", programs::ALL.map(|row| row.name).join(", "));
+    }
+    // Without it, its column says so.
+    if !arguments.flag("no-install")
+        && let Err(error) = samply::install()
+    {
+        eprintln!("{error:#}");
     }
     let setting = Setting { callpath: build::command(arguments)?, rate: 1000, directory: given.directory.clone() };
     println!("{}\n", suite::heading("1,000 samples a second, tables cached")?);
@@ -69,7 +76,7 @@ fn cells(prepared: &Prepared, setting: &Setting) -> anyhow::Result<Vec<String>> 
         let mut report = Command::new(&setting.callpath);
         report.arg("report").arg(&output).env("CALLPATH_CACHE_DIR", setting.directory.join("cache"));
         let said = report.output().context("failed to run callpath report")?;
-        if !String::from_utf8_lossy(&said.stdout).contains("before the recipe tables") {
+        if !String::from_utf8_lossy(&said.stdout).contains("recipe tables of large modules were not complete") {
             break;
         }
     }

@@ -51,7 +51,7 @@ impl GeneratedCode {
         if let Some(known) = self.go_on.get(&target) {
             return *known;
         }
-        let mut pages = Pages::new(self.pid);
+        let mut pages = Pages::new(&self.memory);
         let mut is_generated = false;
         let mut is_read = false;
         let goes_on = goes_on_elsewhere(target, |at, to| {
@@ -65,6 +65,14 @@ impl GeneratedCode {
             self.go_on.insert(target, goes_on || is_generated);
         }
         goes_on || is_generated
+    }
+
+    /// The target of the call before `return_address`, if the code there names one.
+    pub(crate) fn called_at(&self, return_address: RunAddr) -> Option<RunAddr> {
+        let mut before = [0; LONGEST_CALL_BYTES];
+        let start = return_address.0.wrapping_sub(before.len() as u64);
+        let is_read = self.memory.read(start, &mut before) == before.len();
+        called_before(&before, return_address).filter(|_| is_read)
     }
 
     fn is_behind_some_call(&self, return_address: RunAddr) -> bool {

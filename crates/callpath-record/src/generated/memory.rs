@@ -4,12 +4,15 @@
 //! A walk that waits for a recipe table may continue into generated code. The process may have ended when the table
 //! comes, so the code that the sample's stack leads to is retained.
 
+use std::hash::BuildHasher;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use callpath_format::address::RunAddr;
 use callpath_target::{Pid, read_memory};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use super::stretch::Witness;
 
 const PAGE_BYTES: u64 = 4096;
 /// The most pages that are retained: 16 MiB.
@@ -74,14 +77,48 @@ impl Memory {
 }
 
 /// A process's memory, each page of it read once.
-pub(super) struct Pages {
-    pid: Pid,
+pub(super) struct Pages<'a> {
+    memory: &'a Memory,
+    /// What is as a sample met it.
+    met: Option<&'a Witness>,
+    /// By page number.
     read: FxHashMap<u64, Vec<u8>>,
 }
 
-impl Pages {
-    pub(super) fn new(pid: Pid) -> Pages {
-        Pages { pid, read: FxHashMap::default() }
+impl<'a> Pages<'a> {
+    pub(super) fn new(memory: &'a Memory) -> Pages<'a> {
+        Pages { memory, met: None, read: FxHashMap::default() }
+    }
+
+    /// The memory as it is now, but the code that a sample has met as it was then.
+    pub(super) fn as_met(memory: &'a Memory, met: &'a Witness) -> Pages<'a> {
+        Pages { met: Some(met), ..Pages::new(memory) }
+    }
+
+    fn page(&mut self, page: u64) -> &[u8] {
+        let Pages { memory, met, read } = self;
+        read.entry(page).or_insert_with(|| {
+            let start = page * PAGE_BYTES;
+            let mut bytes = vec![0; PAGE_BYTES as usize];
+            let len = memory.read(start, &mut bytes);
+            bytes.truncate(len);
+            if let Some(met) = met {
+                met.put_into(RunAddr(start), &mut bytes);
+            }
+            bytes
+        })
+    }
+
+    /// A hash of a page by its number; `None`: there is nothing.
+    pub(super) fn hash(&mut self, page: u64) -> Option<u64> {
+        let bytes = self.page(page);
+        (!bytes.is_empty()).then(|| FxBuildHasher.hash_one(bytes))
+    }
+
+    /// The pages that were read, and a hash of each.
+    pub(super) fn hashes(mut self) -> Box<[(u64, Option<u64>)]> {
+        let pages: Vec<u64> = self.read.keys().copied().collect();
+        pages.into_iter().map(|page| (page, self.hash(page))).collect()
     }
 
     /// Fills in the bytes at an address, and returns how many there were.
@@ -89,13 +126,7 @@ impl Pages {
         let mut got = 0;
         while let Some(place) = to.get_mut(got..).filter(|place| !place.is_empty()) {
             let at = at.0.wrapping_add(got as u64);
-            let pid = self.pid;
-            let page = self.read.entry(at / PAGE_BYTES).or_insert_with(|| {
-                let mut page = vec![0; PAGE_BYTES as usize];
-                let len = read_memory(pid, at / PAGE_BYTES * PAGE_BYTES, &mut page);
-                page.truncate(len);
-                page
-            });
+            let page = self.page(at / PAGE_BYTES);
             let Some(rest) = page.get((at % PAGE_BYTES) as usize..).filter(|rest| !rest.is_empty()) else { break };
             let len = rest.len().min(place.len());
             place[..len].copy_from_slice(&rest[..len]);
@@ -108,6 +139,23 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_sample_has_met_stands_in_for_what_is_there_now() {
+        let code = vec![0x5a_u8; 3 * PAGE_BYTES as usize];
+        let start = (code.as_ptr() as u64).next_multiple_of(PAGE_BYTES);
+        let met = Witness { start: RunAddr(start + PAGE_BYTES - 2), bytes: vec![1, 2, 3, 4] };
+        let memory = Memory::new(Pid(std::process::id()));
+        let mut pages = Pages::as_met(&memory, &met);
+        let mut read = [0; 6];
+        assert_eq!((pages.read(RunAddr(start + PAGE_BYTES - 3), &mut read), read), (6, [0x5a, 1, 2, 3, 4, 0x5a]));
+        let mut now = Pages::new(&memory);
+        let page = start / PAGE_BYTES;
+        assert!(now.hash(page).is_some() && now.hash(page) != pages.hash(page));
+        assert_eq!(pages.hashes().len(), 2);
+        let gone = Memory::new(Pid(u32::MAX >> 1));
+        assert_eq!(Pages::as_met(&gone, &met).hash(page), None, "there is no process of this number");
+    }
 
     #[test]
     fn what_was_retained_is_there_when_the_process_is_gone() {

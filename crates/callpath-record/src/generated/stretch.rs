@@ -48,6 +48,18 @@ impl Witness {
         RunAddr(self.start.0.saturating_add(self.bytes.len() as u64))
     }
 
+    /// Puts the bytes that it has over those of memory that begins at `start`.
+    pub(super) fn put_into(&self, start: RunAddr, memory: &mut [u8]) {
+        let from = start.0.max(self.start.0);
+        let to = start.0.saturating_add(memory.len() as u64).min(self.end().0);
+        let part = |start: RunAddr| (from - start.0) as usize..(to - start.0) as usize;
+        if from < to
+            && let Some((there, met)) = memory.get_mut(part(start)).zip(self.bytes.get(part(self.start)))
+        {
+            there.copy_from_slice(met);
+        }
+    }
+
     /// Whether it has all of a procedure.
     fn covers(&self, procedure: &CheckedProcedure) -> bool {
         self.start <= procedure.start && procedure.start.0.saturating_add(procedure.len_bytes.into()) <= self.end().0

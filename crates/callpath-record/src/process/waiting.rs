@@ -82,7 +82,9 @@ impl Process {
                 let walked = self.code.walk(&retained.as_raw(), shared.publisher.published());
                 match walked.met_awaited {
                     Some(awaited) => wanted.push(awaited),
-                    None if walked.met_postponed && self.postponed.retain(&retained.as_raw(), ()) => {}
+                    None if walked.met_postponed && self.postponed.retain(&retained.as_raw(), ()) => {
+                        self.code.retain_for(&retained.as_raw());
+                    }
                     None => self.enter(&live, &retained.as_raw(), &walked),
                 }
                 walked.met_awaited
@@ -98,6 +100,9 @@ impl Process {
         let has_ended = self.has_ended();
         if self.postponed.is_empty() || !has_ended && !self.code.generated.shall_look_again() {
             return;
+        }
+        if has_ended {
+            self.code.generated.finish();
         }
         let live = self.live_threads(shared.allocator.settings());
         let postponed: Vec<_> = self.postponed.take().collect();
@@ -127,7 +132,10 @@ impl Process {
             return [awaited].into_iter().chain(self.code.awaited_by(raw)).collect();
         }
         let is_kept = walked.met_awaited.is_none() && walked.met_postponed && self.postponed.retain(raw, ());
-        if !is_kept {
+        if is_kept {
+            // The process may end before it is looked at again.
+            self.code.retain_for(raw);
+        } else {
             self.enter(live, raw, walked);
         }
         Vec::new()

@@ -1,11 +1,12 @@
 //! The caller of a frame of generated code that has no recipe: by what the program itself says of the code, by the frame
-//! pointer, or by what the code does until it returns.
+//! pointer, by what the code does until it returns, or by where it continues in an interpreter.
 
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::recipe::Packed;
 use callpath_format::register::{Reg, Registers};
+use callpath_format::shared::load_map::Mapping;
 use callpath_tables::recipes::generated::CallersRbp;
-use callpath_unwind::{Cursor, Located, Memory, Step, step_open};
+use callpath_unwind::{CodeMap, Cursor, Located, Memory, Step, step_open, step_packed};
 
 use super::Code;
 use super::stack::Stack;
@@ -27,7 +28,8 @@ impl Code<'_> {
             .caller_by_description(frame, memory)
             .or_else(|| self.caller_by_frame_pointer(frame, memory))
             .map(|caller| (caller, true))
-            .or_else(|| self.caller_by_returns_ahead(frame, memory));
+            .or_else(|| self.caller_by_returns_ahead(frame, memory))
+            .or_else(|| Some((self.caller_by_continuations(frame, memory)?, false)));
         // An answer without a look shows nothing about the code.
         if caller.is_some() || !self.generated.postponed {
             self.generated.note_try(at, caller.is_some());
@@ -75,6 +77,59 @@ impl Code<'_> {
             registers.set(Reg::RBP, rbp);
         }
         Some((Cursor { point: CodePoint::Return(RunAddr(return_address)), registers }, is_sure && !is_calling))
+    }
+
+    /// The caller of code that runs in an interpreter's frame: the interpreter's caller by its recipes where the code
+    /// continues in it. All places have to agree, and the interpreter has to be what was called.
+    fn caller_by_continuations(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<Cursor> {
+        let rsp = frame.registers.get(Reg::RSP)?;
+        let pc = frame.point.pc();
+        let Code { memo, generated, witness, .. } = self;
+        let places = memo.continuations.entry(pc).or_insert_with(|| generated.continuations(pc, witness)).clone();
+        let mut found: Option<Cursor> = None;
+        for place in places.iter() {
+            let at_place = rsp.checked_add_signed(place.above_rsp)?;
+            let Some(caller) = self.caller_from(place.at, at_place, memory) else { continue };
+            let above = caller.registers.get(Reg::RSP)?;
+            let is_on_top = above == at_place.checked_add(8)?;
+            let agrees = found.is_none_or(|found| found.registers.get(Reg::RSP) == Some(above));
+            let is_called_from = self.is_called_from(place.at, caller.point.pc());
+            if !agrees || place.returns && !is_on_top || !is_called_from {
+                return None;
+            }
+            found = found.or(Some(caller));
+        }
+        found
+    }
+
+    /// The caller by the recipe of a module's code, if of its registers rsp alone is known.
+    fn caller_from(&mut self, at: RunAddr, rsp: u64, memory: &mut Stack<'_>) -> Option<Cursor> {
+        let module = self.mapping(at).filter(|mapping| mapping.flags & (Mapping::GENERATED | Mapping::PENDING) == 0);
+        if module.is_none() && self.awaited(at).is_none() {
+            return None;
+        }
+        let mut registers = Registers::UNKNOWN;
+        registers.set(Reg::RSP, rsp);
+        let mut cursor = Cursor { point: CodePoint::Exact(at), registers };
+        let located = self.locate_point(cursor.point);
+        let step = match located.recipe.kind() {
+            Packed::WIDE => {
+                let recipe = self.open(&located).filter(|recipe| !recipe.signal_frame)?;
+                step_open(&mut cursor, &recipe, |expression| self.expression(&located, expression), memory)
+            }
+            _ => step_packed(&mut cursor, &located.recipe, memory),
+        };
+        matches!(step, Ok(Step::Caller)).then_some(cursor)
+    }
+
+    /// Whether a call of the module that `at` lies in, or one that names no target, may have left this return address.
+    fn is_called_from(&mut self, at: RunAddr, return_address: RunAddr) -> bool {
+        if !self.may_be_return_address(return_address.0) {
+            return false;
+        }
+        let module = |mapping: &Mapping| mapping.module;
+        let called = self.generated.called_at(return_address);
+        called.is_none_or(|called| self.mapping(called).map(module) == self.mapping(at).map(module))
     }
 
     fn caller_by_frame_pointer(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<Cursor> {

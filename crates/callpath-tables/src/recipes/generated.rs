@@ -8,6 +8,7 @@ use callpath_image::identity::ModuleIdentity;
 pub use callpath_x86::call_site::LONGEST_CALL_BYTES;
 use callpath_x86::call_site::calls_before;
 pub use callpath_x86::generated::ahead::{CallersRbp, Return, goes_on_elsewhere, return_ahead};
+pub use callpath_x86::generated::within::{Continuation, continuations};
 use callpath_x86::generated::{GeneratedCode, GeneratedProcedure, analyse_generated, is_framed, resumes_by_pointer};
 use xxhash_rust::xxh3::xxh3_128;
 

@@ -179,7 +179,7 @@ fn pointed_to(instruction: &Instruction, next: u64, read: &mut impl FnMut(RunAdd
     (read(RunAddr(place), &mut pointer) == pointer.len()).then(|| u64::from_le_bytes(pointer))
 }
 
-fn instruction_at(at: u64, read: &mut impl FnMut(RunAddr, &mut [u8]) -> usize) -> Option<Instruction> {
+pub(super) fn instruction_at(at: u64, read: &mut impl FnMut(RunAddr, &mut [u8]) -> usize) -> Option<Instruction> {
     let mut bytes = [0; LONGEST_BYTES];
     let got = read(RunAddr(at), &mut bytes);
     // Zero bytes decode as instructions, but no program contains them.
@@ -188,14 +188,25 @@ fn instruction_at(at: u64, read: &mut impl FnMut(RunAddr, &mut [u8]) -> usize) -
 
 /// Addresses that the code has loaded into registers.
 #[derive(Clone, Copy, Default)]
-struct Named([Option<u64>; 16]);
+pub(super) struct Named([Option<u64>; 16]);
 
 impl Named {
-    fn by(&self, register: Register) -> Option<u64> {
+    pub(super) fn by(&self, register: Register) -> Option<u64> {
         register.general64().and_then(|number| self.0.get(number).copied().flatten())
     }
 
-    fn note(&mut self, instruction: &Instruction) {
+    /// What is left of it behind a call.
+    pub(super) fn past_call(mut self) -> Named {
+        for (number, named) in self.0.iter_mut().enumerate() {
+            // rbx, rbp, r12 to r15
+            if !matches!(number, 3 | 5 | 12..=15) {
+                *named = None;
+            }
+        }
+        self
+    }
+
+    pub(super) fn note(&mut self, instruction: &Instruction) {
         let value = match instruction.operation() {
             Operation::Move => instruction.immediate(),
             Operation::LoadAddress => instruction.memory().and_then(|memory| {

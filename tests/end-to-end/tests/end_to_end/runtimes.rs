@@ -2,10 +2,14 @@
 //! Each is run where its runtime is, one after the other: the runtimes' own threads write code meanwhile, and their
 //! timing decides how much of it has names. `cargo xtask company` installs all of them.
 
+mod traces;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
-use callpath_end_to_end::{Profile, Program, run_report, skip, tool_path};
+use callpath_end_to_end::{Profile, Program, callpath, run_report, skip, tool_path};
 
 use crate::outside::is_allowed;
 
@@ -142,6 +146,44 @@ fn node() {
     assert!(work.count() > 0, "no path has a name: {paths:?}");
     let bare = Program::at(NODE.commands[0]).arguments([script.as_os_str()]).arguments(["2"]).same();
     assert!(bare.profile().percent_through(&["[jit]!"]) > 5.0, "without a map there are no names");
+}
+
+/// Two threads on each processor do nothing but take time: the table of node's own code, a second's work, is late, and comes all
+/// the same.
+#[test]
+#[ignore = "has a step of its own"]
+fn node_first_recorded_on_a_busy_machine() {
+    if !NODE.is_here("runtimes::node_first_recorded_on_a_busy_machine") {
+        return;
+    }
+    let place = tempfile::tempdir().expect("the temp directory can be written");
+    let measurement = place.path().join("m");
+    let is_done = AtomicBool::new(false);
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    let ended = std::thread::scope(|scope| {
+        for _ in 0..2 * processors {
+            scope.spawn(|| {
+                while !is_done.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let mut record = Command::new(callpath());
+        record
+            .args(["record", "-o"])
+            .arg(&measurement)
+            .arg("--")
+            .arg(NODE.commands[0])
+            .arg(nasty("calls.js"))
+            .arg("20");
+        let ended = record.env("CALLPATH_CACHE_DIR", place.path().join("cache")).output().expect("callpath can be run");
+        is_done.store(true, Relaxed);
+        ended
+    });
+    assert_eq!(ended.status.code(), Some(5), "{ended:?}");
+    let said = run_report(&measurement, &["--width", "1000"]).stdout;
+    assert!(!said.contains("were not complete"), "{said}");
+    Profile::of_json(&run_report(&measurement, &["--json"]).stdout).assert_full(800);
 }
 
 #[test]
