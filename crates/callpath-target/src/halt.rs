@@ -17,6 +17,7 @@ mod sharers;
 mod shelter;
 mod signal_frames;
 mod tracer;
+mod untouched;
 mod worker;
 
 use std::ops::{Deref, Range};

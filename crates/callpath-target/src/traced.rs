@@ -14,6 +14,8 @@ use crate::ptrace::{self, Stop};
 #[derive(Debug)]
 pub(crate) struct TracedMemory {
     pid: Pid,
+    /// By which it was opened.
+    thread: Pid,
     file: File,
 }
 
@@ -22,12 +24,17 @@ impl TracedMemory {
     pub(crate) fn open(pid: Pid, thread: Pid) -> Result<TracedMemory, TargetError> {
         let path = PathBuf::from(format!("/proc/{pid}/task/{thread}/mem"));
         let file = File::options().read(true).write(true).open(&path);
-        Ok(TracedMemory { pid, file: file.map_err(|source| TargetError::Read { path, source })? })
+        Ok(TracedMemory { pid, thread, file: file.map_err(|source| TargetError::Read { path, source })? })
     }
 
     /// Whose.
     pub(crate) fn pid(&self) -> Pid {
         self.pid
+    }
+
+    /// The file that tells which of its pages are there.
+    pub(crate) fn page_map(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/task/{}/pagemap", self.pid, self.thread))
     }
 
     /// Writes, also where the program itself may not.

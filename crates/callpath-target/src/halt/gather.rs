@@ -40,20 +40,27 @@ impl Tracer {
         // Before the program stands still.
         let shelter = Shelter::find(pid);
         let mut gathering = Gathering::of(pid, at_most);
-        let mut processes = vec![pid];
-        let outcome = loop {
-            if let Err(error) = processes.iter().try_for_each(|process| gathering.stop_all(*process)) {
-                break Err(error);
-            }
-            // Only now: a child by vfork shares the memory, and must not be stopped before its parent goes on.
-            let reference = gathering.threads.iter().find(|thread| thread.process == pid).map(|thread| thread.tid);
-            let others = reference.map_or_else(Vec::new, |reference| sharers::of(reference, &processes));
-            if others.is_empty() {
-                break Ok(());
-            }
-            processes.extend(others);
-        };
+        let outcome = gathering.stop_processes();
         gathering.tracer(outcome, shelter)
+    }
+
+    /// Stops threads that have begun since one was let run, until there are no others. Returns them.
+    pub(super) fn gather_new(&mut self, at_most: Duration) -> Result<Vec<Pid>, TargetError> {
+        let mut gathering = Gathering::of(self.pid, at_most);
+        gathering.threads = std::mem::take(&mut self.threads);
+        let known: Vec<Pid> = gathering.threads.iter().map(|thread| thread.tid).collect();
+        let outcome = gathering.stop_processes();
+        self.threads = gathering.threads;
+        outcome?;
+        self.settle_signals()?;
+        let all = self.threads.iter().map(|thread| thread.tid);
+        Ok(all.filter(|tid| !known.contains(tid)).collect())
+    }
+
+    /// Has no thread stand before the delivery of a signal, which would be lost if callpath were killed.
+    fn settle_signals(&mut self) -> Result<(), TargetError> {
+        let with_signal = self.threads.iter().filter(|thread| thread.signal.is_some());
+        with_signal.map(|thread| thread.tid).collect::<Vec<_>>().into_iter().try_for_each(|tid| self.settle_signal(tid))
     }
 
     /// Of a process, these threads only; see [`Tracer::gather`].
@@ -85,12 +92,23 @@ impl Gathering {
         let mut tracer = Tracer::new(pid, threads, since.unwrap_or(started), memory);
         tracer.shelter = shelter;
         refusal::check_stopped(&tracer)?;
-        // A signal that is about to be delivered would be lost if callpath were killed.
-        let with_signal = tracer.threads.iter().filter(|thread| thread.signal.is_some());
-        for tid in with_signal.map(|thread| thread.tid).collect::<Vec<_>>() {
-            tracer.requeue(tid)?;
-        }
+        tracer.settle_signals()?;
         Ok(tracer)
+    }
+
+    /// Stops the threads of the process, and of all that share its memory.
+    fn stop_processes(&mut self) -> Result<(), TargetError> {
+        let mut processes = vec![self.pid];
+        loop {
+            processes.iter().try_for_each(|process| self.stop_all(*process))?;
+            // Only now: a child by vfork shares the memory, and must not be stopped before its parent goes on.
+            let reference = self.threads.iter().find(|thread| thread.process == self.pid).map(|thread| thread.tid);
+            let others = reference.map_or_else(Vec::new, |reference| sharers::of(reference, &processes));
+            if others.is_empty() {
+                return Ok(());
+            }
+            processes.extend(others);
+        }
     }
 
     /// Stops a process's threads, until no others appear.

@@ -13,7 +13,7 @@ use crate::maps::Maps;
 use crate::pid::Pid;
 use crate::ptrace::{self, Stop};
 use crate::remote_call;
-use crate::task_status::TaskStatus;
+use crate::task_status::{TaskStatus, bit};
 use crate::traced::{Traced, TracedMemory};
 
 /// Of `membarrier`: registers a process. With several threads the kernel waits for all processors, some 20 ms.
@@ -114,14 +114,24 @@ impl Tracer {
                 false => TargetError::Seccomp { pid: self.pid },
             });
         };
-        self.requeue(tid)?;
+        self.settle_signal(tid)?;
         Ok(tid)
     }
 
-    /// Has a signal that is about to be delivered wait in the kernel's queue again, with all that belongs to it: the
-    /// kernel puts a signal back that the thread holds back by now.
-    pub(super) fn requeue(&mut self, tid: Pid) -> Result<(), TargetError> {
-        let Some(signal) = self.thread(tid)?.signal else { return Ok(()) };
+    /// Has a signal that is about to be delivered begin its handler, where the thread stands then. One without a handler
+    /// waits in the kernel's queue again, with all that belongs to it: the kernel puts a signal back that the thread holds
+    /// back by now.
+    pub(super) fn settle_signal(&mut self, tid: Pid) -> Result<(), TargetError> {
+        let thread = self.thread(tid)?;
+        let Some(signal) = thread.signal else { return Ok(()) };
+        let status = TaskStatus::read(thread.process, tid).unwrap_or_default();
+        if status.caught & bit(signal) != 0 {
+            // Nothing of the thread is changed for that, which matters if callpath is killed.
+            (thread.signal, thread.call) = (None, None);
+            ptrace::interrupt(tid)?;
+            ptrace::go_on(tid, signal)?;
+            return self.await_interrupt(tid);
+        }
         if signal == libc::SIGSTOP {
             self.postpone(tid, signal)?;
             self.thread(tid)?.signal = None;
