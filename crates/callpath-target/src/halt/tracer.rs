@@ -264,10 +264,14 @@ impl Tracer {
     }
 }
 
-/// Whether a thread stands still. A first thread's end is left to the process's parent, which may be callpath.
+/// Whether a thread stands still. A first thread's end is left to the process's parent, which may be callpath; and a stop before
+/// the delivery of a signal to the kernel, until the thread is resumed: if callpath is killed before, the signal is delivered.
 pub(super) fn look(tid: Pid, is_first: bool) -> Result<Option<Stop>, TargetError> {
-    if is_first && ptrace::has_ended(tid) {
-        return Ok(Some(Stop::Ended));
+    match ptrace::peek(tid) {
+        None => return Ok(None),
+        Some(Stop::Ended) if is_first => return Ok(Some(Stop::Ended)),
+        Some(Stop::Signal(signal)) => return Ok(Some(Stop::Signal(signal))),
+        Some(_) => {}
     }
     match ptrace::wait(tid, libc::WNOHANG) {
         Err(TargetError::Wait { source, .. }) if source.raw_os_error() == Some(libc::ECHILD) => Ok(Some(Stop::Ended)),
