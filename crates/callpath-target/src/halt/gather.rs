@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::release::let_go;
+use super::sharers::Strangers;
 use super::shelter::Shelter;
 use super::tracer::{Patience, Thread, Tracer, look};
-use super::{refusal, sharers};
+use super::refusal;
 use crate::error::TargetError;
 use crate::pid::Pid;
 use crate::ptrace::{self, Stop};
@@ -18,6 +19,7 @@ struct Gathering {
     threads: Vec<Thread>,
     /// Threads that had ended when they were looked at, and are listed: a first thread is, until the last one ends.
     ended: Vec<Pid>,
+    strangers: Strangers,
     started: Instant,
     at_most: Duration,
     /// Before the first was seized: from then on a signal stops it.
@@ -28,8 +30,8 @@ struct Gathering {
 
 impl Gathering {
     fn of(pid: Pid, at_most: Duration) -> Gathering {
-        let (threads, ended) = (Vec::new(), Vec::new());
-        Gathering { pid, threads, ended, started: Instant::now(), at_most, seized: None, since: None }
+        let (threads, ended, strangers) = (Vec::new(), Vec::new(), Strangers::default());
+        Gathering { pid, threads, ended, strangers, started: Instant::now(), at_most, seized: None, since: None }
     }
 }
 
@@ -40,6 +42,7 @@ impl Tracer {
         // Before the program stands still.
         let shelter = Shelter::find(pid);
         let mut gathering = Gathering::of(pid, at_most);
+        gathering.strangers = Strangers::of(pid);
         let outcome = gathering.stop_processes();
         gathering.tracer(outcome, shelter)
     }
@@ -103,7 +106,7 @@ impl Gathering {
             processes.iter().try_for_each(|process| self.stop_all(*process))?;
             // Only now: a child by vfork shares the memory, and must not be stopped before its parent goes on.
             let reference = self.threads.iter().find(|thread| thread.process == self.pid).map(|thread| thread.tid);
-            let others = reference.map_or_else(Vec::new, |reference| sharers::of(reference, &processes));
+            let others = reference.map_or_else(Vec::new, |reference| self.strangers.sharers(reference, &processes));
             if others.is_empty() {
                 return Ok(());
             }
@@ -233,6 +236,12 @@ impl Gathering {
 
 fn has_ended(thread: &Thread) -> bool {
     TaskStatus::read(thread.process, thread.tid).is_none_or(|status| status.has_ended())
+}
+
+/// A thread that has not ended, best the first: of one that has, the kernel shows neither memory nor map.
+pub(super) fn living_thread(process: Pid) -> Option<Pid> {
+    let lives = |tid: &Pid| TaskStatus::read(process, *tid).is_some_and(|status| !status.has_ended());
+    if lives(&process) { Some(process) } else { threads_of(process).into_iter().find(lives) }
 }
 
 /// A process's threads, as far as they have not been reaped; none if it is gone.

@@ -7,13 +7,12 @@ use std::ops::Range;
 
 use callpath_format::address::RunAddr;
 
-use super::gather::threads_of;
+use super::gather::living_thread;
 use super::untouched::is_untouched;
 use crate::maps::{MapEntry, Maps};
 use crate::pid::Pid;
 use crate::remote_call::{Before, CALLS_AND_RETURNS, SYSTEM_CALL, find_code, is_restarted};
 use crate::remote_memory::PAGE_BYTES;
-use crate::task_status::TaskStatus;
 use crate::traced::TracedMemory;
 
 /// `mov $15, %rax` or `mov $15, %eax`, and `syscall`: `rt_sigreturn`.
@@ -46,9 +45,7 @@ pub(super) struct Shelter {
 impl Shelter {
     /// In a process, which may be running. `None`: something is missing.
     pub(super) fn find(pid: Pid) -> Option<Shelter> {
-        // Of a first thread that has ended, the kernel shows neither.
-        let lives = |tid: &Pid| TaskStatus::read(pid, *tid).is_some_and(|status| !status.has_ended());
-        let living = if lives(&pid) { pid } else { threads_of(pid).into_iter().find(lives)? };
+        let living = living_thread(pid)?;
         let memory = TracedMemory::open(pid, living).ok()?;
         let maps = Maps::read(living).ok()?;
         let calls = find_code(&memory, &maps, &CALLS_AND_RETURNS)?;
