@@ -4,6 +4,7 @@
 //! threads run on, with the changes that are complete. A thread that works for callpath at that moment goes on where it
 //! was (`shelter.rs`), if the first thread is on its own stack, and the process has code that returns from signals.
 
+mod across_pages;
 mod borrowed;
 mod gather;
 mod interrupted;

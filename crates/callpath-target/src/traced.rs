@@ -22,9 +22,18 @@ pub(crate) struct TracedMemory {
 impl TracedMemory {
     /// By one of its threads that has not ended: of a first thread that has, the kernel shows no memory.
     pub(crate) fn open(pid: Pid, thread: Pid) -> Result<TracedMemory, TargetError> {
-        let path = PathBuf::from(format!("/proc/{pid}/task/{thread}/mem"));
+        let path = TracedMemory::path_of(pid, thread);
         let file = File::options().read(true).write(true).open(&path);
         Ok(TracedMemory { pid, thread, file: file.map_err(|source| TargetError::Read { path, source })? })
+    }
+
+    fn path_of(pid: Pid, thread: Pid) -> PathBuf {
+        PathBuf::from(format!("/proc/{pid}/task/{thread}/mem"))
+    }
+
+    /// Its file.
+    pub(crate) fn path(&self) -> PathBuf {
+        TracedMemory::path_of(self.pid, self.thread)
     }
 
     /// Whose.
@@ -76,6 +85,11 @@ impl TracedMemory {
 pub(crate) trait Traced {
     /// Its memory.
     fn memory(&self) -> &TracedMemory;
+
+    /// Writes bytes that threads will execute.
+    fn change(&mut self, at: RunAddr, bytes: &[u8]) -> Result<(), TargetError> {
+        self.memory().write(at.0, bytes)
+    }
 
     /// Waits until a thread that was resumed stands still again.
     fn next_stop(&mut self, thread: Pid) -> Result<Stop, TargetError>;

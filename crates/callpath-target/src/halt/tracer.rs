@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use callpath_format::address::RunAddr;
 
+use super::across_pages::is_across;
 use super::borrowed::Borrowed;
 use super::shelter::Shelter;
 use crate::edits::Edits;
@@ -209,6 +210,10 @@ impl Tracer {
 impl Traced for Tracer {
     fn memory(&self) -> &TracedMemory {
         &self.memory
+    }
+
+    fn change(&mut self, at: RunAddr, bytes: &[u8]) -> Result<(), TargetError> {
+        if is_across(at, bytes.len()) { self.write_across(at, bytes) } else { self.memory.write(at.0, bytes) }
     }
 
     fn next_stop(&mut self, tid: Pid) -> Result<Stop, TargetError> {
