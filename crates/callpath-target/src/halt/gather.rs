@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::refusal;
 use super::release::let_go;
 use super::sharers::Strangers;
 use super::shelter::Shelter;
 use super::tracer::{Patience, Thread, Tracer, look};
-use super::refusal;
 use crate::error::TargetError;
 use crate::pid::Pid;
 use crate::ptrace::{self, Stop};

@@ -84,12 +84,7 @@ impl Tracer {
         Ok(all)
     }
 
-    fn move_thread(
-        &mut self,
-        tid: Pid,
-        changing: &[Range<RunAddr>],
-        to: &Elsewhere<'_>,
-    ) -> Result<Out, TargetError> {
+    fn move_thread(&mut self, tid: Pid, changing: &[Range<RunAddr>], to: &Elsewhere<'_>) -> Result<Out, TargetError> {
         if self.thread(tid).is_err() {
             // It has run, and has ended.
             return Ok(Out::Before);
