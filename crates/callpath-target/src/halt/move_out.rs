@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use callpath_format::address::RunAddr;
 
 use super::signal_frames::{Interrupted, SignalFrames};
-use super::tracer::Tracer;
+use super::tracer::{RUN_AT_MOST, Tracer};
 use crate::error::TargetError;
 use crate::maps::Maps;
 use crate::pid::Pid;
@@ -17,8 +17,8 @@ use crate::ptrace::{self, Stop};
 use crate::remote_call::{SYSTEM_CALL, has_failed, is_restarted};
 use crate::traced::Traced;
 
-/// How long a thread may run to get out by itself.
-const RUN_AT_MOST: Duration = Duration::from_millis(200);
+/// How long it may take that a thread gets out by itself.
+const OUT_WITHIN: Duration = Duration::from_secs(1);
 
 /// Where the same instruction stands elsewhere.
 type Elsewhere<'t> = dyn Fn(RunAddr) -> Option<RunAddr> + Sync + 't;
@@ -111,14 +111,14 @@ impl Tracer {
     /// Lets a thread run for moments, until it stands outside when it is stopped, and no handler of its returns there.
     fn run_out(&mut self, tid: Pid, changing: &[Range<RunAddr>]) -> Result<(), TargetError> {
         const FIRST_MOMENT: Duration = Duration::from_micros(20);
-        /// It may have to wait for a processor.
-        const LONGEST_MOMENT: Duration = Duration::from_millis(2);
-        let until = Instant::now() + RUN_AT_MOST;
+        /// On a busy machine it waits for a processor longer than it runs.
+        const LONGEST_MOMENT: Duration = Duration::from_millis(50);
+        let until = Instant::now() + OUT_WITHIN;
         let mut moment = FIRST_MOMENT;
         while self.run_for(tid, moment)? {
             let Some((at, why)) = self.what_is_inside(tid, changing)? else { return Ok(()) };
             if Instant::now() > until {
-                let why = format!("{why}, still so when it had run for {} ms", RUN_AT_MOST.as_millis());
+                let why = format!("{why}, still so after {} ms", OUT_WITHIN.as_millis());
                 return Err(TargetError::InTheWay { pid: self.pid, thread: tid, at, why });
             }
             moment = (moment * 2).min(LONGEST_MOMENT);
