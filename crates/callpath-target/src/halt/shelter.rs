@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use callpath_format::address::RunAddr;
 
-use super::gather::living_thread;
+use super::listed::living_thread;
 use super::untouched::is_untouched;
 use crate::maps::{MapEntry, Maps};
 use crate::pid::Pid;
