@@ -70,26 +70,22 @@ impl<'m> Edits<'m> {
         for memory in &self.memory {
             remote_memory::map(traced, thread, memory)?;
         }
-        let memory = traced.memory();
         for write in &self.writes {
-            write.old.as_deref().map_or(Ok(()), |old| memory.expect(write.at, old))?;
+            write.old.as_deref().map_or(Ok(()), |old| traced.memory().expect(write.at, old))?;
         }
         let (new, changed): (Vec<&Write>, Vec<&Write>) = self.writes.iter().partition(|write| write.old.is_none());
-        for write in new.into_iter().chain(changed) {
-            memory.write(write.at.0, &write.new)?;
-        }
-        Ok(())
+        new.into_iter().try_for_each(|write| traced.memory().write(write.at.0, &write.new))?;
+        changed.into_iter().try_for_each(|write| traced.change(write.at, &write.new))
     }
 
     /// Puts back what stood where bytes were changed. New memory stays: a thread may come back to it.
-    pub(crate) fn undo(&self, traced: &impl Traced) -> Result<(), TargetError> {
-        let memory = traced.memory();
+    pub(crate) fn undo(&self, traced: &mut impl Traced) -> Result<(), TargetError> {
         let changed = || self.writes.iter().filter_map(|write| Some((write, write.old.as_ref()?)));
         for (write, _) in changed() {
-            memory.expect(write.at, &write.new)?;
+            traced.memory().expect(write.at, &write.new)?;
         }
         for (write, old) in changed() {
-            memory.write(write.at.0, old)?;
+            traced.change(write.at, old)?;
         }
         Ok(())
     }

@@ -2,11 +2,13 @@
 //!
 //! Nothing of the program's own is called, and what callpath does is undone by nobody: should callpath be killed, the
 //! threads run on, with the changes that are complete. A thread that works for callpath at that moment goes on where it
-//! was (`shelter.rs`), if the first thread is on its own stack, and the process has code that returns from signals.
+//! was (`shelter.rs`), if there is room on the first thread's stack, and the process has code that returns from signals.
 
+mod across_pages;
 mod borrowed;
 mod gather;
 mod interrupted;
+mod listed;
 mod load;
 mod move_out;
 mod prepare;
@@ -17,6 +19,7 @@ mod sharers;
 mod shelter;
 mod signal_frames;
 mod tracer;
+mod untouched;
 mod worker;
 
 use std::ops::{Deref, Range};

@@ -53,16 +53,24 @@ pub(crate) fn wait(thread: Pid, options: i32) -> Result<Option<Stop>, TargetErro
     }
 }
 
-/// Whether a traced thread has ended and waits to be reaped.
-pub(crate) fn has_ended(thread: Pid) -> bool {
+/// What [`wait`] would say of a thread now, which it says again: as long as nobody has waited for it, the kernel delivers a
+/// signal that the thread stands before, should the tracer end.
+pub(crate) fn peek(thread: Pid) -> Option<Stop> {
     let options = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
     // SAFETY: zeros are a valid siginfo_t, which the kernel overwrites.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: a valid place.
-    let result = unsafe { libc::waitid(libc::P_PID, thread.0, &mut info, options) };
-    let ended = matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
+    if unsafe { libc::waitid(libc::P_PID, thread.0, &mut info, options) } != 0 {
+        return Some(Stop::Ended);
+    }
     // SAFETY: the kernel has filled it, or it is all zeros.
-    result != 0 || (ended && unsafe { info.si_pid() } != 0)
+    let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+    const STOPPED: i32 = 0x7f;
+    match info.si_code {
+        _ if pid == 0 => None,
+        libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED => Some(Stop::Ended),
+        _ => Some(classify(status << 8 | STOPPED)),
+    }
 }
 
 fn request(request: libc::c_uint, thread: Pid, address: usize, data: usize) -> io::Result<()> {

@@ -14,20 +14,36 @@ use crate::ptrace::{self, Stop};
 #[derive(Debug)]
 pub(crate) struct TracedMemory {
     pid: Pid,
+    /// By which it was opened.
+    thread: Pid,
     file: File,
 }
 
 impl TracedMemory {
     /// By one of its threads that has not ended: of a first thread that has, the kernel shows no memory.
     pub(crate) fn open(pid: Pid, thread: Pid) -> Result<TracedMemory, TargetError> {
-        let path = PathBuf::from(format!("/proc/{pid}/task/{thread}/mem"));
+        let path = TracedMemory::path_of(pid, thread);
         let file = File::options().read(true).write(true).open(&path);
-        Ok(TracedMemory { pid, file: file.map_err(|source| TargetError::Read { path, source })? })
+        Ok(TracedMemory { pid, thread, file: file.map_err(|source| TargetError::Read { path, source })? })
+    }
+
+    fn path_of(pid: Pid, thread: Pid) -> PathBuf {
+        PathBuf::from(format!("/proc/{pid}/task/{thread}/mem"))
+    }
+
+    /// Its file.
+    pub(crate) fn path(&self) -> PathBuf {
+        TracedMemory::path_of(self.pid, self.thread)
     }
 
     /// Whose.
     pub(crate) fn pid(&self) -> Pid {
         self.pid
+    }
+
+    /// The file that tells which of its pages are there.
+    pub(crate) fn page_map(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/task/{}/pagemap", self.pid, self.thread))
     }
 
     /// Writes, also where the program itself may not.
@@ -69,6 +85,11 @@ impl TracedMemory {
 pub(crate) trait Traced {
     /// Its memory.
     fn memory(&self) -> &TracedMemory;
+
+    /// Writes bytes that threads will execute.
+    fn change(&mut self, at: RunAddr, bytes: &[u8]) -> Result<(), TargetError> {
+        self.memory().write(at.0, bytes)
+    }
 
     /// Waits until a thread that was resumed stands still again.
     fn next_stop(&mut self, thread: Pid) -> Result<Stop, TargetError>;

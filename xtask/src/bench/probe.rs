@@ -92,12 +92,10 @@ fn stops(callpath: &Path, program: &Path, (place, attaches): (&Path, usize)) -> 
     busy.wait()?;
     longest.sort_by(f64::total_cmp);
     let at = |share: f64| longest.get(((longest.len() as f64 * share) as usize).min(longest.len() - 1)).copied();
+    let [median, p99, most] = [0.5, 0.99, 1.0].map(|share| at(share).unwrap_or_default());
     println!(
-        "\nthe longest stop of each of {attaches} probes of a program of eight busy threads, set and taken out, ms: median {:.1}, \
-         p99 {:.1}, most {:.1}",
-        at(0.5).unwrap_or_default(),
-        at(0.99).unwrap_or_default(),
-        at(1.0).unwrap_or_default()
+        "\nthe longest stop of each of {attaches} probes of a program of eight busy threads, set and taken out, ms (most: {most:.1})\n"
     );
+    println!("| | now: median, p99 |\n|---|--:|\n| {attaches} probes | {median:.1}, {p99:.1} |");
     Ok(())
 }

@@ -108,6 +108,7 @@ impl Injected {
         let table = shared.injected_table;
         prepare(pid);
         let halted = halt_first(pid)?;
+        check_thread_pointer(&halted)?;
         let loaded = halted.load(object, None)?;
         let join = loaded.symbol(JOIN).ok_or_else(|| unusable("it lacks its first routine"))?;
         // A process that is sampled has both already.
@@ -172,6 +173,22 @@ impl Injected {
         let routine = RunAddr(self.routines.count);
         let holds = |entry: &MapEntry| entry.start <= routine && routine < entry.end;
         maps.entries.iter().any(|entry| entry.executable && entry.file.is_none() && holds(entry))
+    }
+}
+
+/// Our routines find a thread by the word that its thread pointer points to, which is the pointer itself (psABI, TLS variant
+/// II). Threads of Go without C have a pointer, and something else there.
+fn check_thread_pointer(halted: &Stopped) -> Result<(), RecordError> {
+    let Some(thread) = halted.threads()?.first().copied() else { return Ok(()) };
+    let pointer = halted.registers(thread)?.fs_base;
+    let mut there = [0; size_of::<u64>()];
+    let is_read = halted.read(RunAddr(pointer), &mut there)? == there.len();
+    // A program that has not begun has none yet.
+    match pointer != 0 && !(is_read && u64::from_le_bytes(there) == pointer) {
+        true => Err(unusable(
+            "the program's threads cannot be told apart: it is a Go program without C, or uses no C library",
+        )),
+        false => Ok(()),
     }
 }
 

@@ -80,13 +80,12 @@ impl Tracer {
             let code = self.memory().read_u64(frame);
             return Ok(code.filter(|code| *code == shelter.returns.0).map(|_| frame));
         }
-        let Some(first) = self.threads.iter().position(|thread| thread.tid == self.pid) else { return Ok(None) };
         let mut registers = Vec::new();
         for thread in &self.threads {
             registers.push(ptrace::registers(thread.tid)?);
         }
-        registers.swap(0, first);
-        let place = shelter.place(&registers, Shelter::frame_len_bytes(vectors));
+        let first = self.threads.iter().position(|thread| thread.tid == self.pid).and_then(|at| registers.get(at));
+        let place = shelter.place(first, &registers, (self.memory(), Shelter::frame_len_bytes(vectors)));
         let Some(at) = place else { return Ok(None) };
         let (bytes, rsp) = shelter.frame(at, (before, vectors), self.memory());
         self.memory().write(at, &bytes)?;

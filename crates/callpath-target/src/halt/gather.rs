@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::listed::threads_of;
+use super::refusal;
 use super::release::let_go;
+use super::sharers::Strangers;
 use super::shelter::Shelter;
 use super::tracer::{Patience, Thread, Tracer, look};
-use super::{refusal, sharers};
 use crate::error::TargetError;
 use crate::pid::Pid;
 use crate::ptrace::{self, Stop};
@@ -18,6 +20,7 @@ struct Gathering {
     threads: Vec<Thread>,
     /// Threads that had ended when they were looked at, and are listed: a first thread is, until the last one ends.
     ended: Vec<Pid>,
+    strangers: Strangers,
     started: Instant,
     at_most: Duration,
     /// Before the first was seized: from then on a signal stops it.
@@ -28,8 +31,8 @@ struct Gathering {
 
 impl Gathering {
     fn of(pid: Pid, at_most: Duration) -> Gathering {
-        let (threads, ended) = (Vec::new(), Vec::new());
-        Gathering { pid, threads, ended, started: Instant::now(), at_most, seized: None, since: None }
+        let (threads, ended, strangers) = (Vec::new(), Vec::new(), Strangers::default());
+        Gathering { pid, threads, ended, strangers, started: Instant::now(), at_most, seized: None, since: None }
     }
 }
 
@@ -40,20 +43,28 @@ impl Tracer {
         // Before the program stands still.
         let shelter = Shelter::find(pid);
         let mut gathering = Gathering::of(pid, at_most);
-        let mut processes = vec![pid];
-        let outcome = loop {
-            if let Err(error) = processes.iter().try_for_each(|process| gathering.stop_all(*process)) {
-                break Err(error);
-            }
-            // Only now: a child by vfork shares the memory, and must not be stopped before its parent goes on.
-            let reference = gathering.threads.iter().find(|thread| thread.process == pid).map(|thread| thread.tid);
-            let others = reference.map_or_else(Vec::new, |reference| sharers::of(reference, &processes));
-            if others.is_empty() {
-                break Ok(());
-            }
-            processes.extend(others);
-        };
+        gathering.strangers = Strangers::of(pid);
+        let outcome = gathering.stop_processes();
         gathering.tracer(outcome, shelter)
+    }
+
+    /// Stops threads that have begun since one was let run, until there are no others. Returns them.
+    pub(super) fn gather_new(&mut self, at_most: Duration) -> Result<Vec<Pid>, TargetError> {
+        let mut gathering = Gathering::of(self.pid, at_most);
+        gathering.threads = std::mem::take(&mut self.threads);
+        let known: Vec<Pid> = gathering.threads.iter().map(|thread| thread.tid).collect();
+        let outcome = gathering.stop_processes();
+        self.threads = gathering.threads;
+        outcome?;
+        self.settle_signals()?;
+        let all = self.threads.iter().map(|thread| thread.tid);
+        Ok(all.filter(|tid| !known.contains(tid)).collect())
+    }
+
+    /// Has no thread stand before the delivery of a signal, which would be lost if callpath were killed.
+    fn settle_signals(&mut self) -> Result<(), TargetError> {
+        let with_signal = self.threads.iter().filter(|thread| thread.signal.is_some());
+        with_signal.map(|thread| thread.tid).collect::<Vec<_>>().into_iter().try_for_each(|tid| self.settle_signal(tid))
     }
 
     /// Of a process, these threads only; see [`Tracer::gather`].
@@ -85,12 +96,23 @@ impl Gathering {
         let mut tracer = Tracer::new(pid, threads, since.unwrap_or(started), memory);
         tracer.shelter = shelter;
         refusal::check_stopped(&tracer)?;
-        // A signal that is about to be delivered would be lost if callpath were killed.
-        let with_signal = tracer.threads.iter().filter(|thread| thread.signal.is_some());
-        for tid in with_signal.map(|thread| thread.tid).collect::<Vec<_>>() {
-            tracer.requeue(tid)?;
-        }
+        tracer.settle_signals()?;
         Ok(tracer)
+    }
+
+    /// Stops the threads of the process, and of all that share its memory.
+    fn stop_processes(&mut self) -> Result<(), TargetError> {
+        let mut processes = vec![self.pid];
+        loop {
+            processes.iter().try_for_each(|process| self.stop_all(*process))?;
+            // Only now: a child by vfork shares the memory, and must not be stopped before its parent goes on.
+            let reference = self.threads.iter().find(|thread| thread.process == self.pid).map(|thread| thread.tid);
+            let others = reference.map_or_else(Vec::new, |reference| self.strangers.sharers(reference, &processes));
+            if others.is_empty() {
+                return Ok(());
+            }
+            processes.extend(others);
+        }
     }
 
     /// Stops a process's threads, until no others appear.
@@ -215,11 +237,4 @@ impl Gathering {
 
 fn has_ended(thread: &Thread) -> bool {
     TaskStatus::read(thread.process, thread.tid).is_none_or(|status| status.has_ended())
-}
-
-/// A process's threads, as far as they have not been reaped; none if it is gone.
-pub(super) fn threads_of(process: Pid) -> Vec<Pid> {
-    let Ok(entries) = std::fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
-    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok().map(Pid);
-    entries.filter_map(|entry| number(entry.ok()?)).collect()
 }

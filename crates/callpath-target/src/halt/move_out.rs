@@ -1,71 +1,100 @@
 //! Taking threads out of bytes that are about to change.
+//!
+//! A thread that has to run for that runs as ever: no single steps, whose trap kills a program that nobody traces any more, no
+//! signals held back. Should callpath be killed, nothing of the thread has been changed.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use callpath_format::address::RunAddr;
 
 use super::signal_frames::{Interrupted, SignalFrames};
-use super::tracer::Tracer;
+use super::tracer::{RUN_AT_MOST, Tracer};
 use crate::error::TargetError;
 use crate::maps::Maps;
 use crate::pid::Pid;
 use crate::ptrace::{self, Stop};
-use crate::remote_call::{Before, SYSTEM_CALL, has_failed, is_restarted};
-use crate::task_status::{TaskStatus, bit};
+use crate::remote_call::{SYSTEM_CALL, has_failed, is_restarted};
 use crate::traced::Traced;
 
-/// Instructions that a thread may take to get out by itself.
-const STEPS_AT_MOST: u32 = 10_000;
+/// How long it may take that a thread gets out by itself.
+const OUT_WITHIN: Duration = Duration::from_secs(1);
 
 /// Where the same instruction stands elsewhere.
 type Elsewhere<'t> = dyn Fn(RunAddr) -> Option<RunAddr> + Sync + 't;
 
+/// How a thread got out.
+enum Out {
+    /// It was not inside.
+    Before,
+    /// It stands at the same instruction elsewhere.
+    Moved,
+    /// It has run, and may have started other threads.
+    Ran,
+}
+
 impl Tracer {
     /// As [`super::Halted::move_out`].
     pub(super) fn move_out(&mut self, changing: &[Range<RunAddr>], to: &Elsewhere<'_>) -> Result<usize, TargetError> {
-        let tids: Vec<Pid> = self.threads.iter().map(|thread| thread.tid).collect();
+        let mut tids: Vec<Pid> = self.threads.iter().map(|thread| thread.tid).collect();
         let mut moved = 0;
-        // First those that nothing but `to` can move: if it cannot, no thread has been.
-        for (note_at, to) in self.interrupted(&tids, changing, to)? {
-            self.memory().write(note_at, &to.0.to_le_bytes())?;
-            moved += 1;
-        }
-        for tid in tids {
-            moved += usize::from(self.move_thread(tid, changing, to)?);
+        while !tids.is_empty() {
+            let mut has_run = false;
+            for (tid, inside) in self.interrupted(&tids, changing)? {
+                moved += inside.len();
+                let places: Option<Vec<_>> = inside.iter().map(|note| Some((note.note_at, to(note.pc)?))).collect();
+                match places {
+                    Some(places) => {
+                        places.iter().try_for_each(|(at, to)| self.memory().write(*at, &to.0.to_le_bytes()))?;
+                    }
+                    None => {
+                        self.run_out(tid, changing)?;
+                        has_run = true;
+                    }
+                }
+            }
+            for tid in tids {
+                match self.move_thread(tid, changing, to)? {
+                    Out::Before => {}
+                    Out::Moved => moved += 1,
+                    Out::Ran => (moved, has_run) = (moved + 1, true),
+                }
+            }
+            tids = if has_run { self.gather_new(RUN_AT_MOST)? } else { Vec::new() };
         }
         Ok(moved)
     }
 
-    /// Where signal frames note addresses inside of bytes that change, and what is to stand there.
+    /// Threads with signal frames that note addresses inside of bytes that change, and these notes.
     fn interrupted(
-        &mut self,
+        &self,
         tids: &[Pid],
         changing: &[Range<RunAddr>],
-        to: &Elsewhere<'_>,
-    ) -> Result<Vec<(u64, RunAddr)>, TargetError> {
+    ) -> Result<Vec<(Pid, Vec<Interrupted>)>, TargetError> {
         let Some(maps) = tids.iter().find_map(|tid| Maps::read(*tid).ok()) else { return Ok(Vec::new()) };
         let mut frames = SignalFrames::new(self.memory(), maps);
-        let mut moves = Vec::new();
+        let mut all = Vec::new();
         for tid in tids {
-            for Interrupted { note_at, pc } in frames.above(ptrace::registers(*tid)?.rsp) {
-                if is_inside(changing, pc) {
-                    let why = "will go on there when a signal's handler returns";
-                    moves.push((note_at, to(pc).ok_or_else(|| self.in_the_way(*tid, pc, why))?));
-                }
+            let mut inside = frames.above(ptrace::registers(*tid)?.rsp);
+            inside.retain(|note| is_inside(changing, note.pc));
+            if !inside.is_empty() {
+                all.push((*tid, inside));
             }
         }
-        Ok(moves)
+        Ok(all)
     }
 
-    fn move_thread(&mut self, tid: Pid, changing: &[Range<RunAddr>], to: &Elsewhere<'_>) -> Result<bool, TargetError> {
+    fn move_thread(&mut self, tid: Pid, changing: &[Range<RunAddr>], to: &Elsewhere<'_>) -> Result<Out, TargetError> {
+        if self.thread(tid).is_err() {
+            // It has run, and has ended.
+            return Ok(Out::Before);
+        }
         let registers = ptrace::registers(tid)?;
         let inside = |at| is_inside(changing, at);
         let at = RunAddr(registers.rip);
-        // It may go on behind the call, or make it anew.
-        let call = (is_restarted(&registers) || has_failed(&registers))
-            .then(|| RunAddr(at.0.wrapping_sub(SYSTEM_CALL.len() as u64)));
+        let call = call_of(&registers);
         if !inside(at) && !call.is_some_and(inside) {
-            return Ok(false);
+            return Ok(Out::Before);
         }
         let new = to(at);
         let fits = |new: &RunAddr| {
@@ -73,64 +102,84 @@ impl Tracer {
         };
         if let Some(new) = new.filter(fits) {
             ptrace::set_registers(tid, &libc::user_regs_struct { rip: new.0, ..registers })?;
-            return Ok(true);
+            return Ok(Out::Moved);
         }
-        if call.is_some() {
-            return Err(self.in_the_way(tid, at, "is in a system call there"));
+        self.run_out(tid, changing)?;
+        Ok(Out::Ran)
+    }
+
+    /// Lets a thread run for moments, until it stands outside when it is stopped, and no handler of its returns there.
+    fn run_out(&mut self, tid: Pid, changing: &[Range<RunAddr>]) -> Result<(), TargetError> {
+        const FIRST_MOMENT: Duration = Duration::from_micros(20);
+        /// On a busy machine it waits for a processor longer than it runs.
+        const LONGEST_MOMENT: Duration = Duration::from_millis(50);
+        let until = Instant::now() + OUT_WITHIN;
+        let mut moment = FIRST_MOMENT;
+        while self.run_for(tid, moment)? {
+            let Some((at, why)) = self.what_is_inside(tid, changing)? else { return Ok(()) };
+            if Instant::now() > until {
+                let why = format!("{why}, still so after {} ms", OUT_WITHIN.as_millis());
+                return Err(TargetError::InTheWay { pid: self.pid, thread: tid, at, why });
+            }
+            moment = (moment * 2).min(LONGEST_MOMENT);
         }
-        self.step_out(tid, inside)?;
+        Ok(())
+    }
+
+    /// An address inside at which a thread will go on, and why.
+    fn what_is_inside(
+        &self,
+        tid: Pid,
+        changing: &[Range<RunAddr>],
+    ) -> Result<Option<(RunAddr, &'static str)>, TargetError> {
+        let registers = ptrace::registers(tid)?;
+        let at = RunAddr(registers.rip);
+        let call = call_of(&registers);
+        if is_inside(changing, at) || call.is_some_and(|call| is_inside(changing, call)) {
+            let why = if call.is_some() { "is in a system call there" } else { "goes on there" };
+            return Ok(Some((at, why)));
+        }
+        let notes = self.interrupted(&[tid], changing)?;
+        let note = notes.iter().flat_map(|(_, notes)| notes).next();
+        Ok(note.map(|note| (note.pc, "will go on there when a signal's handler returns")))
+    }
+
+    /// Lets a thread run for a moment, its signals delivered. Returns whether there still is one.
+    fn run_for(&mut self, tid: Pid, moment: Duration) -> Result<bool, TargetError> {
+        let thread = self.thread(tid)?;
+        (thread.call, thread.is_anew) = (None, false);
+        let signal = thread.signal.take().unwrap_or(0);
+        ptrace::go_on(tid, signal)?;
+        std::thread::sleep(moment);
+        match ptrace::interrupt(tid) {
+            // Waiting for it says that it has ended.
+            Err(TargetError::Trace { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {}
+            interrupted => interrupted?,
+        }
+        loop {
+            let signal = match self.next_stop(tid)? {
+                Stop::Interrupt => break,
+                Stop::Ended => {
+                    self.threads.retain(|thread| thread.tid != tid);
+                    return Ok(false);
+                }
+                // Its handler begins, or the signal does what it does; and then the thread stops.
+                Stop::Signal(signal) => signal,
+                Stop::SystemCall | Stop::Event => 0,
+            };
+            // Any stop has taken the interrupt's place.
+            ptrace::interrupt(tid)?;
+            ptrace::go_on(tid, signal)?;
+        }
+        self.thread(tid)?.note_call()?;
         Ok(true)
     }
+}
 
-    /// Runs a thread on, instruction by instruction, until it is outside.
-    fn step_out(&mut self, tid: Pid, inside: impl Fn(RunAddr) -> bool) -> Result<(), TargetError> {
-        let thread = self.thread(tid)?;
-        let (process, at) = (thread.process, RunAddr(ptrace::registers(tid)?.rip));
-        let trap = bit(libc::SIGTRAP);
-        let status = TaskStatus::read(process, tid).unwrap_or_default();
-        if status.ignored & trap != 0 {
-            // The kernel would change that.
-            return Err(self.in_the_way(tid, at, "ignores SIGTRAP: it cannot be run on step by step"));
-        }
-        self.requeue(tid)?;
-        let before = Before::note(self, tid)?;
-        ptrace::set_signal_mask(tid, !trap)?;
-        let outcome = self.steps(tid, inside);
-        let now = ptrace::registers(tid)?;
-        self.settle(tid)?;
-        // The state of now, with the signals of before.
-        Before { registers: now, ..before }.put_back(self, tid)?;
-        outcome
-    }
-
-    fn steps(&mut self, tid: Pid, inside: impl Fn(RunAddr) -> bool) -> Result<(), TargetError> {
-        for _ in 0..STEPS_AT_MOST {
-            let at = RunAddr(ptrace::registers(tid)?.rip);
-            if !inside(at) {
-                return Ok(());
-            }
-            let mut code = [0; SYSTEM_CALL.len()];
-            if self.memory().read(at.0, &mut code) == code.len() && code == SYSTEM_CALL {
-                return Err(self.in_the_way(tid, at, "is about to make a system call there"));
-            }
-            ptrace::step(tid, 0)?;
-            match self.next_stop(tid)? {
-                Stop::Signal(libc::SIGTRAP) if ptrace::signal_info(tid)?.si_code > 0 => {}
-                Stop::Signal(signal) if ptrace::signal_info(tid)?.si_code > 0 => {
-                    return Err(self.in_the_way(tid, at, &format!("gets signal {signal} there")));
-                }
-                Stop::Signal(signal) => self.postpone(tid, signal)?,
-                Stop::Ended => return Err(self.in_the_way(tid, at, "ends")),
-                Stop::Interrupt | Stop::Event | Stop::SystemCall => {}
-            }
-        }
-        let at = RunAddr(ptrace::registers(tid)?.rip);
-        Err(self.in_the_way(tid, at, &format!("does not leave them in {STEPS_AT_MOST} instructions")))
-    }
-
-    fn in_the_way(&self, thread: Pid, at: RunAddr, why: &str) -> TargetError {
-        TargetError::InTheWay { pid: self.pid, thread, at, why: why.to_owned() }
-    }
+/// Of a thread in a system call that it may make anew instead of going on behind it: where it does that.
+fn call_of(registers: &libc::user_regs_struct) -> Option<RunAddr> {
+    let is_in_call = is_restarted(registers) || has_failed(registers);
+    is_in_call.then(|| RunAddr(registers.rip.wrapping_sub(SYSTEM_CALL.len() as u64)))
 }
 
 /// Whether an address is behind the first byte of bytes that change, and before their end.

@@ -1,7 +1,7 @@
 //! What is done before all threads are stopped, while most of them run: above all, registering the process for changes
 //! of its code (`membarrier`).
 
-use super::gather::threads_of;
+use super::listed::threads_of;
 use super::release::let_go;
 use super::tracer::{REGISTER_SYNC_CORE, Tracer};
 use crate::error::TargetError;

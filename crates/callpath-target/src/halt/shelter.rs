@@ -7,9 +7,12 @@ use std::ops::Range;
 
 use callpath_format::address::RunAddr;
 
+use super::listed::living_thread;
+use super::untouched::is_untouched;
 use crate::maps::{MapEntry, Maps};
 use crate::pid::Pid;
 use crate::remote_call::{Before, CALLS_AND_RETURNS, SYSTEM_CALL, find_code, is_restarted};
+use crate::remote_memory::PAGE_BYTES;
 use crate::traced::TracedMemory;
 
 /// `mov $15, %rax` or `mov $15, %eax`, and `syscall`: `rt_sigreturn`.
@@ -19,6 +22,9 @@ pub(super) const RETURNS_FROM_SIGNAL: [&[u8]; 2] =
 const WORD: u64 = 8;
 /// Of a frame, what is not vector state: a word that aligns it, words as laid out below, a `siginfo_t`. A multiple of 64.
 const FRAME_BYTES: u64 = (1 + 6 + 18 + 15) * WORD + size_of::<libc::siginfo_t>() as u64;
+/// By it a frame is known: it stands where the `siginfo_t` would.
+const MARK: [u8; 16] = *b"callpath's frame";
+const MARK_AT: u64 = FRAME_BYTES - size_of::<libc::siginfo_t>() as u64;
 /// In a frame, of the saved `rsp` and `rip`: behind the code's address, five words and fifteen registers.
 pub(super) const RSP: u64 = (1 + 5 + 15) * WORD;
 pub(super) const RIP: u64 = RSP + WORD;
@@ -39,8 +45,9 @@ pub(super) struct Shelter {
 impl Shelter {
     /// In a process, which may be running. `None`: something is missing.
     pub(super) fn find(pid: Pid) -> Option<Shelter> {
-        let memory = TracedMemory::open(pid, pid).ok()?;
-        let maps = Maps::read(pid).ok()?;
+        let living = living_thread(pid)?;
+        let memory = TracedMemory::open(pid, living).ok()?;
+        let maps = Maps::read(living).ok()?;
         let calls = find_code(&memory, &maps, &CALLS_AND_RETURNS)?;
         let returns = |code: &[u8]| Some((find_code(&memory, &maps, code)?, code.len() as u64));
         let (returns, len) = RETURNS_FROM_SIGNAL.iter().find_map(|code| returns(code))?;
@@ -55,20 +62,37 @@ impl Shelter {
         code && memory.expect(self.calls, &CALLS_AND_RETURNS).is_ok()
     }
 
-    /// Where a frame of so many bytes can be, far below what the first thread uses; given the registers of all threads that
-    /// stand still, its first. A thread whose callpath was killed may not have come to its own frame yet: that stays. `None`: there is
-    /// no room, or the first thread is on another stack, and what is below is not known to be free.
-    pub(super) fn place(&self, threads: &[libc::user_regs_struct], len_bytes: u64) -> Option<u64> {
+    /// Where a frame of so many bytes can be, far below what the first thread uses; given the registers of that thread, if
+    /// it has not ended, and of all that stand still. A thread whose callpath was killed may not have come to its own frame
+    /// yet: that stays. `None`: there is no room, or what is there is not known to be free.
+    pub(super) fn place(
+        &self,
+        first: Option<&libc::user_regs_struct>,
+        threads: &[libc::user_regs_struct],
+        (memory, len_bytes): (&TracedMemory, u64),
+    ) -> Option<u64> {
         const PLACES: u64 = 6;
         /// For the first thread, if it alone stands still: where others stand is not known then.
         const OWN_PLACES: u64 = 3;
         /// What the first thread may need of its stack before the frame has been used.
         const APART: u64 = 16 << 10;
-        let first = threads.first().filter(|first| self.stack.contains(&first.rsp))?;
-        let len = len_bytes.next_multiple_of(64);
+        // Pages of its own, by which it is known whether somebody else has used them.
+        let len = len_bytes.next_multiple_of(PAGE_BYTES);
         let shared_end = self.stack.start + PLACES * len;
         let end = shared_end + OWN_PLACES * len;
-        if first.rsp < end + APART && self.own_frame(first).is_none() {
+        if end + APART > self.stack.end {
+            return None;
+        }
+        let is_free = match first.filter(|first| self.stack.contains(&first.rsp)) {
+            Some(first) => first.rsp >= end + APART || self.own_frame(first).is_some(),
+            // It has ended, or is on another stack, as Go's are, and may come back to this one anywhere.
+            None => {
+                let mut slots = (self.stack.start..end).step_by(usize::try_from(len).ok()?);
+                is_untouched(memory, end..end + APART)
+                    && slots.all(|at| is_untouched(memory, at..at + len) || is_frame(memory, at))
+            }
+        };
+        if !is_free {
             return None;
         }
         let places = if threads.len() == 1 { shared_end..end } else { self.stack.start..shared_end };
@@ -114,15 +138,22 @@ impl Shelter {
         let words = [0].iter().chain(&words).chain(&general).chain(&rest);
         let mut bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
         // The kernel asks for a whole frame: a siginfo_t, which it does not read.
+        bytes.extend(MARK);
         bytes.resize(FRAME_BYTES as usize, 0);
         bytes.extend(vectors.map_or_else(Vec::new, |vectors| vectors.0));
         (bytes, frame_at)
     }
 
-    /// The most bytes that a frame takes.
+    /// How many bytes a frame takes.
     pub(super) fn frame_len_bytes(vectors: &[u8]) -> u64 {
-        FRAME_BYTES + vectors.len() as u64 + WORD
+        FRAME_BYTES + VectorState::of(vectors).map_or(0, |vectors| vectors.0.len() as u64)
     }
+}
+
+/// Whether there is a frame of callpath's, of this or an earlier stop.
+fn is_frame(memory: &TracedMemory, at: u64) -> bool {
+    let mut there = [0; MARK.len()];
+    memory.read(at + MARK_AT, &mut there) == there.len() && there == MARK
 }
 
 /// The state in which a thread does by itself what the kernel would do if it were let go: makes an interrupted call anew,

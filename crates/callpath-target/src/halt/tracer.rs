@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use callpath_format::address::RunAddr;
 
+use super::across_pages::is_across;
 use super::borrowed::Borrowed;
 use super::shelter::Shelter;
 use crate::edits::Edits;
@@ -13,7 +14,7 @@ use crate::maps::Maps;
 use crate::pid::Pid;
 use crate::ptrace::{self, Stop};
 use crate::remote_call;
-use crate::task_status::TaskStatus;
+use crate::task_status::{TaskStatus, bit};
 use crate::traced::{Traced, TracedMemory};
 
 /// Of `membarrier`: registers a process. With several threads the kernel waits for all processors, some 20 ms.
@@ -114,14 +115,24 @@ impl Tracer {
                 false => TargetError::Seccomp { pid: self.pid },
             });
         };
-        self.requeue(tid)?;
+        self.settle_signal(tid)?;
         Ok(tid)
     }
 
-    /// Has a signal that is about to be delivered wait in the kernel's queue again, with all that belongs to it: the
-    /// kernel puts a signal back that the thread holds back by now.
-    pub(super) fn requeue(&mut self, tid: Pid) -> Result<(), TargetError> {
-        let Some(signal) = self.thread(tid)?.signal else { return Ok(()) };
+    /// Has a signal that is about to be delivered begin its handler, where the thread stands then. One without a handler
+    /// waits in the kernel's queue again, with all that belongs to it: the kernel puts a signal back that the thread holds
+    /// back by now.
+    pub(super) fn settle_signal(&mut self, tid: Pid) -> Result<(), TargetError> {
+        let thread = self.thread(tid)?;
+        let Some(signal) = thread.signal else { return Ok(()) };
+        let status = TaskStatus::read(thread.process, tid).unwrap_or_default();
+        if status.caught & bit(signal) != 0 {
+            // Nothing of the thread is changed for that, which matters if callpath is killed.
+            (thread.signal, thread.call) = (None, None);
+            ptrace::interrupt(tid)?;
+            ptrace::go_on(tid, signal)?;
+            return self.await_interrupt(tid);
+        }
         if signal == libc::SIGSTOP {
             self.postpone(tid, signal)?;
             self.thread(tid)?.signal = None;
@@ -201,6 +212,10 @@ impl Traced for Tracer {
         &self.memory
     }
 
+    fn change(&mut self, at: RunAddr, bytes: &[u8]) -> Result<(), TargetError> {
+        if is_across(at, bytes.len()) { self.write_across(at, bytes) } else { self.memory.write(at.0, bytes) }
+    }
+
     fn next_stop(&mut self, tid: Pid) -> Result<Stop, TargetError> {
         let until = self.run_until.unwrap_or_else(|| Instant::now() + RUN_AT_MOST);
         let mut patience = Patience::for_one();
@@ -254,10 +269,14 @@ impl Tracer {
     }
 }
 
-/// Whether a thread stands still. A first thread's end is left to the process's parent, which may be callpath.
+/// Whether a thread stands still. A first thread's end is left to the process's parent, which may be callpath; and a stop before
+/// the delivery of a signal to the kernel, until the thread is resumed: if callpath is killed before, the signal is delivered.
 pub(super) fn look(tid: Pid, is_first: bool) -> Result<Option<Stop>, TargetError> {
-    if is_first && ptrace::has_ended(tid) {
-        return Ok(Some(Stop::Ended));
+    match ptrace::peek(tid) {
+        None => return Ok(None),
+        Some(Stop::Ended) if is_first => return Ok(Some(Stop::Ended)),
+        Some(Stop::Signal(signal)) => return Ok(Some(Stop::Signal(signal))),
+        Some(_) => {}
     }
     match ptrace::wait(tid, libc::WNOHANG) {
         Err(TargetError::Wait { source, .. }) if source.raw_os_error() == Some(libc::ECHILD) => Ok(Some(Stop::Ended)),

@@ -1,6 +1,7 @@
 //! The thread that traces: it owns the [`Tracer`], and does what others ask for.
 
 use std::borrow::Borrow;
+use std::mem::ManuallyDrop;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
@@ -21,6 +22,8 @@ pub(super) struct Worker {
     thread: Option<JoinHandle<()>>,
     /// When it had nothing left to do but end.
     ended: Arc<OnceLock<Instant>>,
+    /// Whoever has work done: as long as that one waits for a processor, the program stands still, too.
+    _caller: Hurried,
 }
 
 impl Worker {
@@ -39,7 +42,8 @@ impl Worker {
             if named.send(unsafe { libc::gettid() }).is_err() {
                 return;
             }
-            hurry();
+            // Until it has ended: what it still traces then is let go by that.
+            let _hurried = ManuallyDrop::new(Hurried::new());
             let mut tracer = match make() {
                 Ok(tracer) => tracer,
                 Err(error) => return drop(made.send(Err(error))),
@@ -53,10 +57,11 @@ impl Worker {
             drop(tracer);
             ends.get_or_init(Instant::now);
         };
+        let caller = Hurried::new();
         let thread = Builder::new().name("callpath-tracer".to_owned()).spawn(work);
         let thread = thread.map_err(|source| TargetError::Trace { request: "a thread for it", pid, source })?;
         let tid = name.recv().unwrap_or_default();
-        let worker = Worker { pid, tid, jobs: Some(jobs), thread: Some(thread), ended };
+        let worker = Worker { pid, tid, jobs: Some(jobs), thread: Some(thread), ended, _caller: caller };
         // If it failed, its end is waited for: nothing is traced any more when the error is seen.
         let since = outcome.recv().unwrap_or_else(|_| Err(worker.ended()))?;
         Ok((worker, since))
@@ -146,13 +151,51 @@ impl Drop for Worker {
     }
 }
 
-/// Has the calling thread wait no longer than it says, and come before the program's threads where this user may ask for
-/// that: as long as it waits for a processor, the program stands still.
-fn hurry() {
-    const SLACK_NS: libc::c_ulong = 1000;
-    // SAFETY: both calls take numbers only, and are for the calling thread. Where they are refused, it takes longer.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS, 0, 0, 0);
-        libc::setpriority(libc::PRIO_PROCESS, 0, -20);
+/// A thread that waits no longer than it says, and comes before the program's threads where this user may ask for that; threads
+/// that it starts do not. Dropped, it is again as it was.
+#[derive(Debug)]
+struct Hurried {
+    tid: libc::pid_t,
+    slack_ns: libc::c_int,
+    /// `None`: it comes no earlier than before.
+    nice: Option<libc::c_int>,
+}
+
+/// As it is for each thread unless somebody asked for another.
+const POLICY: libc::c_int = libc::SCHED_OTHER;
+const NO_PRIORITY: libc::sched_param = libc::sched_param { sched_priority: 0 };
+
+impl Hurried {
+    /// The calling thread.
+    fn new() -> Hurried {
+        const SLACK_NS: libc::c_ulong = 1000;
+        const FIRST: libc::c_int = -20;
+        // SAFETY: all calls take numbers, and a valid structure of them, and are for the calling thread. Where they are
+        // refused, it takes longer.
+        unsafe {
+            let tid = libc::gettid();
+            let slack_ns = libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0);
+            libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS, 0, 0, 0);
+            let nice = libc::getpriority(libc::PRIO_PROCESS, tid as libc::id_t);
+            let may = libc::sched_getscheduler(tid) == POLICY
+                && libc::sched_setscheduler(tid, POLICY | libc::SCHED_RESET_ON_FORK, &NO_PRIORITY) == 0;
+            let comes_first = may && libc::setpriority(libc::PRIO_PROCESS, tid as libc::id_t, FIRST) == 0;
+            Hurried { tid, slack_ns, nice: comes_first.then_some(nice) }
+        }
+    }
+}
+
+impl Drop for Hurried {
+    fn drop(&mut self) {
+        // SAFETY: as above. If another thread drops it, it keeps its slack, which only a thread itself can change.
+        unsafe {
+            if libc::gettid() == self.tid && self.slack_ns > 0 {
+                libc::prctl(libc::PR_SET_TIMERSLACK, self.slack_ns as libc::c_ulong, 0, 0, 0);
+            }
+            if let Some(nice) = self.nice {
+                libc::setpriority(libc::PRIO_PROCESS, self.tid as libc::id_t, nice);
+                libc::sched_setscheduler(self.tid, POLICY, &NO_PRIORITY);
+            }
+        }
     }
 }

@@ -215,6 +215,41 @@ fn a_hot_procedure_is_patched_and_put_back() {
     program.ends_rightly();
 }
 
+/// The process itself writes what is in two pages: callpath, if it were killed in between, would leave one half.
+#[test]
+fn a_procedure_at_the_end_of_a_page_is_patched_and_put_back() {
+    let program = Program::start("hot.c", &["at_end_of_page"]);
+    let hot = program.addresses[0];
+    assert_eq!(hot.0 % 4096, 4094);
+    let copy = RunAddr(Maps::read(program.pid()).unwrap().free_near(hot.0..hot.0 + 64, 4096).unwrap());
+    let old = vec![0xf3, 0x90, 0x48, 0x89, 0xf8];
+    let code = [old.clone(), jump(copy.0 + 5, hot.0 + 5)].concat();
+    let at_entry = Write { at: hot, old: Some(old), new: jump(hot.0, copy.0) };
+    let mut edits = Edits {
+        memory: vec![NewMemory::Code { at: copy, len_bytes: 4096 }],
+        writes: vec![Write { at: copy, old: None, new: code }, at_entry],
+    };
+    let written_by_it = || {
+        let text = std::fs::read_to_string(format!("/proc/{}/io", program.pid())).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap();
+        line.parse::<u64>().unwrap()
+    };
+    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", program.pid())).unwrap().count();
+    let before = (written_by_it(), descriptors());
+    for _ in 0..20 {
+        let (halted, _) = halted_outside(&program, &[hot..RunAddr(hot.0 + 5)], |_| None);
+        halted.apply(&edits).unwrap();
+        halted.release().unwrap();
+        edits.memory.clear();
+        std::thread::sleep(Duration::from_millis(2));
+        let (halted, _) = halted_outside(&program, &[hot..RunAddr(hot.0 + 5)], |_| None);
+        halted.undo(&edits).unwrap();
+        halted.release().unwrap();
+    }
+    assert_eq!((written_by_it() - before.0, descriptors()), (20 * 2 * 5, before.1));
+    program.ends_rightly();
+}
+
 #[test]
 fn what_a_handler_returns_to_is_moved() {
     /// Where the program says that a handler runs, and is told to let it return.

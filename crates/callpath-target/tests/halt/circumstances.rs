@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use callpath_format::address::RunAddr;
 use callpath_target::{Halted, Pid, Stopped, TargetError};
 
 use crate::changes::{object, stack};
@@ -205,6 +206,9 @@ fn halts_and_waits_to_be_killed() {
     let Ok(pid) = std::env::var(TO_HALT) else { return };
     let (pid, at_most) = (Pid(pid.parse().unwrap()), Duration::from_secs(10));
     let work = std::env::var(WORK).unwrap_or_default();
+    if let Some(at) = work.strip_prefix(MOVES) {
+        return moves_out(pid, RunAddr(at.parse().unwrap()));
+    }
     let halted = match work.strip_prefix(FIRST) {
         Some(_) => first_thread(pid),
         None => Halted::halt(pid, at_most).map(Stopped::from),
@@ -233,6 +237,23 @@ fn halts_and_waits_to_be_killed() {
         work();
     }
 }
+
+/// Halts a process again and again, and takes its threads out of the first bytes of a procedure.
+fn moves_out(pid: Pid, at: RunAddr) {
+    println!("\nhalted");
+    let until = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < until {
+        let halted = Halted::halt(pid, Duration::from_secs(10)).unwrap();
+        match halted.move_out(&[at..RunAddr(at.0 + 5)], |_| None) {
+            Ok(_) | Err(TargetError::InTheWay { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        halted.release().unwrap();
+    }
+}
+
+/// Of what is done with the bytes at an address.
+const MOVES: &str = "moves ";
 
 /// Of what is done on the first thread alone.
 const FIRST: &str = "first ";
@@ -295,6 +316,38 @@ fn a_program_runs_on_when_its_tracer_is_killed() {
         works.iter().for_each(|work| killed(&program, work));
         program.ends_rightly();
     }
+}
+
+/// The first thread of a program in Go is on a stack of Go's.
+#[test]
+fn a_program_on_stacks_of_its_own_runs_on_when_its_tracer_is_killed() {
+    let Some(program) = Program::start_go("computes.go") else {
+        println!("skipped: there is no Go compiler");
+        return;
+    };
+    for _ in 0..3 {
+        ["", "calls", "borrows", "routines"].iter().for_each(|work| killed(&program, work));
+    }
+    program.ends_rightly();
+}
+
+#[test]
+fn a_program_whose_first_thread_has_ended_runs_on_when_its_tracer_is_killed() {
+    let program = odd("without_first");
+    program.await_state('Z');
+    ["", "calls", "routines"].iter().for_each(|work| killed(&program, work));
+    program.ends_rightly();
+}
+
+/// A thread that is being taken out of bytes that change is left as it is; it holds no signals back.
+#[test]
+fn a_thread_that_is_taken_out_runs_on_when_its_tracer_is_killed() {
+    let program = Program::start("hot.c", &[]);
+    let work = format!("{MOVES}{}", program.addresses[0].0);
+    for _ in 0..10 {
+        killed(&program, &work);
+    }
+    program.ends_rightly();
 }
 
 /// A thread that waited for something waits on.

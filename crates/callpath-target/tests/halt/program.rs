@@ -30,6 +30,17 @@ pub(crate) fn compile(source: &str, options: &[&str], into: &Path) -> PathBuf {
     program
 }
 
+/// The same of a program in Go, if its compiler is installed.
+pub(crate) fn compile_go(source: &str, into: &Path) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/halt").join(source);
+    let program = into.join(source.file_stem().unwrap());
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(&program).arg(&source);
+    build.env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache"));
+    assert!(build.status().ok()?.success());
+    Some(program)
+}
+
 /// A user other than ours, if we may become another.
 pub(crate) fn other_user() -> Option<u32> {
     const NOBODY: u32 = 65534;
@@ -56,6 +67,17 @@ impl Program {
         let place = tempfile::tempdir().unwrap();
         std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let program = compile(source, &["-O1", "-g", "-pthread"], place.path());
+        Program::run(&program, (arguments, user), place)
+    }
+
+    /// One in Go, if its compiler is installed.
+    pub(crate) fn start_go(source: &str) -> Option<Program> {
+        let place = tempfile::tempdir().unwrap();
+        let program = compile_go(source, place.path())?;
+        Some(Program::run(&program, (&[], None), place))
+    }
+
+    fn run(program: &Path, (arguments, user): (&[&str], Option<u32>), place: tempfile::TempDir) -> Program {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         user.map(|user| command.uid(user));

@@ -85,3 +85,24 @@ fn its_first_thread_works_while_others_run() {
 fn halted_a_thousand_times() {
     check(1000);
 }
+
+/// Whoever stops a program hurries as long as it stands still, and no longer.
+#[test]
+fn who_stops_a_program_is_afterwards_as_before() {
+    // SAFETY: all calls take numbers, and are for the calling thread.
+    let state = || unsafe {
+        let nice = libc::getpriority(libc::PRIO_PROCESS, libc::gettid() as libc::id_t);
+        (nice, libc::sched_getscheduler(0), libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0))
+    };
+    let program = Program::start("hot.c", &[]);
+    let before = state();
+    let halted = program.halt();
+    assert_ne!(state(), before);
+    let started = std::thread::spawn(move || state().0).join().unwrap();
+    assert_eq!(started, before.0, "what it starts does not hurry");
+    halted.release().unwrap();
+    assert_eq!(state(), before);
+    drop(program.halt());
+    assert_eq!(state(), before);
+    program.ends_rightly();
+}
