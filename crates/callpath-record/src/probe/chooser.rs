@@ -50,6 +50,6 @@ pub enum Come {
 pub struct Unknown {
     /// Why, of each.
     pub why: Vec<String>,
-    /// Something that comes later may have it.
+    /// A program that comes later may have it.
     pub may_come: bool,
 }

@@ -175,6 +175,7 @@ impl Probes<'_> {
         let Some((command, rest)) = words.split_first() else {
             return (Err("the request is empty".to_owned()), None);
         };
+        self.forget_ended(recorder);
         let answer = match (command.as_str(), rest) {
             ("stop", []) => return (Ok("the probes are taken out\n".to_owned()), Some(Demand::Stop)),
             ("list", []) => Ok(self.list().iter().map(|l| format!("{}\t{}\n", l.state, l.function)).collect()),

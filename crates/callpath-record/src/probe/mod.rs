@@ -42,8 +42,8 @@ pub(crate) use modules::Loaded;
 pub use modules::{is_left_alone, probed_modules};
 use patches::Patched;
 use programs::{Probes, Results};
-pub use started::{ProbesBesideSamples, record_with_probes};
 use started::probe_started;
+pub use started::{ProbesBesideSamples, record_with_probes};
 use subject::Watched;
 use wanted::Wanted;
 

@@ -203,10 +203,17 @@ impl Patched {
         wanted: &mut Wanted<'_>,
         recorder: &mut Recorder<'_>,
     ) -> Result<usize, RecordError> {
+        if self.injected.is_none() && !self.has_any() {
+            return Ok(0);
+        }
+        if self.slot.is_some() && !self.is_run_by(&Maps::read(self.pid)?, recorder) {
+            // What was found is the other one's, which waits for its own.
+            self.found.clear();
+            return Ok(0);
+        }
         let injected = match self.injected {
             Some(injected) => injected,
-            None if self.has_any() => self.inject(wanted, recorder)?,
-            None => return Ok(0),
+            None => self.inject(wanted, recorder)?,
         };
         if self.modules.is_empty() && !self.found.is_empty() {
             recorder.await_whole_tables(self.pid, WHOLE_TABLES_AT_MOST);

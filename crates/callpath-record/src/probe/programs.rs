@@ -1,13 +1,16 @@
 //! All programs that are probed: the one that was typed, and those that it and its forks execute.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use callpath_format::address::LinkAddr;
 use callpath_schema::RefusedProbe;
 use callpath_tables::probes::Purpose;
-use callpath_target::{Maps, Pid, has_memory};
+use callpath_target::{Maps, Pid, ProcessHandle, has_memory};
 
 use crate::error::RecordError;
 use crate::probe::asks::MISSING;
-use crate::probe::chooser::Unknown;
+use crate::probe::chooser::{Come, Unknown};
 use crate::probe::control::{Answered, ListedProbe, functions};
 use crate::probe::halt::Stops;
 use crate::probe::measured::Measured;
@@ -57,8 +60,9 @@ impl<'o> Probes<'o> {
             Err(error) if is_first => return Err(error),
             // It may have been ended meanwhile.
             Err(error) if has_memory(pid) => {
-                let name = callpath_target::ProcessHandle::open(pid).program().unwrap_or_default();
-                let (count, _) = self.failed.get_or_insert_with(|| (0, format!("{}: failed to {error}", name.display())));
+                let name = ProcessHandle::open(pid).program().unwrap_or_default();
+                let (count, _) =
+                    self.failed.get_or_insert_with(|| (0, format!("{}: failed to {error}", name.display())));
                 *count += 1;
             }
             Ok(()) | Err(_) => {}
@@ -95,7 +99,7 @@ impl<'o> Probes<'o> {
     }
 
     /// Forgets programs that no process runs any more. Where the process has ended that was changed first, another one stands for it.
-    fn forget_ended(&mut self, recorder: &Recorder<'_>) {
+    pub(super) fn forget_ended(&mut self, recorder: &Recorder<'_>) {
         self.programs.retain_mut(|program| match (program.number, program.slot) {
             (Some(number), _) => {
                 let pids = recorder.pids_of(number);
@@ -127,7 +131,9 @@ impl<'o> Probes<'o> {
         match &self.failed {
             None => {}
             Some((1, first)) => recorder.note(&format!("an executed program was not probed: {first}")),
-            Some((count, first)) => recorder.note(&format!("{count} executed programs were not probed; the first: {first}")),
+            Some((count, first)) => {
+                recorder.note(&format!("{count} executed programs were not probed; the first: {first}"))
+            }
         }
     }
 
@@ -145,10 +151,10 @@ impl<'o> Probes<'o> {
     /// All functions that are probed or were, and those that cannot be.
     pub(super) fn list(&self) -> Vec<ListedProbe> {
         let mut listed: Vec<ListedProbe> = Vec::new();
-        let mut here = Vec::new();
+        let mut here = BTreeSet::new();
         for module in self.programs.iter().flat_map(|program| &program.modules) {
             for function in module.functions.iter().filter(|function| function.is_shown) {
-                here.push((module.loaded.name(), function.entry));
+                here.insert((module.loaded.name(), function.entry));
                 let name = self.wanted.chooser.name(module.loaded.name(), function.entry);
                 let state = if function.is_in { ListedProbe::PROBED } else { ListedProbe::REMOVED };
                 // One that was removed and added again, or is in many programs, stands there once.
@@ -173,9 +179,8 @@ impl<'o> Probes<'o> {
 
     /// Probes more, in all programs that there are and in those that come.
     pub(super) fn add(&mut self, patterns: &[String], recorder: &mut Recorder<'_>) -> Answered {
-        self.forget_ended(recorder);
         self.wanted.add(patterns)?;
-        let mut added = std::collections::BTreeSet::new();
+        let mut added = BTreeSet::new();
         let mut failed = None;
         for program in &mut self.programs {
             let before = program.modules.len();
@@ -197,15 +202,17 @@ impl<'o> Probes<'o> {
         match (added.len(), may_come) {
             (0, false) if why.is_empty() => Err("nothing was added: what is meant is probed, or cannot be".to_owned()),
             (0, false) => Err(why.join("; ")),
-            (0, true) => Ok(format!("{}; it will be probed if a program or library that has it comes\n", why.join("; "))),
+            (0, true) if why.is_empty() => {
+                Ok("0 functions were added; programs that come later have probes of it\n".to_owned())
+            }
+            (0, true) => Ok(format!("{}; it will be probed if a program that has it is executed\n", why.join("; "))),
             (count, _) => Ok(format!("{}\n", functions(count, "added"))),
         }
     }
 
     /// Probes less, in all of them.
     pub(super) fn remove(&mut self, patterns: &[String], recorder: &mut Recorder<'_>) -> Answered {
-        self.forget_ended(recorder);
-        let mut meant: Vec<(&std::path::Path, LinkAddr)> = Vec::new();
+        let mut meant: Vec<(&Path, LinkAddr)> = Vec::new();
         for module in self.programs.iter().flat_map(|program| &program.modules) {
             let path = module.loaded.name();
             if !module.functions.iter().any(|function| function.is_in && function.is_shown) {
@@ -219,13 +226,16 @@ impl<'o> Probes<'o> {
         meant.sort_unstable();
         meant.dedup();
         let meant: Vec<_> = meant.into_iter().map(|(path, entry)| (path.to_owned(), entry)).collect();
-        if meant.is_empty() {
+        if meant.is_empty() && !(self.wanted.come == Come::Programs && self.wanted.knows(patterns)?) {
             return Err("nothing of that name is probed; see: callpath ctl DIR list".to_owned());
         }
         self.wanted.remove(patterns);
+        if meant.is_empty() {
+            return Ok("0 functions were removed; programs that come later have no probe of it\n".to_owned());
+        }
         let failed_before = self.wanted.left_in.len();
         for program in &mut self.programs {
-            let is_meant = |path: &std::path::Path, entry| meant.iter().any(|(of, at)| of == path && *at == entry);
+            let is_meant = |path: &Path, entry| meant.iter().any(|(of, at)| of == path && *at == entry);
             let count =
                 program.take_out((&mut self.wanted, recorder), |module, entry| is_meant(module.loaded.name(), entry));
             if count > 0 {
@@ -242,7 +252,6 @@ impl<'o> Probes<'o> {
 
     /// Measures something else from now on, of what the measurement was begun with.
     pub(super) fn measure(&mut self, measured: Measured, recorder: &mut Recorder<'_>) -> Result<(), RecordError> {
-        self.forget_ended(recorder);
         recorder.set_idle_gauges(measured.idle());
         let before = self.wanted.measure(measured);
         let mut result = Ok(());

@@ -179,6 +179,8 @@ impl ProbedProgram<'_> {
         while_beating(&beat, || self.probes.begin((pid, slot), recorder, is_first))?;
         if is_first {
             self.state = State::Runs;
+            // There is an account of them, even if no program has any.
+            recorder.probes();
             (self.started.begun)(&recorder.shared.directory);
             self.control = Control::open(&recorder.shared.directory).map_err(|why| recorder.note(&why)).ok();
         }

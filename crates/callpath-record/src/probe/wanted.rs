@@ -7,13 +7,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use callpath_format::address::LinkAddr;
-use callpath_image::elf::Image;
 use callpath_schema::RefusedProbe;
 use callpath_tables::module::Module;
 use callpath_tables::probes::{HiddenProbe, Purpose};
 use callpath_target::Pid;
 
 use crate::error::RecordError;
+use crate::modules::Key;
 use crate::probe::asks::asking_functions;
 use crate::probe::chooser::{Chooser, Come};
 use crate::probe::halt::Stops;
@@ -53,6 +53,8 @@ struct Request {
 /// A module that was looked at.
 struct Seen {
     path: PathBuf,
+    /// The file's, when it was read.
+    state: Key,
     module: Rc<Module>,
     /// What was found, as long as nothing else is asked for.
     found: Option<Functions>,
@@ -117,6 +119,19 @@ impl<'o> Wanted<'o> {
         self.request(patterns, false);
     }
 
+    /// Whether patterns mean a function of a module that was looked at.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(super) fn knows(&self, patterns: &[String]) -> Result<bool, String> {
+        for Seen { path, module, .. } in &self.seen {
+            if !self.chooser.meant(patterns, module.image(), path)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn request(&mut self, patterns: &[String], adds: bool) {
         self.seen.iter_mut().for_each(|seen| seen.found = None);
         self.requests.push(Request { patterns: patterns.to_vec(), adds });
@@ -125,26 +140,23 @@ impl<'o> Wanted<'o> {
     /// A module as a process has it loaded, and by how much it lies farther up than its file says. `None`: it is left alone, or
     /// its file is gone.
     pub(super) fn module(&mut self, loaded: &Loaded, pid: Pid) -> Option<(Rc<Module>, u64)> {
-        let (image, bias) = (!loaded.is_left_alone()).then(|| loaded.image(pid)).flatten()?;
-        let known = self.seen_as(&image, loaded.name()).and_then(|at| self.seen.get(at));
-        if let Some(seen) = known {
-            return Some((Rc::clone(&seen.module), bias));
+        if loaded.is_left_alone() {
+            return None;
         }
+        let (state, path) = (loaded.state(pid)?, loaded.name());
+        let known = self.seen.iter().find(|seen| seen.state == state && seen.path == path);
+        if let Some(seen) = known {
+            return Some((Rc::clone(&seen.module), loaded.bias(seen.module.image())?));
+        }
+        let (image, bias) = loaded.image(pid)?;
         let module = Rc::new(Module::new(Arc::new(image)));
-        self.seen.push(Seen { path: loaded.name().to_owned(), module: Rc::clone(&module), found: None });
+        self.seen.push(Seen { path: path.to_owned(), state, module: Rc::clone(&module), found: None });
         Some((module, bias))
     }
 
-    fn seen_as(&self, image: &Image, path: &Path) -> Option<usize> {
-        self.seen.iter().position(|seen| {
-            let known = seen.module.image();
-            seen.path == path && known.bytes().len() == image.bytes().len() && known.identity() == image.identity()
-        })
-    }
-
     /// The functions of a module that are probed.
-    pub(super) fn functions(&mut self, module: &Module, path: &Path) -> Functions {
-        let at = self.seen_as(module.image(), path);
+    pub(super) fn functions(&mut self, module: &Rc<Module>, path: &Path) -> Functions {
+        let at = self.seen.iter().position(|seen| Rc::ptr_eq(&seen.module, module));
         if let Some(found) = at.and_then(|at| self.seen.get(at)?.found.clone()) {
             return found;
         }

@@ -271,8 +271,7 @@ impl Chooser for Choice {
     fn unknown(&self) -> Unknown {
         let unknown = Choice::unknown(self).into_iter().filter(|pattern| self.added.contains(pattern));
         let why: Vec<String> = unknown.map(|pattern| self.why_unknown(pattern)).collect();
-        let may_come = !why.is_empty() && self.programs_may_come();
-        Unknown { why, may_come }
+        Unknown { why, may_come: self.programs_may_come() }
     }
 
     fn check(&mut self, come: Come) -> Result<(), String> {
