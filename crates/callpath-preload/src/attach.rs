@@ -125,7 +125,7 @@ pub fn join(process: Process<'static>, stack: OwnStack, forked_from: u32, begin:
     let thread = first_thread(&process, stack);
     tls::set(Word::Record, thread.map_or(0, |t| u64::from(t.reference().0)));
     let was_default = earlier.is_some_and(|s| s.trap_default.load(Relaxed) != 0);
-    if forked_from == 0 && !(signal::install() && fork::register() && threads::register()) {
+    if forked_from == 0 && !(signal::install(&process.session.settings) && fork::register() && threads::register()) {
         part::leave();
         slot.state.store(SlotState::FREE, Release);
         return;

@@ -6,8 +6,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::hook::{Next, hook, real};
 use crate::libc::{SIGTRAP, syscall_number};
-use crate::part;
 use crate::tls::{self, Word};
+use crate::{part, signal};
 
 pub const TRAP_BIT: u64 = 1 << (SIGTRAP - 1);
 const SIG_BLOCK: c_int = 0;
@@ -91,7 +91,7 @@ pub fn give_back() {
 
 fn change(next: &Next<Change>) -> c_int {
     let (how, set, old) = next.arguments();
-    let Some(process) = part::process() else { return next.original() };
+    let Some(process) = part::process().filter(|_| signal::is_taken()) else { return next.original() };
     let pid = getpid();
     if process.slot.pid.load(Relaxed) != pid {
         if !child_has_begun(pid) {

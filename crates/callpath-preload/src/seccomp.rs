@@ -115,7 +115,9 @@ fn stop_before(process: &Process<'_>, all: Calls, install: impl FnOnce() -> c_lo
     let result = install();
     if result < 0 {
         signal::take_back();
-        masks::adopt();
+        if signal::is_taken() {
+            masks::adopt();
+        }
         part::come_back();
         exec::go_on(process);
     } else {

@@ -3,7 +3,7 @@
 
 use callpath_collect::syscall::{call4, getpid, gettid};
 use callpath_collect::{EventOf, Interrupted, Thread, Trigger, take};
-use callpath_format::shared::{ArenaRef, Dropped, Session};
+use callpath_format::shared::{ArenaRef, Dropped, Session, Settings};
 use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
@@ -43,6 +43,9 @@ fn ours() -> KernelSigaction {
     }
 }
 
+/// Samples come by SIGTRAP. Where nothing is sampled, it stays the program's.
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
 /// Whether the program itself ignores SIGTRAP.
 pub fn is_ignored_by_program() -> bool {
     PROGRAMS_HANDLER.load(Relaxed) == SIG_IGN
@@ -57,6 +60,9 @@ pub fn was_default() {
 
 /// Ignores SIGTRAP.
 pub fn ignore() {
+    if !is_taken() {
+        return;
+    }
     let ignored =
         KernelSigaction { handler: SIG_IGN, flags: SA_RESTORER, restorer: restore as *const () as usize, mask: 0 };
     exchange(Some(&ignored));
@@ -64,11 +70,17 @@ pub fn ignore() {
 
 /// Takes SIGTRAP back.
 pub fn take_back() {
+    if !is_taken() {
+        return;
+    }
     exchange(Some(&ours()));
 }
 
 /// Gives SIGTRAP back to the program, with what it wants done with it.
 pub fn give_back() {
+    if !is_taken() {
+        return;
+    }
     let programs = KernelSigaction {
         handler: PROGRAMS_HANDLER.load(Relaxed),
         flags: PROGRAMS_FLAGS.load(Relaxed) as c_ulong | SA_RESTORER,
@@ -79,8 +91,17 @@ pub fn give_back() {
     masks::give_back();
 }
 
-/// Takes SIGTRAP over. `false`: the kernel did not let us.
-pub fn install() -> bool {
+/// Whether SIGTRAP is ours.
+pub fn is_taken() -> bool {
+    IS_TAKEN.load(Relaxed)
+}
+
+/// Takes SIGTRAP over, if samples come by it. `false`: the kernel did not let us.
+pub fn install(settings: &Settings) -> bool {
+    if settings.calls_are_samples() {
+        return true;
+    }
+    IS_TAKEN.store(true, Relaxed);
     let Some(before) = exchange(Some(&ours())) else { return false };
     PROGRAMS_HANDLER.store(before.handler, Relaxed);
     PROGRAMS_FLAGS.store(before.flags as usize, Relaxed);
@@ -279,7 +300,7 @@ hook! {
     /// `sigaction(2)` as the program sees it: SIGTRAP's action is kept and given back, and never reaches the kernel.
     fn sigaction(signal: c_int, new: *const Sigaction, old: *mut Sigaction) -> c_int, or -1;
     |next| {
-        if signal != SIGTRAP || part::process().is_none() {
+        if signal != SIGTRAP || part::process().is_none() || !is_taken() {
             return next.original();
         }
         let mut before = Sigaction {
@@ -305,7 +326,7 @@ hook! {
     /// `signal(2)` as the program sees it.
     fn signal(signal: c_int, handler: usize) -> usize, or usize::MAX;
     |next| {
-        if signal != SIGTRAP || part::process().is_none() {
+        if signal != SIGTRAP || part::process().is_none() || !is_taken() {
             return next.original();
         }
         PROGRAMS_FLAGS.store(SA_RESTART as usize, Relaxed);

@@ -12,7 +12,7 @@ use crate::info::Info;
 use crate::libc::{SIGTRAP, errno};
 use crate::time::{Time, left_ms};
 use crate::tls::{self, Word};
-use crate::{info, masks, part, sends};
+use crate::{info, masks, part, sends, signal};
 use callpath_collect::clock::monotonic_ns;
 
 const EINTR: c_int = 4;
@@ -307,7 +307,7 @@ hook! {
         // SAFETY: the program vouches that it is null or points to a set, of which
         // the C library passes on the kernel's 64 bits.
         match unsafe { set.as_ref() } {
-            Some(asked) if *asked != masks::TRAP_BIT && part::process().is_some() => {
+            Some(asked) if *asked != masks::TRAP_BIT && part::process().is_some() && signal::is_taken() => {
                 let mut others = [0u64; 16];
                 others[0] = asked & !masks::TRAP_BIT;
                 // SAFETY: the program's own arguments, but for a whole set of this frame's.

@@ -50,7 +50,7 @@ pub(crate) struct ProcessCode {
     retired: Vec<(Region, u32)>,
     module_indices: FxHashMap<(ModuleId, u64), ModuleIndex>,
     pub(crate) modules: Vec<ModuleRecord>,
-    /// The program that the process runs, if its procedures are counted.
+    /// The program that the process runs, if code was put into it that is that program's alone.
     pub(crate) program: Option<ProgramNumber>,
     /// It is sampled from outside: nothing in it can be disturbed.
     pub(crate) is_from_outside: bool,

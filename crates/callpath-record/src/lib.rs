@@ -64,8 +64,8 @@ pub use offered::{Offer, offered_events};
 pub use output::Destination;
 pub use outside::{AttachOptions, attach, record};
 pub use probe::{
-    Answer, CONTROL_SOCKET, Chooser, ListedProbe, ProbeOptions, ProbedProcess, ProbesBesideSamples, Stops, ask,
-    is_left_alone, probe, probed_modules, record_with_probes,
+    Answer, CONTROL_SOCKET, Chooser, Come, ListedProbe, ProbeOptions, ProbedProcess, ProbesBesideSamples, Stops,
+    Unknown, ask, is_left_alone, probe, probed_modules, record_with_probes,
 };
 pub use serve::Recorded;
 pub use settings::{FromOutside, RecordOptions, Recursion, Sentinel, Unwind};

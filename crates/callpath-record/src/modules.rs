@@ -36,7 +36,7 @@ const WORTH_THE_WHOLE: u32 = 50;
 
 /// A file at one state of its content.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Key {
+pub(crate) enum Key {
     File { id: FileId, len: u64, changed_ns: i128 },
     Vdso,
     Unreadable(PathBuf, Option<FileId>),
@@ -83,7 +83,7 @@ impl MappedCode<'_> {
 
     /// Where a mapped file can be opened, and its state. The path may name another file by now, or
     /// none in our own mount name space.
-    fn find_file(&self, entry: &MapEntry, file: FileId) -> Option<(PathBuf, Key)> {
+    pub(crate) fn find_file(&self, entry: &MapEntry, file: FileId) -> Option<(PathBuf, Key)> {
         let pid = self.pid;
         let RunAddr(start) = entry.start;
         let inside = entry.path.strip_prefix("/").unwrap_or(&entry.path);

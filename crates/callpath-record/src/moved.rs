@@ -122,6 +122,11 @@ impl MovedCode {
         MovedCode { program, ..self }
     }
 
+    /// Whether it is this program's; `None`: of every one.
+    pub(crate) fn is_of(&self, program: Option<ProgramNumber>) -> bool {
+        self.program == program
+    }
+
     /// Where it lies.
     pub(crate) fn code(&self) -> Range<RunAddr> {
         self.run(&self.facts.code())

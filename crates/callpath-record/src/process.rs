@@ -283,8 +283,8 @@ impl Process {
         self.forked
     }
 
-    /// The program that it runs, if its procedures are counted.
-    pub(crate) fn counted_program(&self) -> Option<ProgramNumber> {
+    /// The program that it runs, if code was put into it that is that program's alone.
+    pub(crate) fn own_program(&self) -> Option<ProgramNumber> {
         self.code.program
     }
 

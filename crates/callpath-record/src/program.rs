@@ -93,7 +93,7 @@ fn is_own(path: &Path) -> bool {
 /// The doorbell as threads of our own ring it.
 pub(crate) struct Doorbell(*const AtomicU32);
 // SAFETY: an atomic in memory that outlives the threads' use of it (`Waiter` joins on drop;
-// workers do not ring after `WorkerPool` is dropped).
+// a thread that it has left rings no more; workers do not ring after `WorkerPool` is dropped).
 unsafe impl Send for Doorbell {}
 // SAFETY: as above.
 unsafe impl Sync for Doorbell {}
@@ -115,8 +115,16 @@ impl Doorbell {
 
 /// Waits for the program: in a thread, or, if none can be had, in the caller.
 pub(crate) struct Waiter {
-    result: Arc<Mutex<Option<Result<Ended, TargetError>>>>,
+    result: Arc<Mutex<Waited>>,
     by: By,
+}
+
+/// What the thread has found, and whether somebody wants to know.
+#[derive(Default)]
+struct Waited {
+    ended: Option<Result<Ended, TargetError>>,
+    /// Nobody does any more: the doorbell may be gone.
+    is_left: bool,
 }
 
 enum By {
@@ -138,7 +146,7 @@ impl Waiter {
         doorbell: Doorbell,
         mut before: Option<Before<'_>>,
     ) -> Result<(Waiter, Pid), TargetError> {
-        let result = Arc::new(Mutex::new(None));
+        let result = Arc::new(Mutex::new(Waited::default()));
         let ours = Arc::clone(&result);
         let (started, start) = std::sync::mpsc::channel();
         let (there, is_there) = std::sync::mpsc::channel();
@@ -159,9 +167,11 @@ impl Waiter {
             drop(started.send(Ok(launched.pid())));
             let ended = launched.wait();
             // The receiver of the result may unmap the doorbell.
-            let mut slot = ours.lock().unwrap_or_else(PoisonError::into_inner);
-            *slot = Some(ended);
-            doorbell.ring();
+            let mut waited = ours.lock().unwrap_or_else(PoisonError::into_inner);
+            waited.ended = Some(ended);
+            if !waited.is_left {
+                doorbell.ring();
+            }
         });
         if let Some(thread) = thread {
             let broken = || io::Error::other("its thread has ended");
@@ -186,8 +196,16 @@ impl Waiter {
     /// How it has ended, if it has; only the first call after the end returns it.
     pub(crate) fn result(&self) -> Option<Result<Ended, TargetError>> {
         match &self.by {
-            By::Thread(_) => self.result.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            By::Thread(_) => self.result.lock().unwrap_or_else(PoisonError::into_inner).ended.take(),
             By::Asking(launched) => launched.has_ended().transpose(),
+        }
+    }
+
+    /// Waits no longer: the program runs on alone.
+    pub(crate) fn leave(&mut self) {
+        if let By::Thread(thread) = &mut self.by {
+            self.result.lock().unwrap_or_else(PoisonError::into_inner).is_left = true;
+            *thread = None;
         }
     }
 }

@@ -438,7 +438,7 @@ impl<'o> Recorder<'o> {
 
     /// Forgets programs that are counted and that nobody runs any more.
     fn give_up_programs(&mut self) {
-        let used: Vec<ProgramNumber> = self.known().filter_map(Process::counted_program).collect();
+        let used: Vec<ProgramNumber> = self.known().filter_map(Process::own_program).collect();
         match self.shared.programs.give_up(|number| used.contains(&number)) {
             Ok(ended) => ended.into_iter().for_each(|program| {
                 self.shared.moved.forget(program, &mut self.shared.publisher);

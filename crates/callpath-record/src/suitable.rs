@@ -38,6 +38,11 @@ pub struct Suitable {
 }
 
 impl Suitable {
+    /// Whether its C library is musl, with which the preloaded object does nothing.
+    pub(crate) fn is_musl(&self) -> bool {
+        self.is_musl
+    }
+
     /// A note on it for the user.
     pub(crate) fn note(&self) -> Option<String> {
         if self.is_musl {

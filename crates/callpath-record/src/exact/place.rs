@@ -147,7 +147,7 @@ fn put_all_in(
     let has_contexts = copied.has(ExactKind::Calls);
     let routines = match copied.counts() {
         Some(counts) => {
-            let into = InjectedInto { pid, slot: Some(slot), program, counts_contexts: has_contexts };
+            let into = InjectedInto { pid, slot: Some(slot), program, mark: None, counts_contexts: has_contexts };
             Some(Injected::into(into, recorder, (counts.injected, &mut Stops::default()))?.routines)
         }
         None => None,

@@ -1,53 +1,112 @@
-//! The programs whose procedures are counted: each that was executed has copies and lanes of its own, which its forks have, too.
+//! The programs into which code is put at their beginning: each that was executed has code of its own, which its forks have, too, and
+//! memory by which they are known: lanes, if its procedures are counted, else a page that marks it.
 
 use std::collections::BTreeMap;
 
 use callpath_measurement::MeasurementError;
 use callpath_tables::paths::Executed;
-use callpath_target::Maps;
+use callpath_target::{Maps, SharedMemory, TargetError};
 
 use super::counts::Counted;
 use crate::moved::ProgramNumber;
 
+/// What is known of one.
+enum Known {
+    /// Its procedures are counted.
+    Counted(Counted),
+    /// It is probed: whoever has this memory mapped runs it.
+    Marked(SharedMemory),
+}
+
+impl Known {
+    /// By which its processes are known.
+    fn memory(&self) -> &SharedMemory {
+        match self {
+            Known::Counted(counted) => &counted.lanes,
+            Known::Marked(mark) => mark,
+        }
+    }
+
+    fn counted(&self) -> Option<&Counted> {
+        match self {
+            Known::Counted(counted) => Some(counted),
+            Known::Marked(_) => None,
+        }
+    }
+
+    /// Gives it up, unless a process can still write into its memory.
+    fn give_up(self) -> Result<Option<Known>, TargetError> {
+        match self {
+            Known::Counted(counted) => {
+                let Counted { lanes, .. } = counted;
+                let lanes = lanes.give_up()?;
+                Ok(lanes.map(|lanes| Known::Counted(Counted { lanes, ..counted })))
+            }
+            Known::Marked(mark) => Ok(mark.give_up()?.map(Known::Marked)),
+        }
+    }
+}
+
 /// All of them that a process may still run.
 #[derive(Default)]
 pub(crate) struct Programs {
-    all: BTreeMap<ProgramNumber, Counted>,
+    all: BTreeMap<ProgramNumber, Known>,
     next: u32,
+    /// Their procedures are counted.
+    are_counted: bool,
     /// Of those that have ended: what a guide was good for, and what was counted.
     executed: Option<(Executed, &'static str)>,
 }
 
 impl Programs {
     /// The number of the next one.
-    pub(super) fn begin(&mut self) -> ProgramNumber {
+    pub(crate) fn next(&mut self) -> ProgramNumber {
         self.next += 1;
         ProgramNumber(self.next)
     }
 
+    /// The number of the next one, whose procedures shall be counted.
+    pub(super) fn begin(&mut self) -> ProgramNumber {
+        self.are_counted = true;
+        self.next()
+    }
+
     /// Whether programs are counted.
-    pub(crate) fn has_any(&self) -> bool {
-        self.next > 0
+    pub(crate) fn are_counted(&self) -> bool {
+        self.are_counted
     }
 
     /// Adds one that counts from now on.
     pub(super) fn add(&mut self, number: ProgramNumber, counted: Counted) {
-        self.all.insert(number, counted);
+        self.all.insert(number, Known::Counted(counted));
     }
 
-    /// Which of them a process runs, by its memory map: it has the lanes.
+    /// Adds one that is probed: a process has the mark mapped, to be written.
+    pub(crate) fn add_marked(&mut self, number: ProgramNumber, mark: SharedMemory) {
+        self.all.insert(number, Known::Marked(mark));
+    }
+
+    /// Which of them a process runs, by its memory map.
     pub(crate) fn of(&self, maps: &Maps) -> Option<ProgramNumber> {
-        self.all.iter().find(|(_, counted)| counted.lanes.is_mapped_in(maps)).map(|(number, _)| *number)
+        self.all.iter().find(|(_, known)| known.memory().is_mapped_in(maps)).map(|(number, _)| *number)
+    }
+
+    /// Whether a process may still run one.
+    pub(crate) fn has(&self, number: ProgramNumber) -> bool {
+        self.all.contains_key(&number)
     }
 
     /// What is counted in one.
     pub(crate) fn get(&self, number: ProgramNumber) -> Option<&Counted> {
-        self.all.get(&number)
+        self.all.get(&number)?.counted()
     }
 
     /// The same, to be changed.
     pub(super) fn get_mut(&mut self, number: ProgramNumber) -> Option<&mut Counted> {
-        self.all.get_mut(&number)
+        match self.all.get_mut(&number)? {
+            Known::Counted(counted) => Some(counted),
+            Known::Marked(_) => None,
+        }
     }
 
     /// Gives up those that no process runs any more: none that `is_used` knows of, and none that was forked just now. Returns which.
@@ -61,11 +120,11 @@ impl Programs {
         let mut ended = Vec::new();
         let unused: Vec<ProgramNumber> = self.all.keys().copied().filter(|number| !is_used(*number)).collect();
         for number in unused {
-            let Some(counted) = self.all.remove(&number) else { continue };
-            let executed = counted.executed();
-            match counted.lanes.give_up() {
-                Ok(Some(lanes)) => {
-                    self.all.insert(number, Counted { lanes, ..counted });
+            let Some(known) = self.all.remove(&number) else { continue };
+            let executed = known.counted().and_then(Counted::executed);
+            match known.give_up() {
+                Ok(Some(known)) => {
+                    self.all.insert(number, known);
                     continue;
                 }
                 Ok(None) => {}
@@ -87,7 +146,7 @@ impl Programs {
     /// What a guide was good for, if there was one.
     pub(crate) fn note_of_guide(&self) -> Option<String> {
         let (Executed { guided, by_depth }, what) =
-            self.all.values().map(Counted::executed).fold(self.executed, sum)?;
+            self.all.values().filter_map(Known::counted).map(Counted::executed).fold(self.executed, sum)?;
         Some(format!("--guide: {guided} {what} were executed; placed by loop depth they would have been {by_depth}"))
     }
 }

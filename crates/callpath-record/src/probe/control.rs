@@ -9,10 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use callpath_measurement::rank_directories;
-use callpath_target::Pid;
 
-use crate::probe::inject::Injected;
-use crate::probe::patches::Probes;
+use crate::probe::programs::Probes;
 use crate::serve::Recorder;
 
 /// The socket's name in the directory.
@@ -28,9 +26,21 @@ const MOST_LINES: usize = 10_000;
 pub struct ListedProbe {
     /// Its module and name.
     pub function: String,
-    /// `probed`, `removed`, or why it is not probed.
+    /// [`ListedProbe::PROBED`] and the like, or why it is not probed.
     pub state: String,
 }
+
+impl ListedProbe {
+    /// It is probed.
+    pub const PROBED: &str = "probed";
+    /// It was probed.
+    pub const REMOVED: &str = "removed";
+    /// It was probed in programs or libraries that are gone.
+    pub const GONE: &str = "gone";
+}
+
+/// What is answered, or why a request failed, for the user.
+pub(super) type Answered = Result<String, String>;
 
 /// The socket of a probe that is under way. It goes with it.
 pub(super) struct Control {
@@ -70,12 +80,7 @@ impl Control {
     }
 
     /// Answers the requests that have come.
-    pub(super) fn serve(
-        &self,
-        probes: &mut Probes<'_>,
-        recorder: &mut Recorder<'_>,
-        (pid, injected): (Pid, Injected),
-    ) -> Option<Demand> {
+    pub(super) fn serve(&self, probes: &mut Probes<'_>, recorder: &mut Recorder<'_>) -> Option<Demand> {
         let mut demand = None;
         loop {
             let stream = match self.listener.accept() {
@@ -85,7 +90,7 @@ impl Control {
             };
             // Somebody who asks and goes away gets no answer.
             let Some(words) = request(&stream) else { continue };
-            let (answer, demanded) = probes.answer(&words, recorder, (pid, injected));
+            let (answer, demanded) = probes.answer(&words, recorder);
             demand = demand.or(demanded);
             drop(reply(&stream, &answer));
         }
@@ -106,7 +111,7 @@ fn request(stream: &UnixStream) -> Option<Vec<String>> {
     None
 }
 
-fn reply(mut stream: &UnixStream, answer: &Result<String, String>) -> std::io::Result<()> {
+fn reply(mut stream: &UnixStream, answer: &Answered) -> std::io::Result<()> {
     let (word, text) = match answer {
         Ok(text) => ("ok", text),
         Err(text) => ("error", text),
@@ -166,103 +171,33 @@ fn ask_one(directory: &Path, words: &[String]) -> Result<String, String> {
 }
 
 impl Probes<'_> {
-    fn answer(
-        &mut self,
-        words: &[String],
-        recorder: &mut Recorder<'_>,
-        (pid, injected): (Pid, Injected),
-    ) -> (Result<String, String>, Option<Demand>) {
-        let failed = |error: crate::RecordError| format!("failed to {error}");
+    fn answer(&mut self, words: &[String], recorder: &mut Recorder<'_>) -> (Answered, Option<Demand>) {
         let Some((command, rest)) = words.split_first() else {
             return (Err("the request is empty".to_owned()), None);
         };
+        self.forget_ended(recorder);
         let answer = match (command.as_str(), rest) {
             ("stop", []) => return (Ok("the probes are taken out\n".to_owned()), Some(Demand::Stop)),
             ("list", []) => Ok(self.list().iter().map(|l| format!("{}\t{}\n", l.state, l.function)).collect()),
             ("snapshot", []) => recorder.write_now().map(|()| String::new()),
-            ("add", patterns) => {
-                let added = self.chooser.add(patterns).and_then(|()| {
-                    self.find_again(pid).map_err(failed)?;
-                    self.put_in(recorder, pid, injected).map_err(failed)
-                });
-                added.and_then(|count| match (count, self.chooser.unknown().join("; ")) {
-                    (0, unknown) if unknown.is_empty() => {
-                        Err("nothing was added: what is meant is probed, or cannot be".to_owned())
-                    }
-                    (0, unknown) => Err(unknown),
-                    (count, _) => Ok(format!("{}\n", functions(count, "added"))),
-                })
-            }
-            ("remove", patterns) => self
-                .remove(patterns, recorder, (pid, injected))
-                .map(|count| format!("{}\n", functions(count, "removed"))),
-            ("metrics", metrics) => self.set_metrics(metrics, recorder, (pid, injected)),
+            ("add", patterns) => self.add(patterns, recorder),
+            ("remove", patterns) => self.remove(patterns, recorder),
+            ("metrics", metrics) => self.set_metrics(metrics, recorder),
             _ => Err(format!("callpath does not know the request `{command}`, or not with these words")),
         };
         (answer, None)
     }
 
-    /// All functions that are probed or were, and those that cannot be.
-    fn list(&self) -> Vec<ListedProbe> {
-        let mut listed = Vec::new();
-        for module in &self.modules {
-            for function in module.functions.iter().filter(|function| function.is_shown) {
-                let name = self.chooser.name(module.loaded.name(), function.entry);
-                let state = if function.is_in { "probed" } else { "removed" };
-                // One that was removed and added again stands there once.
-                listed.retain(|earlier: &ListedProbe| earlier.function != name || earlier.state == "probed");
-                if !listed.iter().any(|earlier| earlier.function == name) {
-                    listed.push(ListedProbe { function: name, state: state.to_owned() });
-                }
-            }
-        }
-        let refused = self.refused.iter();
-        listed.extend(refused.map(|r| ListedProbe { function: r.function.clone(), state: r.reason.clone() }));
-        listed
-    }
-
-    fn remove(
-        &mut self,
-        patterns: &[String],
-        recorder: &mut Recorder<'_>,
-        (pid, injected): (Pid, Injected),
-    ) -> Result<usize, String> {
-        let mut meant = Vec::new();
-        for module in &self.modules {
-            for function in module.functions.iter().filter(|function| function.is_in && function.is_shown) {
-                if self.chooser.is_meant(patterns, module.loaded.name(), function.entry)? {
-                    meant.push((module.loaded.clone(), function.entry));
-                }
-            }
-        }
-        if meant.is_empty() {
-            return Err("nothing of that name is probed; see: callpath ctl DIR list".to_owned());
-        }
-        let failed_before = self.left_in.len();
-        let count = self.take_out(recorder, |loaded, entry| meant.iter().any(|(of, at)| of == loaded && *at == entry));
-        self.find_hidden(pid);
-        self.put_in(recorder, pid, injected).map_err(|error| format!("failed to {error}"))?;
-        match self.left_in.get(failed_before) {
-            Some(failure) => Err(format!("failed to {failure}")),
-            None => Ok(count),
-        }
-    }
-
     /// Says what is measured, or has something else measured from now on.
-    fn set_metrics(
-        &mut self,
-        metrics: &[String],
-        recorder: &mut Recorder<'_>,
-        (pid, injected): (Pid, Injected),
-    ) -> Result<String, String> {
+    fn set_metrics(&mut self, metrics: &[String], recorder: &mut Recorder<'_>) -> Answered {
         let wanted: Vec<&str> = metrics.iter().flat_map(|word| word.split(',')).collect();
-        let measured = self.measured.only(&wanted)?;
-        self.measure(measured, recorder, (pid, injected)).map_err(|error| format!("failed to {error}"))?;
-        Ok(self.measured.names().map(|name| format!("{name}\n")).collect())
+        let measured = self.wanted.measured.only(&wanted)?;
+        self.measure(measured, recorder).map_err(|error| format!("failed to {error}"))?;
+        Ok(self.wanted.measured.names().map(|name| format!("{name}\n")).collect())
     }
 }
 
-fn functions(count: usize, verb: &str) -> String {
+pub(super) fn functions(count: usize, verb: &str) -> String {
     let (functions, were) = if count == 1 { ("function", "was") } else { ("functions", "were") };
     format!("{count} {functions} {were} {verb}")
 }

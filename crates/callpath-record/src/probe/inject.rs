@@ -4,7 +4,7 @@ use std::process::Command;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::shared::probe::{Admission, Admitted, JOIN, Routines};
-use callpath_target::{MapEntry, Maps, Pid, SharedMapping, StepOptions, Stepper, Stopped};
+use callpath_target::{MapEntry, Maps, Pid, SharedMapping, SharedMemory, StepOptions, Stepper, Stopped};
 
 use crate::error::RecordError;
 use crate::moved::{MovedCode, ProgramNumber};
@@ -73,14 +73,16 @@ impl Drop for Held {
 }
 
 /// What our object is injected into, and for what.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InjectedInto {
+#[derive(Clone, Copy)]
+pub(crate) struct InjectedInto<'m> {
     /// The process.
     pub(crate) pid: Pid,
     /// The slot that it has taken already, if it is sampled.
     pub(crate) slot: Option<usize>,
-    /// The program that it runs, if its procedures are counted.
+    /// The program that it runs, if its code is that program's alone.
     pub(crate) program: Option<ProgramNumber>,
+    /// Memory that is mapped to tell which program it is, if nothing else does.
+    pub(crate) mark: Option<&'m SharedMemory>,
     /// All calls are counted, in contexts.
     pub(crate) counts_contexts: bool,
 }
@@ -95,11 +97,11 @@ impl Injected {
     /// Maps the object and both memories, and lets the object begin. Nothing of the program leads there yet: one thread
     /// does it, while others run.
     pub(crate) fn into(
-        subject: InjectedInto,
+        subject: InjectedInto<'_>,
         recorder: &mut Recorder<'_>,
         (object, stops): (&[u8], &mut Stops),
     ) -> Result<Injected, RecordError> {
-        let InjectedInto { pid, slot, program, .. } = subject;
+        let InjectedInto { pid, slot, program, mark, .. } = subject;
         let shared = &mut recorder.shared;
         if shared.injected_table.is_none() {
             let table = shared.modules.table_of_object(object, OBJECT_NAME);
@@ -122,6 +124,9 @@ impl Injected {
             (None, Some(published)) => [halted.map_shared([of_arena])?[0], published],
             (Some(arena), None) => [arena, halted.map_shared([of_published])?[0]],
         };
+        if let Some(memory) = mark {
+            halted.map_shared([SharedMapping { memory, at: None, writable: true }])?;
+        }
         let stack = map_private(&halted, STACK_BYTES)?;
         let first = halted.threads()?.into_iter().find(|thread| *thread == pid);
         let mut admission = Admission {

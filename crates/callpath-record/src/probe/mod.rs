@@ -6,7 +6,6 @@
 //! and from then on, it is served as any process that is recorded.
 
 mod asks;
-mod beside_samples;
 mod chooser;
 mod control;
 mod halt;
@@ -15,22 +14,25 @@ mod inside;
 mod measured;
 mod modules;
 mod patches;
+mod programs;
+mod started;
 mod subject;
 mod waits;
+mod wanted;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use callpath_schema::RefusedProbe;
-use callpath_target::{Pid, ProcessHandle, raise_own_limits, survive_long_files};
+use callpath_target::{Pid, ProcessHandle, find_program, raise_own_limits, survive_long_files};
 
 use crate::error::RecordError;
 use crate::output::Destination;
 use crate::serve::{Prepared, Recorded, Recorder};
 use crate::settings::RecordOptions;
 use crate::signals;
-pub use beside_samples::{ProbesBesideSamples, record_with_probes};
-pub use chooser::Chooser;
+use crate::suitable::check_program;
+pub use chooser::{Chooser, Come, Unknown};
 use control::Control;
 pub use control::{Answer, CONTROL_SOCKET, ListedProbe, ask};
 pub use halt::Stops;
@@ -38,8 +40,12 @@ pub(crate) use halt::halt;
 pub(crate) use inject::{Injected, InjectedInto, map_private};
 pub(crate) use modules::Loaded;
 pub use modules::{is_left_alone, probed_modules};
-pub(crate) use patches::Probes;
+use patches::Patched;
+use programs::{Probes, Results};
+use started::probe_started;
+pub use started::{ProbesBesideSamples, record_with_probes};
 use subject::Watched;
+use wanted::Wanted;
 
 /// How long the recipe tables of a process's modules may take before it is probed without some.
 const TABLES_AT_MOST: Duration = Duration::from_secs(30);
@@ -75,18 +81,33 @@ pub struct ProbedProcess {
     pub left_in: Vec<String>,
 }
 
-impl From<Recorded> for ProbedProcess {
-    /// A recording without probes.
-    fn from(recorded: Recorded) -> ProbedProcess {
-        ProbedProcess { recorded, probed: 0, refused: Vec::new(), stops: Stops::default(), left_in: Vec::new() }
+impl Results {
+    /// With the measurement that they are of.
+    fn of(self, recorded: Recorded) -> ProbedProcess {
+        let Results { probed, refused, stops, left_in } = self;
+        ProbedProcess { recorded, probed, refused, stops, left_in }
     }
 }
 
-/// Probes a process until it ends, the time is over, or somebody interrupts; then the probes are taken out.
+impl From<Recorded> for ProbedProcess {
+    /// A recording without probes.
+    fn from(recorded: Recorded) -> ProbedProcess {
+        Results::default().of(recorded)
+    }
+}
+
+/// Probes a process until it ends, the time is over, or somebody interrupts; then the probes are taken out. In a program that is
+/// started, those that it executes are probed, too.
 ///
 /// # Errors
 /// Before the first procedure is probed. A program that was started for it is ended then.
 pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
+    if options.pid.is_none() {
+        let program = find_program(&options.record.program)?;
+        if !check_program(&program)?.is_musl() {
+            return probe_started(options);
+        }
+    }
     survive_long_files();
     raise_own_limits();
     if let Some(pid) = options.pid.filter(|pid| ProcessHandle::open(*pid).is_in_other_name_space()) {
@@ -100,8 +121,9 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
         None => inject::Held::started(options.record).inspect_err(|_| discard(asked_for.as_ref()))?,
     };
     let pid = started.pid();
-    let mut probes = Probes::new(options.record, options.chooser);
-    if let Err(error) = probes.find(pid).and_then(|()| probes.check()) {
+    let mut wanted = Wanted::new(options.record, (options.chooser, Come::Libraries), options.injected);
+    let mut program = Patched::new(pid, None, None);
+    if let Err(error) = program.find(&mut wanted).and_then(|()| wanted.check()) {
         discard(asked_for.as_ref());
         return Err(error);
     }
@@ -110,32 +132,28 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
         None => Destination::usual(&options.record.program, pid)?,
     };
     let handle = ProcessHandle::open(pid);
-    let program = handle.program().unwrap_or_else(|| PathBuf::from(&options.record.program));
+    let name = handle.program().unwrap_or_else(|| PathBuf::from(&options.record.program));
     let _handed_on = if started.is_child() { Some(held.hand_on_to(pid)) } else { None };
     if !started.is_child() {
         signals::are_all_for_us();
     }
     let (directory, of_job) = (destination.directory.clone(), destination.of_job);
-    let mut recorder = Recorder::new(prepared, options.record, &program, destination.directory);
+    let mut recorder = Recorder::new(prepared, options.record, &name, destination.directory);
     destination.note.iter().for_each(|note| recorder.note(note));
-    let injected = match set(&mut probes, &mut recorder, (pid, options.injected)) {
-        Ok(injected) => injected,
-        Err(error) => {
-            discard_directory(&recorder.shared.directory);
-            return Err(error);
-        }
-    };
+    if let Err(error) = set(&mut program, &mut wanted, &mut recorder) {
+        discard_directory(&recorder.shared.directory);
+        return Err(error);
+    }
     let is_child = started.is_child();
     (options.begun)(&directory);
     started.go_on()?;
     let until = options.duration.map(|duration| Instant::now() + duration);
     let control = Control::open(&recorder.shared.directory).map_err(|why| recorder.note(&why)).ok();
-    let mut watched = Watched { handle, probes, injected, control, is_child, until, looked: Instant::now() };
+    let mut probes = Probes::new(wanted);
+    probes.add_program(program);
+    let mut watched = Watched { handle, probes, control, is_child, until, looked: Instant::now() };
     let recorded = recorder.run(&mut watched)?;
-    let probed = watched.probes.probed();
-    let Probes { refused, stops, left_in, .. } = watched.probes;
-    let recorded = Recorded { of_job, ..recorded };
-    Ok(ProbedProcess { recorded, probed, refused, stops, left_in })
+    Ok(watched.probes.results().of(Recorded { of_job, ..recorded }))
 }
 
 /// Removes the directory of a measurement that does not begin: it may be asked for again.
@@ -151,16 +169,13 @@ pub(crate) fn discard_directory(directory: &Path) {
 }
 
 /// Brings our object into a process, and puts the first probes in.
-fn set(
-    probes: &mut Probes<'_>,
-    recorder: &mut Recorder<'_>,
-    (pid, object): (Pid, &[u8]),
-) -> Result<Injected, RecordError> {
-    let into = InjectedInto { pid, slot: None, program: None, counts_contexts: false };
-    let injected = Injected::into(into, recorder, (object, &mut probes.stops))?;
+fn set(program: &mut Patched, wanted: &mut Wanted<'_>, recorder: &mut Recorder<'_>) -> Result<(), RecordError> {
+    let pid = program.pid;
+    let into = InjectedInto { pid, slot: None, program: None, mark: None, counts_contexts: false };
+    program.injected = Some(Injected::into(into, recorder, (wanted.object, &mut wanted.stops))?);
     if !recorder.serve_until_admitted(pid, TABLES_AT_MOST) {
         return Err(RecordError::NotAdmitted { pid });
     }
-    probes.put_in(recorder, pid, injected)?;
-    Ok(injected)
+    program.put_in(wanted, recorder)?;
+    Ok(())
 }

@@ -8,7 +8,7 @@ use callpath_image::elf::Image;
 use callpath_target::{FileId, MapEntry, Maps, Pid};
 
 use crate::error::RecordError;
-use crate::modules::MappedCode;
+use crate::modules::{Key, MappedCode};
 use crate::moved::{MappedModule, MovedCode};
 
 /// Whether nothing of a module is ever probed: the loader, whose procedures may be at work whenever the program stands
@@ -86,6 +86,11 @@ impl Loaded {
         Some((image, bias))
     }
 
+    /// Its file's state: as long as that is the same, so is the image. `None`: the file is gone, or is another one by now.
+    pub(crate) fn state(&self, pid: Pid) -> Option<Key> {
+        Some(MappedCode { pid, entries: Vec::new() }.find_file(&self.code, self.file)?.1)
+    }
+
     /// The same, as code that is moved remembers it.
     pub(crate) fn mapped(&self, bias: u64) -> MappedModule {
         MappedModule { file: self.file, start: self.code.start, bias }
@@ -96,7 +101,8 @@ impl Loaded {
         moved.from.as_ref().is_some_and(|from| from.file == self.file && from.start == self.code.start)
     }
 
-    fn bias(&self, image: &Image) -> Option<u64> {
+    /// By how much it lies farther up than its file says.
+    pub(crate) fn bias(&self, image: &Image) -> Option<u64> {
         const PAGE: u64 = 4096;
         let offset = self.code.file_offset;
         let segment = image.segments().iter().find(|segment| {

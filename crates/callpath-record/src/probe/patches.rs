@@ -1,32 +1,26 @@
-//! The copies of probed procedures in a process: put in, followed while libraries come and go, taken out.
+//! The copies of probed procedures in one program: put in, followed while libraries come and go, taken out. Its forks have them, too.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::rc::Rc;
 use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::shared::probe::Routines;
-use callpath_image::elf::Image;
 use callpath_schema::RefusedProbe;
 use callpath_tables::module::Module;
-use callpath_tables::probes::{Change, Hidden, HiddenProbe, Probe, ProbedModule, Purpose, probed, room};
-use callpath_target::{Edits, Maps, NewMemory, Pid, TargetError, Write, read_memory};
+use callpath_tables::probes::{Change, Hidden, Probe, ProbedModule, Purpose, probed, room};
+use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, TargetError, Write, read_memory};
 
 use crate::error::RecordError;
-use crate::moved::MovedCode;
-use crate::probe::asks::{MISSING, asking_functions};
-use crate::probe::chooser::Chooser;
+use crate::moved::{MovedCode, ProgramNumber};
 use crate::probe::halt::{Stops, halt, halt_first};
-use crate::probe::inject::Injected;
+use crate::probe::inject::{Injected, InjectedInto};
 use crate::probe::inside::{Homes, inside, standing};
 use crate::probe::measured::Measured;
 use crate::probe::modules::Loaded;
-use crate::probe::waits::waiting_functions;
+use crate::probe::wanted::{Functions, Wanted};
 use crate::raw::Standing;
 use crate::serve::Recorder;
-use crate::settings::RecordOptions;
 
 /// So many places for new memory are tried.
 const PLACES: u32 = 5;
@@ -34,6 +28,8 @@ const PLACES: u32 = 5;
 const TABLES_AT_MOST: Duration = Duration::from_secs(2);
 /// How long the whole tables of large modules may take before the first probes are put in without them.
 const WHOLE_TABLES_AT_MOST: Duration = Duration::from_secs(30);
+/// What marks the processes that run a program, bytes.
+const MARK_BYTES: usize = 4096;
 
 /// The probe of a procedure.
 pub(super) struct InFunction {
@@ -49,18 +45,17 @@ pub(super) struct InFunction {
 /// Probes in one module that were put in at once. Their memory stays when they are taken out: threads may be in it.
 pub(super) struct InModule {
     pub(super) loaded: Loaded,
+    pub(super) module: Rc<Module>,
+    bias: u64,
     pub(super) functions: Vec<InFunction>,
 }
 
 /// A module in which some procedures were chosen.
 struct Found {
     loaded: Loaded,
-    image: Arc<Image>,
+    module: Rc<Module>,
     bias: u64,
-    /// Ascending.
-    chosen: Vec<LinkAddr>,
-    /// Functions that get hidden probes, ascending.
-    hidden: Vec<HiddenProbe>,
+    functions: Functions,
 }
 
 /// What is to be changed in a module.
@@ -75,80 +70,73 @@ struct Planned {
     homes: Vec<Range<LinkAddr>>,
 }
 
-/// The probes of a process, and of those that it forks.
-pub(crate) struct Probes<'o> {
-    pub(super) measured: Measured,
-    pub(super) chooser: &'o mut dyn Chooser,
+/// The probes of a program, in a process that runs it and in those that it forks.
+pub(super) struct Patched {
+    /// The process.
+    pub(super) pid: Pid,
+    /// The slot that it has taken; `None`: it has not joined by itself.
+    pub(super) slot: Option<usize>,
+    /// Where it has mapped the memory of the measurement, if it has joined by itself.
+    arena: Option<RunAddr>,
+    /// Once there is code of ours in it; `None`: there is none yet, or it has not joined by itself.
+    pub(super) number: Option<ProgramNumber>,
+    /// Once it has our object.
+    pub(super) injected: Option<Injected>,
+    /// Where probes are still to be put in.
     found: Vec<Found>,
     pub(super) modules: Vec<InModule>,
     /// Modules of which nothing is probed.
     others: Vec<Loaded>,
-    /// What was ever probed: module and entry.
-    probed: BTreeSet<(PathBuf, LinkAddr)>,
-    pub(super) refused: Vec<RefusedProbe>,
-    pub(super) stops: Stops,
-    /// Functions that could not get hidden probes, of the last module, each with its reason.
-    blind: Vec<String>,
-    /// Some function asks for contexts.
-    is_asked: bool,
-    /// Why probes could not be taken out.
-    pub(super) left_in: Vec<String>,
 }
 
-impl<'o> Probes<'o> {
-    pub(super) fn new(options: &RecordOptions, chooser: &'o mut dyn Chooser) -> Probes<'o> {
-        Probes {
-            measured: Measured::all_of(options),
-            chooser,
+impl Patched {
+    /// A program without probes. `slot`, `arena`: where it has joined by itself.
+    pub(super) fn new(pid: Pid, slot: Option<usize>, arena: Option<RunAddr>) -> Patched {
+        Patched {
+            pid,
+            slot,
+            arena,
+            number: None,
+            injected: None,
             found: Vec::new(),
             modules: Vec::new(),
             others: Vec::new(),
-            probed: BTreeSet::new(),
-            refused: Vec::new(),
-            stops: Stops::default(),
-            blind: Vec::new(),
-            is_asked: false,
-            left_in: Vec::new(),
         }
     }
 
     /// Has procedures chosen in all modules that were not seen yet.
-    pub(super) fn find(&mut self, pid: Pid) -> Result<(), RecordError> {
-        for loaded in Loaded::all(&Maps::read(pid)?) {
+    pub(super) fn find(&mut self, wanted: &mut Wanted<'_>) -> Result<(), RecordError> {
+        for loaded in Loaded::all(&Maps::read(self.pid)?) {
             let found = self.found.iter().map(|found| &found.loaded);
             let probed = self.modules.iter().map(|module| &module.loaded);
             if !found.chain(probed).chain(&self.others).any(|known| *known == loaded) {
-                self.find_in(loaded, pid, false);
+                self.find_in(loaded, wanted);
             }
         }
         Ok(())
     }
 
-    /// Has what was added chosen in all modules.
-    pub(super) fn find_again(&mut self, pid: Pid) -> Result<(), RecordError> {
-        for loaded in Loaded::all(&Maps::read(pid)?) {
-            self.others.retain(|other| *other != loaded);
-            self.find_in(loaded, pid, true);
+    /// The same in all modules, where something else is wanted now.
+    pub(super) fn find_again(&mut self, wanted: &mut Wanted<'_>) -> Result<(), RecordError> {
+        self.found.clear();
+        self.others.clear();
+        for loaded in Loaded::all(&Maps::read(self.pid)?) {
+            self.find_in(loaded, wanted);
         }
         Ok(())
     }
 
-    fn find_in(&mut self, loaded: Loaded, pid: Pid, added: bool) {
-        let image = (!loaded.is_left_alone()).then(|| loaded.image(pid)).flatten();
-        let Some((image, bias)) = image else { return self.others.push(loaded) };
-        let image = Arc::new(image);
-        let (chooser, name) = (&mut *self.chooser, loaded.name());
-        let mut chosen = if added { chooser.choose_added(&image, name) } else { chooser.choose(&image, name) };
-        chosen.sort_unstable();
-        chosen.dedup();
+    /// Has those chosen in a module that have no probe yet.
+    fn find_in(&mut self, loaded: Loaded, wanted: &mut Wanted<'_>) {
+        let Some((module, bias)) = wanted.module(&loaded, self.pid) else { return self.others.push(loaded) };
+        let Functions { mut chosen, mut hidden } = wanted.functions(&module, loaded.name());
         let known = self.functions_in(&loaded, |function| function.is_shown);
         chosen.retain(|entry| !known.contains(entry));
         let there = self.functions_in(&loaded, |_| true);
-        let mut hidden = self.hidden(&image, &loaded);
         hidden.retain(|function| !there.contains(&function.entry) || chosen.contains(&function.entry));
         match chosen.is_empty() && hidden.is_empty() {
             true => self.others.push(loaded),
-            false => self.found.push(Found { loaded, image, bias, chosen, hidden }),
+            false => self.found.push(Found { loaded, module, bias, functions: Functions { chosen, hidden } }),
         }
     }
 
@@ -159,54 +147,51 @@ impl<'o> Probes<'o> {
         there.map(|function| function.entry).collect()
     }
 
-    /// The functions of a module that get hidden probes.
-    fn hidden(&mut self, image: &Arc<Image>, loaded: &Loaded) -> Vec<HiddenProbe> {
-        let needs = |purpose| self.measured.needs(purpose);
-        let mut hidden = Vec::new();
-        if needs(Purpose::WaitsForOthers) || needs(Purpose::WaitsForIo) {
-            hidden.extend(waiting_functions(image, loaded.name()));
-            hidden.retain(|function| needs(function.purpose));
-        }
-        if needs(Purpose::Asks) {
-            let asking = asking_functions(image);
-            self.is_asked |= asking.iter().any(|function| function.purpose == Purpose::Asks);
-            hidden.extend(asking);
-        }
-        hidden.sort_unstable();
-        hidden
-    }
-
-    /// How many functions were ever probed.
-    pub(super) fn probed(&self) -> usize {
-        self.probed.len()
-    }
-
     /// Has hidden probes found that are missing: a function had one together with a probe that was taken out.
-    pub(super) fn find_hidden(&mut self, pid: Pid) {
-        let mut all: Vec<Loaded> = Vec::new();
-        for module in &self.modules {
-            if !all.contains(&module.loaded) {
-                all.push(module.loaded.clone());
+    pub(super) fn find_hidden(&mut self, wanted: &mut Wanted<'_>) {
+        let mut all: Vec<(Loaded, Rc<Module>, u64)> = Vec::new();
+        for InModule { loaded, module, bias, .. } in &self.modules {
+            if !all.iter().any(|(known, ..)| known == loaded) {
+                all.push((loaded.clone(), Rc::clone(module), *bias));
             }
         }
-        for loaded in all {
-            let Some((image, bias)) = loaded.image(pid) else { continue };
-            let image = Arc::new(image);
-            let mut hidden = self.hidden(&image, &loaded);
+        for (loaded, module, bias) in all {
+            let mut hidden = wanted.hidden(&module, loaded.name());
             let there = self.functions_in(&loaded, |_| true);
             hidden.retain(|function| !there.contains(&function.entry));
             if !hidden.is_empty() {
-                self.found.push(Found { loaded, image, bias, chosen: Vec::new(), hidden });
+                let functions = Functions { chosen: Vec::new(), hidden };
+                self.found.push(Found { loaded, module, bias, functions });
             }
         }
     }
 
-    /// Whether what was found is worth to go on.
-    ///
-    /// # Errors
-    /// The chooser's.
-    pub(super) fn check(&mut self) -> Result<(), RecordError> {
-        self.chooser.check().map_err(|reason| RecordError::NotChosen { reason })
+    /// Whether there is anything to count in it. Hidden probes alone are of no use.
+    fn has_any(&self) -> bool {
+        !self.modules.is_empty() || self.found.iter().any(|found| !found.functions.chosen.is_empty())
+    }
+
+    /// Brings our object into a program that has taken a slot.
+    fn inject(&mut self, wanted: &mut Wanted<'_>, recorder: &mut Recorder<'_>) -> Result<Injected, RecordError> {
+        let number = recorder.shared.programs.next();
+        let mark = SharedMemory::create(c"callpath-program", MARK_BYTES)?;
+        let into = InjectedInto {
+            pid: self.pid,
+            slot: self.slot,
+            program: Some(number),
+            mark: Some(&mark),
+            counts_contexts: false,
+        };
+        let injected = Injected::into(into, recorder, (wanted.object, &mut wanted.stops));
+        if injected.is_err() {
+            recorder.shared.moved.forget(number, &mut recorder.shared.publisher);
+        }
+        let injected = injected?;
+        recorder.shared.programs.add_marked(number, mark);
+        recorder.refresh_map(self.pid, Duration::ZERO);
+        self.number = Some(number);
+        self.injected = Some(injected);
+        Ok(injected)
     }
 
     /// Puts probes where procedures were chosen. Returns how many.
@@ -215,20 +200,28 @@ impl<'o> Probes<'o> {
     /// If none could be put in. Where some could, a note says what failed.
     pub(super) fn put_in(
         &mut self,
+        wanted: &mut Wanted<'_>,
         recorder: &mut Recorder<'_>,
-        pid: Pid,
-        injected: Injected,
     ) -> Result<usize, RecordError> {
-        if self.modules.is_empty() && self.measured.needs(Purpose::Asks) && !self.is_asked {
-            recorder.note(MISSING);
+        if self.injected.is_none() && !self.has_any() {
+            return Ok(0);
         }
+        if self.slot.is_some() && !self.is_run_by(&Maps::read(self.pid)?, recorder) {
+            // What was found is the other one's, which waits for its own.
+            self.found.clear();
+            return Ok(0);
+        }
+        let injected = match self.injected {
+            Some(injected) => injected,
+            None => self.inject(wanted, recorder)?,
+        };
         if self.modules.is_empty() && !self.found.is_empty() {
-            recorder.await_whole_tables(pid, WHOLE_TABLES_AT_MOST);
+            recorder.await_whole_tables(self.pid, WHOLE_TABLES_AT_MOST);
         }
         let mut count = 0;
         let mut failed = Vec::new();
         for found in std::mem::take(&mut self.found) {
-            match self.put_in_module(&found, recorder, (pid, injected)) {
+            match self.put_in_module(&found, (wanted, recorder), injected) {
                 Ok(0) => self.others.push(found.loaded),
                 Ok(functions) => count += functions,
                 Err(error) => {
@@ -237,7 +230,7 @@ impl<'o> Probes<'o> {
                 }
             }
         }
-        recorder.probes().refused.clone_from(&self.refused);
+        recorder.probes().refused.clone_from(&wanted.refused);
         if count == 0 && !failed.is_empty() {
             return Err(failed.swap_remove(0));
         }
@@ -249,22 +242,21 @@ impl<'o> Probes<'o> {
     fn put_in_module(
         &mut self,
         found: &Found,
-        recorder: &mut Recorder<'_>,
-        (pid, injected): (Pid, Injected),
+        (wanted, recorder): (&mut Wanted<'_>, &mut Recorder<'_>),
+        injected: Injected,
     ) -> Result<usize, RecordError> {
         let mut places = 0;
         // A hidden probe makes room for one that does both.
-        self.take_out(recorder, |loaded, entry| *loaded == found.loaded && found.chosen.contains(&entry));
+        let chosen = &found.functions.chosen;
+        self.take_out((wanted, recorder), |of, entry| of.loaded == found.loaded && chosen.contains(&entry));
         let (threads, mut functions, homes) = loop {
-            let planned = self.plan(found, pid, injected)?;
+            let planned = self.plan(found, (wanted, recorder), injected)?;
             recorder.serve();
-            let blind = std::mem::take(&mut self.blind);
-            blind.iter().for_each(|why| recorder.note(why));
             let Some(Planned { memory, code, functions, moved, homes }) = planned else { return Ok(0) };
             let jumps = functions.iter().flat_map(|function| function.jumps.iter().cloned());
             let edits = Edits { memory: vec![memory], writes: code.into_iter().chain(jumps).collect() };
             places += 1;
-            match self.apply(edits, pid, (recorder, moved)) {
+            match apply(edits, (self.pid, &mut wanted.stops), (recorder, moved)) {
                 Ok(threads) => break (threads, functions, homes),
                 // The program, or another probe, has mapped something there meanwhile.
                 Err(error) if places < PLACES && is_taken(&error) => {}
@@ -274,44 +266,49 @@ impl<'o> Probes<'o> {
         functions.iter_mut().for_each(|function| function.is_in = true);
         let entries: Vec<LinkAddr> = functions.iter().map(|function| function.entry).collect();
         let homes = Homes { code: &homes, entries: &entries, bias: found.bias };
-        let inside = inside(recorder, pid, &threads, &homes);
+        let inside = inside(recorder, self.pid, &threads, &homes);
         let account = recorder.probes();
         account.inside_when_set = account.inside_when_set.saturating_add(inside);
         let shown = functions.iter().filter(|function| function.is_shown);
         let count = shown.clone().count();
-        self.probed.extend(shown.map(|function| (found.loaded.name().to_owned(), function.entry)));
-        self.modules.push(InModule { loaded: found.loaded.clone(), functions });
+        wanted.probed.extend(shown.map(|function| (found.loaded.name().to_owned(), function.entry)));
+        let Found { loaded, module, bias, .. } = found;
+        self.modules.push(InModule { loaded: loaded.clone(), module: Rc::clone(module), bias: *bias, functions });
         Ok(count)
     }
 
     /// What is to be changed for a module's probes.
-    fn plan(&mut self, found: &Found, pid: Pid, injected: Injected) -> Result<Option<Planned>, RecordError> {
-        let Found { loaded, image, bias, chosen, hidden } = found;
-        let module = Module::new(Arc::clone(image));
+    fn plan(
+        &self,
+        found: &Found,
+        (wanted, recorder): (&mut Wanted<'_>, &mut Recorder<'_>),
+        injected: Injected,
+    ) -> Result<Option<Planned>, RecordError> {
+        let Found { loaded, module, bias, functions: Functions { chosen, hidden } } = found;
         let code_bytes: u64 = module.file().code().iter().map(|code| code.end.0.saturating_sub(code.start.0)).sum();
         let room = room(code_bytes, (chosen.len() + hidden.len()) as u64);
-        let Some(place) = Maps::read(pid)?.free_near(loaded.start..loaded.end, room) else {
+        let Some(place) = Maps::read(self.pid)?.free_near(loaded.start..loaded.end, room) else {
             return Err(RecordError::NoRoom { module: loaded.name().to_owned() });
         };
         let Routines { wait, wait_for_io, go_on, ask, jump, catch, .. } = injected.routines;
         let probe = Probe {
             bias: *bias,
-            called: self.measured.called(&injected.routines),
+            called: wanted.measured.called(&injected.routines),
             hidden: Hidden { for_others: wait, for_io: wait_for_io, go_on, ask, jump, catch, functions: hidden },
         };
-        let planned = probed(&module, RunAddr(place).to_link(*bias), chosen, &probe);
+        let planned = probed(module, RunAddr(place).to_link(*bias), chosen, &probe);
         for entry in chosen {
             let Some(reason) = planned.prospect(*entry).why_not() else { continue };
-            let refused = RefusedProbe { function: self.chooser.name(loaded.name(), *entry), reason };
-            if !self.refused.contains(&refused) {
-                self.refused.push(refused);
+            let refused = RefusedProbe { function: wanted.chooser.name(loaded.name(), *entry), reason };
+            if !wanted.refused.contains(&refused) {
+                wanted.refused.push(refused);
             }
         }
-        self.blind = hidden
+        let blind = hidden
             .iter()
             .filter_map(|function| Some((function, planned.prospect(function.entry).why_not()?)))
             .map(|(function, why)| {
-                let name = self.chooser.name(loaded.name(), function.entry);
+                let name = wanted.chooser.name(loaded.name(), function.entry);
                 match function.purpose {
                     Purpose::WaitsForOthers | Purpose::WaitsForIo => {
                         format!("what this function waits is not measured: {name}: {why}")
@@ -321,8 +318,8 @@ impl<'o> Probes<'o> {
                         format!("contexts that this function leaves seem to go on for a while: {name}: {why}")
                     }
                 }
-            })
-            .collect();
+            });
+        blind.for_each(|why| recorder.note(&why));
         let ProbedModule { changes, functions, end, moved, homes, .. } = planned;
         if functions.is_empty() {
             return Ok(None);
@@ -339,96 +336,56 @@ impl<'o> Probes<'o> {
         });
         let functions = functions.collect();
         let memory = NewMemory::Code { at: RunAddr(place), len_bytes: run(end).0.saturating_sub(place) };
-        let moved = MovedCode::of_module(loaded.mapped(*bias), moved);
+        let moved = MovedCode::of_module(loaded.mapped(*bias), moved).only_in(self.number);
         Ok(Some(Planned { memory, code, functions, moved, homes }))
     }
 
-    /// Adds the new code to a process, and makes the changes while it stands still, up to when its load map says where the
-    /// new code belongs. Returns its threads as they stood.
-    fn apply(
-        &mut self,
-        edits: Edits<'static>,
-        pid: Pid,
-        (recorder, mut moved): (&mut Recorder<'_>, MovedCode),
-    ) -> Result<Vec<Standing>, RecordError> {
-        recorder.prepare(pid, &mut moved);
-        let (new, changes) = edits.apart();
-        let stopped = halt_first(pid)?;
-        stopped.add(&new)?;
-        self.stops.end(stopped)?;
-        let halted = halt(pid)?;
-        halted.move_out(&changed(&changes), |_| None)?;
-        let threads = standing(&halted)?;
-        halted.apply(&changes)?;
-        recorder.shared.moved.push(moved);
-        recorder.refresh_map(pid, Duration::ZERO);
-        self.stops.end(halted.into())?;
-        Ok(threads)
-    }
-
-    /// Measures something else from now on, of what the measurement was begun with.
+    /// Has other probes put in, by what is measured now. `before`: what was.
     pub(super) fn measure(
         &mut self,
-        measured: Measured,
-        recorder: &mut Recorder<'_>,
-        (pid, injected): (Pid, Injected),
+        before: &Measured,
+        (wanted, recorder): (&mut Wanted<'_>, &mut Recorder<'_>),
     ) -> Result<(), RecordError> {
-        recorder.set_idle_gauges(measured.idle());
-        let before = std::mem::replace(&mut self.measured, measured);
-        if !self.measured.differs_from(&before, &injected.routines) {
+        if self.injected.is_some_and(|injected| !wanted.measured.differs_from(before, &injected.routines)) {
             return Ok(());
         }
-        let probed: Vec<(Loaded, Vec<LinkAddr>)> = self
-            .modules
-            .iter()
-            .map(|module| {
-                let shown = module.functions.iter().filter(|function| function.is_in && function.is_shown);
-                (module.loaded.clone(), shown.map(|function| function.entry).collect())
-            })
-            .collect();
-        self.take_out(recorder, |_, _| true);
-        // Each module once, with all that was chosen in it; what waits may be in one of which nothing is.
-        let mut modules: Vec<(Loaded, Vec<LinkAddr>)> = Vec::new();
-        let others = std::mem::take(&mut self.others).into_iter().map(|loaded| (loaded, Vec::new()));
-        for (loaded, chosen) in probed.into_iter().chain(others) {
-            match modules.iter_mut().find(|(known, _)| *known == loaded) {
-                Some((_, all)) => all.extend(chosen),
-                None => modules.push((loaded, chosen)),
-            }
-        }
-        for (loaded, mut chosen) in modules {
-            let image = (!loaded.is_left_alone()).then(|| loaded.image(pid)).flatten();
-            let image = image.map(|(image, bias)| (Arc::new(image), bias));
-            let hidden = image.as_ref().map(|(image, _)| self.hidden(image, &loaded)).unwrap_or_default();
-            chosen.sort_unstable();
-            chosen.dedup();
-            match image.filter(|_| !chosen.is_empty() || !hidden.is_empty()) {
-                Some((image, bias)) => self.found.push(Found { loaded, image, bias, chosen, hidden }),
-                None => self.others.push(loaded),
-            }
-        }
-        self.put_in(recorder, pid, injected)?;
+        self.take_out((wanted, recorder), |_, _| true);
+        self.find_again(wanted)?;
+        self.put_in(wanted, recorder)?;
         Ok(())
     }
 
+    /// Whether a process runs it, by its memory map; another program may run there by now.
+    pub(super) fn is_run_by(&self, maps: &Maps, recorder: &Recorder<'_>) -> bool {
+        match self.number {
+            Some(number) => recorder.shared.programs.of(maps) == Some(number),
+            None => recorder.shared.allocator.memory().whole_in(maps) == self.arena,
+        }
+    }
+
     /// Probes what has come since, and forgets what has gone.
-    pub(super) fn follow(&mut self, recorder: &mut Recorder<'_>, pid: Pid, injected: Injected) {
-        let Ok(maps) = Maps::read(pid) else { return };
+    pub(super) fn follow(&mut self, wanted: &mut Wanted<'_>, recorder: &mut Recorder<'_>) {
+        let Ok(maps) = Maps::read(self.pid) else { return };
+        if self.slot.is_some() && !self.is_run_by(&maps, recorder) {
+            return;
+        }
         // Where a library is mapped anew, what stands there is its file's.
-        self.modules.retain(|module| module.loaded.is_in(&maps) && module.is_in_force(pid));
+        self.modules.retain(|module| module.loaded.is_in(&maps) && module.is_in_force(self.pid));
         self.others.retain(|loaded| loaded.is_in(&maps));
-        if !recorder.shared.allocator.is_mapped_in(&maps) || !injected.is_in(&maps) {
-            if !maps.entries.is_empty() {
+        self.found.retain(|found| found.loaded.is_in(&maps));
+        let is_gone = self.injected.is_some_and(|injected| !injected.is_in(&maps));
+        if is_gone || !recorder.shared.allocator.is_mapped_in(&maps) {
+            if !maps.entries.is_empty() && self.number.is_none() {
                 recorder.note("the process executed another program, which is not probed");
             }
             return;
         }
-        let found = self.find(pid);
-        if !self.found.is_empty() {
+        let found = self.find(wanted);
+        if self.has_any() && !self.found.is_empty() {
             // Its first calls are to have whole paths.
-            recorder.refresh_map(pid, TABLES_AT_MOST);
+            recorder.refresh_map(self.pid, TABLES_AT_MOST);
         }
-        if let Err(error) = found.and_then(|()| self.put_in(recorder, pid, injected)) {
+        if let Err(error) = found.and_then(|()| self.put_in(wanted, recorder)) {
             recorder.note(&format!("failed to {error}"));
         }
     }
@@ -437,17 +394,17 @@ impl<'o> Probes<'o> {
     /// entry. The copies stay: threads may be in them. Returns how many; what fails is in `left_in`.
     pub(super) fn take_out(
         &mut self,
-        recorder: &mut Recorder<'_>,
-        is_meant: impl Fn(&Loaded, LinkAddr) -> bool,
+        (wanted, recorder): (&mut Wanted<'_>, &mut Recorder<'_>),
+        is_meant: impl Fn(&InModule, LinkAddr) -> bool,
     ) -> usize {
         let mut count = 0;
-        let pids = recorder.pids();
-        for number in 0..self.modules.len() {
-            let Some(module) = self.modules.get_mut(number) else { continue };
-            let InModule { loaded, functions } = module;
-            let meant = functions.iter_mut().filter(|function| function.is_in && is_meant(loaded, function.entry));
+        let pids = self.number.map_or_else(|| recorder.pids(), |number| recorder.pids_of(number));
+        for module in &mut self.modules {
+            let meant: Vec<bool> =
+                module.functions.iter().map(|function| function.is_in && is_meant(module, function.entry)).collect();
+            let InModule { loaded, functions, .. } = module;
             let (mut writes, mut entries) = (Vec::new(), Vec::new());
-            for function in meant {
+            for (function, _) in functions.iter_mut().zip(meant).filter(|(_, is_meant)| *is_meant) {
                 entries.push(function.entry);
                 writes.extend(function.jumps.iter().cloned());
                 function.is_in = false;
@@ -457,19 +414,39 @@ impl<'o> Probes<'o> {
                 continue;
             }
             let edits = Edits { memory: Vec::new(), writes };
-            let loaded = loaded.clone();
-            for moved in recorder.shared.moved.iter_mut().filter(|moved| loaded.is_home_of(moved)) {
-                moved.take_out(&entries);
-            }
+            let is_its = |moved: &&mut MovedCode| moved.is_of(self.number) && loaded.is_home_of(moved);
+            recorder.shared.moved.iter_mut().filter(is_its).for_each(|moved| moved.take_out(&entries));
             for &pid in &pids {
-                match undo(recorder, pid, (&loaded, &edits, &mut self.stops)) {
+                match undo(recorder, pid, (loaded, &edits, &mut wanted.stops)) {
                     Ok(()) => {}
-                    Err(error) => self.left_in.push(format!("take probes out of process {pid}: {error}")),
+                    Err(error) => wanted.left_in.push(format!("take probes out of process {pid}: {error}")),
                 }
             }
         }
         count
     }
+}
+
+/// Adds the new code to a process, and makes the changes while it stands still, up to when its load map says where the
+/// new code belongs. Returns its threads as they stood.
+fn apply(
+    edits: Edits<'static>,
+    (pid, stops): (Pid, &mut Stops),
+    (recorder, mut moved): (&mut Recorder<'_>, MovedCode),
+) -> Result<Vec<Standing>, RecordError> {
+    recorder.prepare(pid, &mut moved);
+    let (new, changes) = edits.apart();
+    let stopped = halt_first(pid)?;
+    stopped.add(&new)?;
+    stops.end(stopped)?;
+    let halted = halt(pid)?;
+    halted.move_out(&changed(&changes), |_| None)?;
+    let threads = standing(&halted)?;
+    halted.apply(&changes)?;
+    recorder.shared.moved.push(moved);
+    recorder.refresh_map(pid, Duration::ZERO);
+    stops.end(halted.into())?;
+    Ok(threads)
 }
 
 /// Puts back what stood in a module, if it is there.

@@ -6,8 +6,7 @@ use callpath_target::{Certainty, Ended, Pid, ProcessHandle};
 
 use crate::error::RecordError;
 use crate::probe::control::{Control, Demand};
-use crate::probe::inject::Injected;
-use crate::probe::patches::Probes;
+use crate::probe::programs::Probes;
 use crate::serve::{Recorder, Subject};
 use crate::signals;
 
@@ -15,13 +14,12 @@ use crate::signals;
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Of a program that callpath has started.
-const RUNS_ON: &str = "the program was still running when the probes were taken out: it continues, and callpath does not wait for it (exit status 0)";
+pub(super) const RUNS_ON: &str = "the program was still running when the probes were taken out: it continues, and callpath does not wait for it (exit status 0)";
 
 /// A process that is probed.
 pub(super) struct Watched<'o> {
     pub(super) handle: ProcessHandle,
     pub(super) probes: Probes<'o>,
-    pub(super) injected: Injected,
     /// Where requests come from.
     pub(super) control: Option<Control>,
     /// callpath has started it.
@@ -33,20 +31,21 @@ pub(super) struct Watched<'o> {
 impl Subject for Watched<'_> {
     fn look(&mut self, recorder: &mut Recorder<'_>) -> Option<Result<Ended, RecordError>> {
         if let Some(ended) = self.end() {
+            self.probes.note_end(recorder);
             return Some(Ok(ended));
         }
-        let from = (self.handle.pid(), self.injected);
-        let demand = self.control.as_ref().and_then(|control| control.serve(&mut self.probes, recorder, from));
+        let demand = self.control.as_ref().and_then(|control| control.serve(&mut self.probes, recorder));
         let is_over = demand == Some(Demand::Stop) || self.until.is_some_and(|until| Instant::now() >= until);
         if is_over || signals::shall_stop() {
-            self.probes.take_out(recorder, |_, _| true);
+            self.probes.take_all_out(recorder);
+            self.probes.note_end(recorder);
             if self.is_child {
                 recorder.note(RUNS_ON);
             }
             return Some(Ok(Ended { certainty: Certainty::GoesOn, ..Ended::default() }));
         }
         if self.looked.elapsed() >= LOOK_EVERY {
-            self.probes.follow(recorder, self.handle.pid(), self.injected);
+            self.probes.follow(recorder);
             self.looked = Instant::now();
         }
         None

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use callpath_target::Pid;
 
-use crate::moved::MovedCode;
+use crate::moved::{MovedCode, ProgramNumber};
 use crate::process::{self, Process};
 use crate::signals;
 
@@ -79,9 +79,19 @@ impl Recorder<'_> {
     }
 
     /// Nothing is done in any process any more.
-    pub(super) fn let_all_in(&mut self) {
+    pub(crate) fn let_all_in(&mut self) {
         self.kept = Kept::Nobody;
         self.held.iter_mut().for_each(|held| held.is_kept = false);
+    }
+
+    /// The processes that run a program into which code was put.
+    pub(crate) fn pids_of(&self, program: ProgramNumber) -> Vec<Pid> {
+        self.known().filter(|process| process.own_program() == Some(program)).map(Process::pid).collect()
+    }
+
+    /// Whether the process that has taken a slot is there, and still runs the program that it ran then.
+    pub(crate) fn is_there(&self, pid: Pid, slot: usize) -> bool {
+        self.known().any(|process| process.slot == slot && process.pid() == pid)
     }
 
     /// Publishes what is known of code that is about to be put into a process. `false`: there is no such process, or no room.

@@ -23,7 +23,7 @@ impl Recorder<'_> {
     /// One whose threads wait.
     pub(crate) fn loading(&self) -> Option<Loading> {
         self.processes.iter().find_map(|process| {
-            let program = process.counted_program()?;
+            let program = process.own_program()?;
             let slot = self.shared.allocator.slot(process.slot);
             let wanted = slot.loads_wanted.load(Acquire);
             let waits = wanted != slot.loads_served.load(Relaxed);

@@ -40,7 +40,7 @@ impl Recorder<'_> {
     pub(crate) fn sample_started(&mut self, tid: u32, at_exec: bool) -> bool {
         let settings = self.shared.allocator.settings();
         let wall = settings.uses(Settings::WALL_TIME);
-        if !(settings.uses(Settings::CPU_TIME) || wall) || self.shared.programs.has_any() {
+        if !(settings.uses(Settings::CPU_TIME) || wall) || self.shared.programs.are_counted() {
             return false;
         }
         let (period_ns, infers, pid) = (settings.period_ns, settings.infers(), Pid(tid));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use callpath_analyze::functions::{Function, Functions, Ifunc, Inlined, Pattern, Selection, unknown};
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
-use callpath_record::Chooser;
+use callpath_record::{Chooser, Come, Unknown};
 
 use crate::{output, surroundings};
 
@@ -17,11 +17,30 @@ const NAMED: usize = 5;
 /// What inlined calls need to be seen.
 const WITHOUT_DWARF: &str = "calls that the compiler inlined cannot be seen: there is no debug information";
 
+/// The C library's functions that execute a program.
+const EXECUTING: [&str; 13] = [
+    "execve",
+    "execv",
+    "execvp",
+    "execvpe",
+    "execl",
+    "execlp",
+    "execle",
+    "fexecve",
+    "execveat",
+    "posix_spawn",
+    "posix_spawnp",
+    "system",
+    "popen",
+];
+
 /// What is meant, and what of it was found.
 pub(in crate::command) struct Choice {
     patterns: Vec<Pattern>,
     /// What was added last.
     added: Vec<Pattern>,
+    /// Whether executed programs are probed, too.
+    come: Come,
     modules: Vec<InModule>,
     names: BTreeMap<(PathBuf, LinkAddr), String>,
 }
@@ -51,13 +70,31 @@ impl InModule {
         all
     }
 
-    /// Whether it asks for libraries while it runs. The C library does for purposes of its own.
+    /// Whether it asks for libraries while it runs.
     fn opens_libraries(&self) -> bool {
+        self.uses(&["dlopen", "dlmopen"])
+    }
+
+    /// Whether it may execute other programs.
+    fn executes(&self) -> bool {
+        self.uses(&EXECUTING)
+    }
+
+    /// Whether one of these functions is among the names that it shares with others. The C library, which has them, calls them for
+    /// purposes of its own.
+    fn uses(&self, functions: &[&str]) -> bool {
         let file = self.functions.path().file_name().unwrap_or_default().to_string_lossy();
         let is_of_c = ["libc.so", "libc-2", "libdl.so", "libdl-2"].iter().any(|begin| file.starts_with(begin));
         let names = self.image.section(".dynstr").map(|names| names.data);
-        let opens = |name: &[u8]| name == b"dlopen" || name == b"dlmopen";
-        !is_of_c && names.is_some_and(|names| names.split(|byte| *byte == 0).any(opens))
+        let is_one = |name: &[u8]| functions.iter().any(|function| function.as_bytes() == name);
+        !is_of_c && names.is_some_and(|names| names.split(|byte| *byte == 0).any(is_one))
+    }
+
+    /// What is probed, by name.
+    fn names(&self) -> Vec<((PathBuf, LinkAddr), String)> {
+        let path = self.functions.path();
+        let probed = self.probed().into_iter();
+        probed.map(|(function, _)| ((path.to_owned(), function.entry), function.name.clone())).collect()
     }
 
     /// Whether a pattern, by its index, names something here: also what cannot be probed.
@@ -78,7 +115,7 @@ impl Choice {
     }
 
     fn new(patterns: Vec<Pattern>) -> Choice {
-        Choice { patterns, added: Vec::new(), modules: Vec::new(), names: BTreeMap::new() }
+        Choice { patterns, added: Vec::new(), come: Come::Libraries, modules: Vec::new(), names: BTreeMap::new() }
     }
 
     /// What was typed, in its order.
@@ -150,15 +187,17 @@ impl Choice {
         pattern.module().is_some() && !self.modules.iter().any(|module| pattern.is_of(module.functions.path()))
     }
 
-    /// Where nothing was found, the patterns of which a library may have something that comes later: those of a module that
+    /// Of patterns that name nothing, those of which a library may have something that comes later: those of a module that
     /// is not there, and in a program that opens libraries those of any module.
     fn awaited(&self) -> Vec<&Pattern> {
-        if self.has_any() {
-            return Vec::new();
-        }
         let opens = self.modules.iter().any(InModule::opens_libraries);
         let may_come = |pattern: &&Pattern| self.is_of_none(pattern) || opens && pattern.module().is_none();
         self.unknown().into_iter().filter(may_come).collect()
+    }
+
+    /// Whether programs may come that are probed.
+    fn programs_may_come(&self) -> bool {
+        self.come == Come::Programs && self.modules.iter().any(InModule::executes)
     }
 }
 
@@ -184,42 +223,41 @@ impl Chooser for Choice {
         let inlined = functions.inlined(&self.patterns);
         let module = InModule { image: Arc::clone(image), functions, selection, inlined };
         let probed = module.probed();
-        let named = probed.iter().map(|(function, _)| ((path.to_owned(), function.entry), function.name.clone()));
-        self.names.extend(named);
+        self.names.extend(module.names());
         let entries = probed.iter().map(|(function, _)| function.entry).collect();
         self.modules.push(module);
         entries
     }
 
-    fn choose_added(&mut self, image: &Arc<Image>, path: &Path) -> Vec<LinkAddr> {
-        self.choose(image, path);
-        let Some(module) = self.found_in(image, path) else { return Vec::new() };
-        let selection = module.functions.select(&self.added);
-        let implementations = selection.ifuncs.iter().flat_map(|ifunc| &ifunc.implementations);
-        selection.chosen.iter().chain(implementations).map(|function| function.entry).collect()
-    }
-
     fn add(&mut self, patterns: &[String]) -> Result<(), String> {
-        // What named nothing is forgotten; all modules are looked at again.
-        let unknown: Vec<Pattern> = Choice::unknown(self).into_iter().cloned().collect();
-        self.patterns.retain(|pattern| !unknown.contains(pattern) || pattern.module().is_some());
-        let parsed: Result<Vec<Pattern>, _> = patterns.iter().map(|typed| Pattern::parse(typed)).collect();
-        self.added = parsed.map_err(|error| format!("failed to {error}"))?;
+        self.added = parsed(patterns)?;
+        if !self.programs_may_come() {
+            // What named nothing is forgotten.
+            let unknown: Vec<Pattern> = Choice::unknown(self).into_iter().cloned().collect();
+            self.patterns.retain(|pattern| !unknown.contains(pattern) || pattern.module().is_some());
+        }
         for pattern in &self.added {
             if !self.patterns.contains(pattern) {
                 self.patterns.push(pattern.clone());
             }
         }
-        self.modules.clear();
+        for module in &mut self.modules {
+            module.selection = module.functions.select(&self.patterns);
+            module.inlined = module.functions.inlined(&self.patterns);
+            self.names.extend(module.names());
+        }
         Ok(())
     }
 
-    fn is_meant(&self, patterns: &[String], path: &Path, entry: LinkAddr) -> Result<bool, String> {
-        let parsed: Result<Vec<Pattern>, _> = patterns.iter().map(|typed| Pattern::parse(typed)).collect();
-        let parsed = parsed.map_err(|error| format!("failed to {error}"))?;
-        let mut of_path =
-            self.modules.iter().map(|module| &module.functions).filter(|functions| functions.path() == path);
-        Ok(of_path.any(|functions| functions.select(&parsed).chosen.iter().any(|function| function.entry == entry)))
+    fn meant(&self, patterns: &[String], image: &Image, path: &Path) -> Result<Vec<LinkAddr>, String> {
+        let patterns = parsed(patterns)?;
+        let Some(module) = self.found_in(image, path) else { return Ok(Vec::new()) };
+        let selection = module.functions.select(&patterns);
+        let implementations = selection.ifuncs.iter().flat_map(|ifunc| &ifunc.implementations);
+        let mut meant: Vec<LinkAddr> =
+            selection.chosen.iter().chain(implementations).map(|function| function.entry).collect();
+        meant.sort_unstable();
+        Ok(meant)
     }
 
     fn name(&self, path: &Path, entry: LinkAddr) -> String {
@@ -230,11 +268,17 @@ impl Chooser for Choice {
         }
     }
 
-    fn unknown(&self) -> Vec<String> {
-        Choice::unknown(self).into_iter().map(|pattern| self.why_unknown(pattern)).collect()
+    fn unknown(&self) -> Unknown {
+        let unknown = Choice::unknown(self).into_iter().filter(|pattern| self.added.contains(pattern));
+        let why: Vec<String> = unknown.map(|pattern| self.why_unknown(pattern)).collect();
+        Unknown { why, may_come: self.programs_may_come() }
     }
 
-    fn check(&mut self) -> Result<(), String> {
+    fn check(&mut self, come: Come) -> Result<(), String> {
+        self.come = come;
+        if self.has_any() || self.programs_may_come() {
+            return Ok(());
+        }
         let awaited = self.awaited();
         if awaited.is_empty() {
             return self.nothing().map_or(Ok(()), Err);
@@ -247,6 +291,12 @@ impl Chooser for Choice {
         }
         Ok(())
     }
+}
+
+/// What somebody typed while it runs.
+fn parsed(patterns: &[String]) -> Result<Vec<Pattern>, String> {
+    let parsed: Result<Vec<Pattern>, _> = patterns.iter().map(|typed| Pattern::parse(typed)).collect();
+    parsed.map_err(|error| format!("failed to {error}"))
 }
 
 /// What becomes of functions that choose others.

@@ -5,6 +5,7 @@ mod attached;
 mod beside_samples;
 mod cases;
 mod contexts;
+mod executed;
 mod exits;
 mod gauges;
 mod heights;
