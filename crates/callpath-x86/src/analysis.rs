@@ -107,7 +107,7 @@ fn analysed<'a>(input: &CodeInput<'a>, cfi_recipes: &'a [CfiRecipe]) -> Knowledg
     let mut pointed: Vec<u32> = input.pointers.iter().filter_map(|(_, to)| code_map.position(to.0)).collect();
     pointed.extend(&code.sweep.code_references);
     if input.is_absolute {
-        pointed.extend(words_of_code(input, code_map));
+        pointed.extend(words_of_code(input, code_map).into_iter().map(|word| word.to));
     }
     pointed.sort_unstable();
     pointed.dedup();

@@ -124,14 +124,29 @@ impl<'a> ModuleCode<'a> {
     }
 }
 
+/// A word in data that is an address of code, or a number or text that looks so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct WordOfCode {
+    /// The code's position.
+    pub(crate) to: u32,
+    /// Neither the word before it nor the one behind it is such an address: it is in no table.
+    pub(crate) is_alone: bool,
+}
+
 /// The words in data that are addresses of code, in modules that are not relocated.
-pub(crate) fn words_of_code(input: &CodeInput<'_>, code_map: &CodeMap<'_>) -> Vec<u32> {
-    let mut found = Vec::new();
+pub(crate) fn words_of_code(input: &CodeInput<'_>, code_map: &CodeMap<'_>) -> Vec<WordOfCode> {
+    let mut found: Vec<WordOfCode> = Vec::new();
     for (start, bytes) in input.data.iter().filter(|(start, _)| code_map.position(start.0).is_none()) {
         let skipped = start.0.wrapping_neg() as usize % 8;
+        let mut is_behind_another = false;
         for word in bytes.get(skipped..).unwrap_or(&[]).chunks_exact(8) {
             let word = word.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-            found.extend(code_map.position(word));
+            let to = code_map.position(word);
+            if let (true, Some(before), Some(_)) = (is_behind_another, found.last_mut(), to) {
+                before.is_alone = false;
+            }
+            found.extend(to.map(|to| WordOfCode { to, is_alone: !is_behind_another }));
+            is_behind_another = to.is_some();
         }
     }
     found

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use callpath_format::address::LinkAddr;
 use callpath_x86::listing::listing;
 use callpath_x86::liveness::{Convention, Liveness};
-use callpath_x86::rewrite::{Contexts, Operation, Place, Plan, Reason, Rewriter, Rewritten};
-use small::{BASE, with_procedures};
+use callpath_x86::rewrite::{Cell, Contexts, Operation, Place, Plan, Reason, Rewriter, Rewritten};
+use small::{BASE, with_procedures, with_words};
 
 mod small;
 
@@ -200,4 +200,35 @@ fn the_mark_behind_a_call_that_does_not_return_stays_in_its_procedure() {
     assert!(behind < copy.code.len() as u32, "there is no mark");
     assert_eq!(copy.origin_of(LinkAddr(COPY.0 + u64::from(behind))), Some(call));
     assert!(copy.origins.iter().all(|(_, origin)| origin.0 < BASE + code.len() as u64), "{:?}", copy.origins);
+}
+
+/// Numbers and text may look like addresses: what only a single word in data leads to, and only within the procedure's frame, is not entered.
+#[test]
+fn a_frame_is_larger_though_a_number_looks_like_an_address_inside() {
+    // sub rsp, 8; nop; call 0x1020; nop; add rsp, 8; ret
+    let code = b"\x48\x83\xec\x08\x90\xe8\x16\x00\x00\x00\x90\x48\x83\xc4\x08\xc3";
+    let enlarged = |words: &[u64], relocated: &[u64]| {
+        with_words(&[code, b"\xc3"], words, relocated, |flow, graphs| {
+            let liveness = Liveness::new(flow, graphs, Convention::SystemV);
+            let mut plan = Plan::default();
+            plan.call_in_copy(LinkAddr(BASE + 5));
+            plan.give_words(true);
+            plan.insert(Place::Entry, Operation::Set(Cell::OfActivation(0), -1));
+            let copy = Rewriter::new(flow, graphs, &liveness).copy(0, COPY, &plan);
+            copy.map(|copy| copy.enlarged_at_home).map_err(|refusal| (refusal.at.0 - BASE, refusal.reason))
+        })
+    };
+    let entered = |at: u64| Err((at, Reason::EnteredInside));
+    assert_eq!(enlarged(&[], &[]), Ok(32));
+    assert_eq!(enlarged(&[1, BASE + 11, 2], &[]), Ok(32));
+    // Elsewhere, too, it is a single word.
+    assert_eq!(enlarged(&[BASE + 11, 3, BASE + 4, 0, BASE + 11], &[]), Ok(32));
+    // A table, whose first word it is, or whose last one.
+    assert_eq!(enlarged(&[1, BASE + 4, BASE + 0x20], &[]), entered(4));
+    assert_eq!(enlarged(&[1, BASE, BASE + 4], &[]), entered(4));
+    assert_eq!(enlarged(&[BASE + 4, 0, BASE + 4, BASE], &[]), entered(4));
+    // An address surely.
+    assert_eq!(enlarged(&[BASE + 4], &[BASE + 4]), entered(4));
+    // Where the frame is not there yet, or not any more: others may lead there.
+    assert_eq!(enlarged(&[BASE + 15], &[]), entered(15));
 }

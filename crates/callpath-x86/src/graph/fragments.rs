@@ -35,6 +35,8 @@ pub(super) struct Taken {
     in_data: Bitmap,
     /// These, and those whose addresses an instruction takes.
     pub(super) all: Bitmap,
+    /// Those of which nothing but single words in data tells: any number, or text, may look like an address.
+    pub(super) by_chance: Bitmap,
 }
 
 impl Taken {
@@ -43,12 +45,15 @@ impl Taken {
         let mut in_data = Bitmap::new(code_map.len());
         let pointers = input.code.pointers.iter().filter_map(|(_, to)| code_map.position(to.0));
         pointers.for_each(|at| _ = in_data.insert(at));
-        if input.code.is_absolute {
-            words_of_code(&input.code, code_map).into_iter().for_each(|at| _ = in_data.insert(at));
-        }
-        let mut all = in_data.clone();
-        sweep.code_references.iter().for_each(|&at| _ = all.insert(at));
-        Taken { in_data, all }
+        let mut surely = in_data.clone();
+        sweep.code_references.iter().for_each(|&at| _ = surely.insert(at));
+        let words = if input.code.is_absolute { words_of_code(&input.code, code_map) } else { Vec::new() };
+        words.iter().filter(|word| !word.is_alone).for_each(|word| _ = surely.insert(word.to));
+        let mut by_chance = Bitmap::new(code_map.len());
+        words.iter().filter(|word| !surely.get(word.to)).for_each(|word| _ = by_chance.insert(word.to));
+        words.iter().for_each(|word| _ = in_data.insert(word.to));
+        surely.insert_all(&in_data);
+        Taken { in_data, all: surely, by_chance }
     }
 }
 

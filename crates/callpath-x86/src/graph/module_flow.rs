@@ -19,6 +19,8 @@ pub struct ModuleFlow<'a> {
     pub(crate) code: ModuleCode<'a>,
     /// Procedures that code outside the module may call: those of symbols, and those whose addresses are taken.
     reached: Bitmap,
+    /// Those among them of which nothing but single words in data tells.
+    by_chance: Bitmap,
     /// Sorted, disjoint.
     pub(super) code_fragments: Vec<CodeFragment>,
     /// For each procedure, the indices of its fragments as a range of `members`: the one with the entry first.
@@ -41,6 +43,8 @@ impl<'a> ModuleFlow<'a> {
         let code_fragments = fragments::code_fragments(input, &code, &taken);
         let mut reached = taken.all;
         reached.insert_all(&code.sure_starts);
+        let mut by_chance = taken.by_chance;
+        code.sure_starts.range(0, code.code_map.len()).for_each(|at| by_chance.remove(at));
         let (procedures, members) = fragments::procedures(&code_fragments, &code.sweep, &landing_pads);
         let mut owners = vec![u32::MAX; code_fragments.len()];
         for (procedure, range) in (0u32..).zip(&procedures) {
@@ -50,7 +54,7 @@ impl<'a> ModuleFlow<'a> {
                 }
             }
         }
-        ModuleFlow { owners, reached, code, code_fragments, procedures, members, landing_pads }
+        ModuleFlow { owners, reached, by_chance, code, code_fragments, procedures, members, landing_pads }
     }
 
     /// The number of procedures.
@@ -83,6 +87,12 @@ impl<'a> ModuleFlow<'a> {
     /// The addresses that code outside the module may call, as far as they are code, ascending.
     pub(crate) fn reached(&self) -> impl Iterator<Item = LinkAddr> + '_ {
         self.reached.range(0, self.code.code_map.len()).map(|at| self.code.code_map.address(at))
+    }
+
+    /// Those of [`ModuleFlow::reached`] that nothing tells of but single words in the data of a module that is not relocated: they may be numbers
+    /// or text that look like addresses.
+    pub(crate) fn reached_by_chance(&self) -> impl Iterator<Item = LinkAddr> + '_ {
+        self.by_chance.range(0, self.code.code_map.len()).map(|at| self.code.code_map.address(at))
     }
 
     /// The first beginning of a fragment from an address on.

@@ -11,6 +11,8 @@ pub(super) struct Entrances {
     sure: Vec<u64>,
     /// What data, or bytes that may be code, seem to lead to, if it is code. Sorted, distinct.
     likely: Vec<u64>,
+    /// Those of them of which only a single word in data tells, which may be a number or text. Sorted, distinct.
+    by_chance: Vec<u64>,
     /// By procedure: code that another procedure's graph has, too.
     shared: Vec<Option<LinkAddr>>,
     /// Where the blocks of all procedures end and begin. Sorted.
@@ -40,14 +42,18 @@ impl Entrances {
         let shared = shared(&mut blocks, graphs.len());
         sure.extend(flow.landing_pads.iter().map(|&(_, _, pad)| flow.code.code_map.address(pad).0));
         let mut likely: Vec<u64> = flow.reached().map(|reached| reached.0).collect();
-        likely.extend(from_unknown_code(flow, &blocks));
-        for addresses in [&mut sure, &mut likely] {
+        let mut from_unknown = from_unknown_code(flow, &blocks);
+        from_unknown.sort_unstable();
+        let mut by_chance: Vec<u64> = flow.reached_by_chance().map(|reached| reached.0).collect();
+        likely.extend(&from_unknown);
+        for addresses in [&mut sure, &mut likely, &mut by_chance] {
             addresses.sort_unstable();
             addresses.dedup();
         }
+        by_chance.retain(|at| sure.binary_search(at).is_err() && from_unknown.binary_search(at).is_err());
         let mut ends: Vec<(u64, u64)> = blocks.iter().map(|&(start, end, _)| (end, start)).collect();
         ends.sort_unstable();
-        Entrances { sure, likely, shared, ends }
+        Entrances { sure, likely, by_chance, shared, ends }
     }
 
     /// Where jumps and calls of known code lead, from `from` up to `to`, ascending.
@@ -58,6 +64,11 @@ impl Entrances {
     /// Where something seems to lead, from `from` up to `to`, ascending. It may be no code at all.
     pub(super) fn likely_within(&self, from: u64, to: u64) -> &[u64] {
         within(&self.likely, from, to)
+    }
+
+    /// Whether something leads to an address only if a single word in data is one, and not a number or text.
+    pub(super) fn is_by_chance(&self, address: u64) -> bool {
+        self.by_chance.binary_search(&address).is_ok()
     }
 
     /// The end and the start of the last block, of whichever procedure, that ends at an address or before.

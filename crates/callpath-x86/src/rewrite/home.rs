@@ -10,6 +10,7 @@ use super::body::{Body, Step};
 use super::calls;
 use super::copy::Copy;
 use super::entrances::Entrances;
+use super::frame::{Frame, Height};
 use super::padding::{Room, rooms};
 use super::patch::{DirectBranch, Patch};
 use super::plan::{Place, Plan};
@@ -58,10 +59,10 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn new(
-        flow: &ModuleFlow<'_>,
-        entrances: &Entrances,
+        (flow, entrances): (&ModuleFlow<'_>, &Entrances),
         body: &Body<'_, '_>,
         plan: &Plan,
+        frame: &Frame,
     ) -> Result<Layout, Refusal> {
         let (must_leave, arrivals) = (must_leave(body, plan), arrivals(body, plan));
         for &at in &arrivals.after_calls {
@@ -85,7 +86,7 @@ impl Layout {
         let mut from_copy = BTreeSet::new();
         loop {
             let mut layout = Layout { from_copy, ..empty.clone() };
-            let wanted = layout.keep(body, entrances)?;
+            let wanted = layout.keep(body, entrances, frame)?;
             layout.place(body, wanted, plan.bias().is_some())?;
             from_copy = layout.from_copy.union(&layout.in_the_way).copied().collect();
             if layout.in_the_way.is_empty() {
@@ -105,7 +106,7 @@ impl Layout {
     }
 
     /// Notes what stays. Returns what is entered.
-    fn keep(&mut self, body: &Body<'_, '_>, entrances: &Entrances) -> Result<BTreeSet<u64>, Refusal> {
+    fn keep(&mut self, body: &Body<'_, '_>, entrances: &Entrances, frame: &Frame) -> Result<BTreeSet<u64>, Refusal> {
         let mut wanted = BTreeSet::from([body.entry().0]);
         for step in body.in_order().filter(|step| step.motion == Motion::Call) {
             if self.is_at_home(step.at) {
@@ -133,6 +134,12 @@ impl Layout {
             let dead = body.behind_dead_calls().filter_map(|(root, _)| Some(blocks.get(root as usize)?.code.start.0));
             let dead = dead.filter(|&at| entrances.likely_within(at, at + 1).is_empty());
             dead.for_each(|at| _ = wanted.remove(&at));
+            // Where the procedure has a frame of its own, only itself may lead; and all its jumps are known. So a word that seems to is none.
+            let is_number = |at: u64| {
+                let is_inside = frame.before(LinkAddr(at)).is_some_and(|height| height != Height::AT_ENTRY);
+                is_inside && !own.contains(&at) && entrances.is_by_chance(at)
+            };
+            wanted.retain(|&at| !is_number(at));
             let is_other = |&&at: &&u64| at != body.entry().0 && !own.contains(&at);
             if let Some(&at) = wanted.iter().find(is_other) {
                 return Err(Refusal { at: LinkAddr(at), reason: Reason::EnteredInside });

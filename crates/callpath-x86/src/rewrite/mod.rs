@@ -241,7 +241,7 @@ impl<'m, 'a> Rewriter<'m, 'a> {
     /// Why not.
     pub fn check(&self, procedure: usize) -> Result<(), Refusal> {
         let (body, plan) = (self.body(procedure)?, Plan::default());
-        home::Layout::new(self.flow, &self.entrances, &body, &plan).map(|_| ())
+        home::Layout::new((self.flow, &self.entrances), &body, &plan, &frame::Frame::default()).map(|_| ())
     }
 
     /// The instructions of a procedure that is not refused for what they are.
@@ -298,12 +298,12 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         if let Some(at) = plan.places().find_map(|place| body.lacks(place)) {
             return Err(Refusal { at, reason: Reason::NoSuchPlace });
         }
-        let layout = home::Layout::new(self.flow, &self.entrances, body, plan)?;
         let frame = match plan.enlarged_by() {
             0 if plan.notes_activations() => frame::Frame::of(body).unwrap_or_default(),
             0 => frame::Frame::default(),
             _ => frame::Frame::of(body)?,
         };
+        let layout = home::Layout::new((self.flow, &self.entrances), body, plan, &frame)?;
         let has_tables = body.graph.tables.iter().any(|table| table.entries.is_some());
         let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, body.graph, plan) };
         let (from_copy, in_copy) = (layout.calls_from_copy(), layout.calls_in_copy());
