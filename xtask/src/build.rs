@@ -43,12 +43,15 @@ pub fn metadata(manifest: &str, extra: &[&str]) -> anyhow::Result<Value> {
     serde_json::from_slice(&output.stdout).context("failed to read what cargo metadata says")
 }
 
+/// How tests and lints are compiled: as [`Profile::Quick`].
+pub const TESTED: [&str; 3] = ["--locked", "--profile", "quick"];
+
 /// The profiles of `Cargo.toml` in which the command is built.
 #[derive(Clone, Copy, Debug)]
 pub enum Profile {
     /// As installed: linked as a whole, in a minute or more.
     Release,
-    /// For working on callpath: as optimized, but linked in seconds.
+    /// For working on callpath and for its tests: as optimized, but linked in seconds, with checks.
     Quick,
 }
 

@@ -26,7 +26,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 /// The tests of runtimes, one after the other, with a built command. A test whose runtime is not here counts as skipped.
 pub fn tests(callpath: &Path) -> Command {
     let mut tests = build::cargo();
-    tests.args(["test", "--locked", "--package", "callpath-end-to-end", "--test", "end_to_end", "--"]);
+    tests.arg("test").args(build::TESTED).args(["--package", "callpath-end-to-end", "--test", "end_to_end", "--"]);
     tests.args(["--ignored", "--test-threads", "1", "runtimes::"]).env("CALLPATH_UNDER_TEST", callpath);
     tests
 }

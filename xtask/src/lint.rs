@@ -28,7 +28,12 @@ pub fn steps(report: &mut Report) {
         passes(build::cargo().args(["fmt", "--check", "--manifest-path", "fuzz/Cargo.toml"]))
     });
     report.step("clippy", || {
-        passes(build::cargo().args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]))?;
+        passes(
+            build::cargo()
+                .args(["clippy", "--workspace", "--all-targets"])
+                .args(build::TESTED)
+                .args(["--", "-D", "warnings"]),
+        )?;
         OBJECT_MANIFESTS.into_iter().try_for_each(|manifest| {
             passes(build::cargo().args(["clippy", "--locked", "--manifest-path", manifest, "--", "-D", "warnings"]))
         })

@@ -11,7 +11,7 @@ use crate::build::{self, Profile};
 use crate::report::Report;
 use crate::{audit, company, engines, install, lint, oracle_counts};
 
-/// `cargo xtask test [--quick]`: installs what the tests use, lints, builds a release, audits the preloaded object,
+/// `cargo xtask test [--quick]`: installs what the tests use, lints, builds, audits the preloaded object,
 /// runs all tests. What was skipped stands before the counts. The status is a failure if any step or test failed.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     arguments.only(&["quick"])?;
@@ -41,11 +41,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
 
     let mut built = None;
     report.step("build", || {
-        // A release is linked by one thread for minutes: the tests are compiled beside it.
-        let tests = tests().arg("--no-run").spawn();
-        built = Some(build::callpath(Profile::Release)?);
-        // What is wrong with them shows when they run.
-        tests.context("failed to run cargo test")?.wait().context("failed to wait for cargo test")?;
+        // With the command: what both are made of is compiled once. What is wrong with the tests shows when they run.
+        tests().arg("--no-run").status().context("failed to run cargo test")?;
+        built = Some(build::callpath(Profile::Quick)?);
         Ok(())
     });
     let Some(built) = built else {
@@ -54,7 +52,6 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     };
     report.step("audit-collect", || audit::check(&built.preload));
     report.step("oracle-counts", || oracle_counts::check(&built.callpath));
-    // The programs are recorded with the release build.
     let mut tests = tests();
     tests.arg("--no-fail-fast").env("CALLPATH_UNDER_TEST", &built.callpath);
     match engines::duckdb_on_path() {
@@ -68,9 +65,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(report.finish())
 }
 
-/// The tests in the dev profile: its checks of overflow are part of them.
+/// All tests but those of runtimes.
 fn tests() -> Command {
     let mut tests = build::cargo();
-    tests.args(["test", "--workspace", "--locked"]);
+    tests.args(["test", "--workspace"]).args(build::TESTED);
     tests
 }

@@ -84,12 +84,12 @@ pub fn run() -> anyhow::Result<ExitCode> {
         Ok(())
     });
     let mut crates = build::cargo();
-    crates.args(["test", "--workspace", "--exclude", "callpath-end-to-end", "--locked", "--no-fail-fast"]);
+    crates.arg("test").args(build::TESTED).args(["--workspace", "--exclude", "callpath-end-to-end", "--no-fail-fast"]);
     crates.args(["--lib", "--bins"]).args(files.iter().flat_map(|file| ["--test", file.as_str()]));
     report.cargo_test("tests of the crates", &mut crates);
 
     let mut end_to_end = build::cargo();
-    end_to_end.args(["test", "--package", "callpath-end-to-end", "--locked", "--test", "end_to_end", "--"]);
+    end_to_end.arg("test").args(build::TESTED).args(["--package", "callpath-end-to-end", "--test", "end_to_end", "--"]);
     end_to_end.args(END_TO_END).env("CALLPATH_UNDER_TEST", &built.callpath);
     report.cargo_test("end-to-end tests", &mut end_to_end);
     Ok(report.finish())
