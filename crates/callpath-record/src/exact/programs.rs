@@ -13,7 +13,7 @@ use crate::moved::ProgramNumber;
 /// What is known of one.
 enum Known {
     /// Its procedures are counted.
-    Counted(Counted),
+    Counted(Box<Counted>),
     /// It is probed: whoever has this memory mapped runs it.
     Marked(SharedMemory),
 }
@@ -38,9 +38,10 @@ impl Known {
     fn give_up(self) -> Result<Option<Known>, TargetError> {
         match self {
             Known::Counted(counted) => {
+                let counted = *counted;
                 let Counted { lanes, .. } = counted;
                 let lanes = lanes.give_up()?;
-                Ok(lanes.map(|lanes| Known::Counted(Counted { lanes, ..counted })))
+                Ok(lanes.map(|lanes| Known::Counted(Box::new(Counted { lanes, ..counted }))))
             }
             Known::Marked(mark) => Ok(mark.give_up()?.map(Known::Marked)),
         }
@@ -78,7 +79,7 @@ impl Programs {
 
     /// Adds one that counts from now on.
     pub(super) fn add(&mut self, number: ProgramNumber, counted: Counted) {
-        self.all.insert(number, Known::Counted(counted));
+        self.all.insert(number, Known::Counted(Box::new(counted)));
     }
 
     /// Adds one that is probed: a process has the mark mapped, to be written.
