@@ -17,6 +17,11 @@ pub struct Export {
     pub chooses: bool,
 }
 
+/// Whether a module needs a symbol of one of these names from another module.
+pub fn imports_any(image: &Image, names: &[&str]) -> bool {
+    SymbolTable::dynamic(image).is_some_and(|table| table.undefined_names().any(|name| names.contains(&&*name)))
+}
+
 /// What a module exports: for each name, without its version, all that have it.
 #[derive(Default, Debug)]
 pub struct Exports {

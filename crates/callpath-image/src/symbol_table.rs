@@ -113,6 +113,13 @@ impl<'a> SymbolTable<'a> {
         defined.filter_map(|entry| self.name_at(entry.u32_at(0)?))
     }
 
+    /// The names of the symbols that another image has to have.
+    pub(crate) fn undefined_names(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        let symbols = self.symbols.chunks_exact(SYMBOL_LEN);
+        let undefined = symbols.filter(|entry| entry.u16_at(6) == Some(abi::SHN_UNDEF));
+        undefined.filter_map(|entry| self.name_at(entry.u32_at(0)?))
+    }
+
     fn name_at(&self, offset: u32) -> Option<Cow<'a, str>> {
         match &self.strings {
             Cow::Borrowed(strings) => name_in(strings, offset),

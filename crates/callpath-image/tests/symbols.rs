@@ -9,6 +9,7 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use callpath_image::demangle::demangle;
 use callpath_image::elf::{Image, ImageKind};
+use callpath_image::exports::imports_any;
 use callpath_image::identity::hex;
 use callpath_image::symbols::Procedures;
 use tools::{compile, filter, installed, objcopy, run};
@@ -284,4 +285,21 @@ fn headers_are_as_readelf_says() {
         assert_eq!(image.interpreter().map(|path| path.to_str().unwrap()), interpreter);
         assert_eq!(image.is_static_pie(), path.ends_with("static-pie"));
     }
+}
+
+/// Linkers let a name be the end of another one.
+#[test]
+fn names_that_are_needed_from_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let needs = |source: &str, name: &str| {
+        let file = directory.path().join("needs.c");
+        std::fs::write(&file, source).unwrap();
+        let path = compile(directory.path(), file.to_str().unwrap(), "needs", &["-O1", "-rdynamic"]);
+        imports_any(&Image::read(&path).unwrap(), &["popen", name])
+    };
+    let calls = "int system(const char *); int run_system(const char *s) { return system(s) + 1; } int main(void) { return run_system(\"\"); }";
+    assert!(needs(calls, "system"));
+    assert!(!needs(calls, "run_system"));
+    let defines = "int run_system(const char *s) { return *s; } int main(void) { return run_system(\"\"); }";
+    assert!(!needs(defines, "system"));
 }

@@ -1,6 +1,6 @@
 //! All programs that are probed: the one that was typed, and those that it and its forks execute.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use callpath_format::address::LinkAddr;
@@ -24,6 +24,8 @@ pub(super) struct Probes<'o> {
     programs: Vec<Patched>,
     /// Executed programs that could not be probed, and why the first of them could not.
     failed: Option<(usize, String)>,
+    /// All probes were taken out: none come any more.
+    are_out: bool,
 }
 
 /// What is told of probes at their end.
@@ -37,7 +39,7 @@ pub(super) struct Results {
 
 impl<'o> Probes<'o> {
     pub(super) fn new(wanted: Wanted<'o>) -> Probes<'o> {
-        Probes { wanted, programs: Vec::new(), failed: None }
+        Probes { wanted, programs: Vec::new(), failed: None, are_out: false }
     }
 
     /// Adds a program that has its probes.
@@ -117,6 +119,7 @@ impl<'o> Probes<'o> {
 
     /// Takes all probes out of all processes.
     pub(super) fn take_all_out(&mut self, recorder: &mut Recorder<'_>) {
+        self.are_out = true;
         self.forget_ended(recorder);
         for program in &mut self.programs {
             program.take_out((&mut self.wanted, recorder), |_, _| true);
@@ -151,6 +154,7 @@ impl<'o> Probes<'o> {
     /// All functions that are probed or were, and those that cannot be.
     pub(super) fn list(&self) -> Vec<ListedProbe> {
         let mut listed: Vec<ListedProbe> = Vec::new();
+        let mut at: BTreeMap<String, usize> = BTreeMap::new();
         let mut here = BTreeSet::new();
         for module in self.programs.iter().flat_map(|program| &program.modules) {
             for function in module.functions.iter().filter(|function| function.is_shown) {
@@ -158,17 +162,20 @@ impl<'o> Probes<'o> {
                 let name = self.wanted.chooser.name(module.loaded.name(), function.entry);
                 let state = if function.is_in { ListedProbe::PROBED } else { ListedProbe::REMOVED };
                 // One that was removed and added again, or is in many programs, stands there once.
-                match listed.iter_mut().find(|earlier| earlier.function == name) {
+                match at.get(&name).and_then(|at| listed.get_mut(*at)) {
                     Some(earlier) if function.is_in => state.clone_into(&mut earlier.state),
                     Some(_) => {}
-                    None => listed.push(ListedProbe { function: name, state: state.to_owned() }),
+                    None => {
+                        at.insert(name.clone(), listed.len());
+                        listed.push(ListedProbe { function: name, state: state.to_owned() });
+                    }
                 }
             }
         }
         let gone = self.wanted.probed.iter().filter(|(path, entry)| !here.contains(&(path.as_path(), *entry)));
         for (path, entry) in gone {
             let function = self.wanted.chooser.name(path, *entry);
-            if !listed.iter().any(|earlier| earlier.function == function) {
+            if at.insert(function.clone(), listed.len()).is_none() {
                 listed.push(ListedProbe { function, state: ListedProbe::GONE.to_owned() });
             }
         }
@@ -179,6 +186,9 @@ impl<'o> Probes<'o> {
 
     /// Probes more, in all programs that there are and in those that come.
     pub(super) fn add(&mut self, patterns: &[String], recorder: &mut Recorder<'_>) -> Answered {
+        if self.are_out {
+            return Err("the probes were taken out: nothing can be added any more".to_owned());
+        }
         self.wanted.add(patterns)?;
         let mut added = BTreeSet::new();
         let mut failed = None;
@@ -212,7 +222,7 @@ impl<'o> Probes<'o> {
 
     /// Probes less, in all of them.
     pub(super) fn remove(&mut self, patterns: &[String], recorder: &mut Recorder<'_>) -> Answered {
-        let mut meant: Vec<(&Path, LinkAddr)> = Vec::new();
+        let mut meant: BTreeSet<(&Path, LinkAddr)> = BTreeSet::new();
         for module in self.programs.iter().flat_map(|program| &program.modules) {
             let path = module.loaded.name();
             if !module.functions.iter().any(|function| function.is_in && function.is_shown) {
@@ -223,9 +233,7 @@ impl<'o> Probes<'o> {
             let named = shown.filter(|function| named.contains(&function.entry));
             meant.extend(named.map(|function| (path, function.entry)));
         }
-        meant.sort_unstable();
-        meant.dedup();
-        let meant: Vec<_> = meant.into_iter().map(|(path, entry)| (path.to_owned(), entry)).collect();
+        let meant: BTreeSet<_> = meant.into_iter().map(|(path, entry)| (path.to_owned(), entry)).collect();
         if meant.is_empty() && !(self.wanted.come == Come::Programs && self.wanted.knows(patterns)?) {
             return Err("nothing of that name is probed; see: callpath ctl DIR list".to_owned());
         }
@@ -234,15 +242,20 @@ impl<'o> Probes<'o> {
             return Ok("0 functions were removed; programs that come later have no probe of it\n".to_owned());
         }
         let failed_before = self.wanted.left_in.len();
+        let mut failed = None;
         for program in &mut self.programs {
-            let is_meant = |path: &Path, entry| meant.iter().any(|(of, at)| of == path && *at == entry);
+            let is_meant = |path: &Path, entry| meant.contains(&(path.to_owned(), entry));
             let count =
                 program.take_out((&mut self.wanted, recorder), |module, entry| is_meant(module.loaded.name(), entry));
             if count > 0 {
                 program.find_hidden(&mut self.wanted);
                 let put_in = program.put_in(&mut self.wanted, recorder);
-                put_in.map_err(|error| format!("failed to {error}"))?;
+                // One that has ended meanwhile has none.
+                failed = failed.or(put_in.err().filter(|_| has_memory(program.pid)));
             }
+        }
+        if let Some(error) = failed {
+            return Err(format!("failed to {error}"));
         }
         match self.wanted.left_in.get(failed_before) {
             Some(failure) => Err(format!("failed to {failure}")),

@@ -17,6 +17,7 @@ use crate::probe::{ProbeOptions, ProbedProcess, discard_directory};
 use crate::program::{Doorbell, kill};
 use crate::serve::{Kept, Program, Recorder, Subject, record_as};
 use crate::settings::RecordOptions;
+use crate::signals;
 
 /// What is probed in a program that is recorded.
 pub struct ProbesBesideSamples<'o> {
@@ -139,7 +140,10 @@ impl Subject for ProbedProgram<'_> {
             return Some(Err(error));
         }
         let demand = self.control.as_ref().and_then(|control| control.serve(&mut self.probes, recorder));
-        let is_over = matches!(self.started.stop, Stop::Ends { until: Some(until) } if Instant::now() >= until);
+        let is_over = match self.started.stop {
+            Stop::Ends { until } => until.is_some_and(|until| Instant::now() >= until) || signals::shall_stop(),
+            Stop::Goes => false,
+        };
         if demand == Some(Demand::Stop) || is_over && self.state == State::Runs {
             self.stop(recorder);
             if let Stop::Ends { .. } = self.started.stop {

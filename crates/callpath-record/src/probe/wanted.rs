@@ -22,6 +22,9 @@ use crate::probe::modules::Loaded;
 use crate::probe::waits::waiting_functions;
 use crate::settings::RecordOptions;
 
+/// So many modules are remembered, and those that programs have mapped.
+const MOST_SEEN: usize = 1000;
+
 /// What is wanted of all programs.
 pub(super) struct Wanted<'o> {
     pub(super) measured: Measured,
@@ -150,6 +153,15 @@ impl<'o> Wanted<'o> {
         }
         let (image, bias) = loaded.image(pid)?;
         let module = Rc::new(Module::new(Arc::new(image)));
+        if self.seen.len() >= MOST_SEEN {
+            // The older half of those that no program has mapped any more: a build executes thousands.
+            let mut older = self.seen.len() / 2;
+            self.seen.retain(|seen| {
+                let is_older = older > 0;
+                older -= usize::from(is_older);
+                !is_older || Rc::strong_count(&seen.module) > 1
+            });
+        }
         self.seen.push(Seen { path: path.to_owned(), state, module: Rc::clone(&module), found: None });
         Some((module, bias))
     }

@@ -7,12 +7,16 @@ use std::sync::Arc;
 use callpath_analyze::functions::{Function, Functions, Ifunc, Inlined, Pattern, Selection, unknown};
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
+use callpath_image::exports::imports_any;
 use callpath_record::{Chooser, Come, Unknown};
 
 use crate::{output, surroundings};
 
 /// So many are named of what is not probed.
 const NAMED: usize = 5;
+
+/// So many modules are remembered; of more, those in which something has a name that was meant.
+const MOST_MODULES: usize = 1000;
 
 /// What inlined calls need to be seen.
 const WITHOUT_DWARF: &str = "calls that the compiler inlined cannot be seen: there is no debug information";
@@ -80,14 +84,11 @@ impl InModule {
         self.uses(&EXECUTING)
     }
 
-    /// Whether one of these functions is among the names that it shares with others. The C library, which has them, calls them for
-    /// purposes of its own.
+    /// Whether it has one of these functions from others. The C library, which has them, calls them for purposes of its own.
     fn uses(&self, functions: &[&str]) -> bool {
         let file = self.functions.path().file_name().unwrap_or_default().to_string_lossy();
         let is_of_c = ["libc.so", "libc-2", "libdl.so", "libdl-2"].iter().any(|begin| file.starts_with(begin));
-        let names = self.image.section(".dynstr").map(|names| names.data);
-        let is_one = |name: &[u8]| functions.iter().any(|function| function.as_bytes() == name);
-        !is_of_c && names.is_some_and(|names| names.split(|byte| *byte == 0).any(is_one))
+        !is_of_c && imports_any(&self.image, functions)
     }
 
     /// What is probed, by name.
@@ -225,6 +226,15 @@ impl Chooser for Choice {
         let probed = module.probed();
         self.names.extend(module.names());
         let entries = probed.iter().map(|(function, _)| function.entry).collect();
+        if self.modules.len() >= MOST_MODULES {
+            let patterns = self.patterns.len();
+            let mut first = MOST_MODULES / 2;
+            self.modules.retain(|module| {
+                let is_first = first > 0;
+                first -= usize::from(is_first);
+                is_first || (0..patterns).any(|pattern| module.knows(pattern))
+            });
+        }
         self.modules.push(module);
         entries
     }
