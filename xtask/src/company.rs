@@ -23,10 +23,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(if tests(&built.callpath).status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The tests of runtimes, one after the other, with a built command. A test whose runtime is not here counts as skipped.
+/// The tests of runtimes, one after the other, with a built command. A test whose runtime is not here counts as skipped. They are compiled as
+/// all tests are (`--workspace`): what is there is not compiled again.
 pub fn tests(callpath: &Path) -> Command {
     let mut tests = build::cargo();
-    tests.arg("test").args(build::TESTED).args(["--package", "callpath-end-to-end", "--test", "end_to_end", "--"]);
+    tests.arg("test").args(build::TESTED).args(["--workspace", "--test", "end_to_end", "--"]);
     tests.args(["--ignored", "--test-threads", "1", "runtimes::"]).env("CALLPATH_UNDER_TEST", callpath);
     tests
 }
