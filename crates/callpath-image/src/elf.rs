@@ -406,9 +406,14 @@ impl Image {
     pub fn constant_ranges(&self) -> Vec<Range<LinkAddr>> {
         let range = |at: LinkAddr, len_bytes: u64| at..LinkAddr(at.0.saturating_add(len_bytes));
         let segments = self.segments.iter().filter(|segment| !segment.writable);
-        let relocated = self.parts.iter().filter(|part| part.kind == abi::PT_GNU_RELRO);
         let segments = segments.map(|segment| range(segment.vaddr, segment.mem_len));
-        segments.chain(relocated.map(|part| range(LinkAddr(part.vaddr), part.mem_len))).collect()
+        segments.chain(self.relocated_range()).collect()
+    }
+
+    /// What the loader writes, and nobody after it.
+    pub fn relocated_range(&self) -> Option<Range<LinkAddr>> {
+        let part = self.part(abi::PT_GNU_RELRO)?;
+        Some(LinkAddr(part.vaddr)..LinkAddr(part.vaddr.saturating_add(part.mem_len)))
     }
 
     fn part_data(&self, part: &Part) -> Option<&[u8]> {

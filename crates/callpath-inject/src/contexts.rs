@@ -107,7 +107,7 @@ pub unsafe extern "C" fn descended(descent: &mut Descent) {
 /// Where there is a node already. It only reads: a handler that comes in between does no harm.
 fn again(call: Call<'_>, entered: Entered) -> Option<u64> {
     let (_, _, area) = areas::known()?;
-    if let Some(caller) = Caller::of(area, call) {
+    if let Some(caller) = Caller::of(area, (call, entered)) {
         return caller.callees().count(entered.procedure);
     }
     let [.., node] = known(area, call)?;
@@ -117,7 +117,7 @@ fn again(call: Call<'_>, entered: Entered) -> Option<u64> {
 /// `None`: there is no memory for a node, or no context; that is counted as dropped.
 fn descend(call: Call<'_>, entered: Entered) -> Option<u64> {
     let Some((process, thread, area)) = areas::own() else { return dropped() };
-    let caller = Caller::of(area, call);
+    let caller = Caller::of(area, (call, entered));
     let callees = caller.as_ref().map(Caller::callees);
     if let Some(node) = callees.as_ref().and_then(|callees| callees.count(entered.procedure)) {
         return Some(node);
@@ -320,7 +320,7 @@ struct Caller {
 
 impl Caller {
     /// Of a procedure that has just been entered. `None`: it is not counted, or has no node of the calling thread's own.
-    fn of(area: *mut Area, call: Call<'_>) -> Option<Caller> {
+    fn of(area: *mut Area, (call, entered): (Call<'_>, Entered)) -> Option<Caller> {
         let (node, site) = match mark_at(call.returns_to()) {
             // SAFETY: where a mark is, the copy that it stands in keeps a node's address there, which stays mapped.
             Some(mark) => (unsafe { (word_of(mark, call.rsp) as *const u64).read() }, mark.site),
@@ -331,7 +331,7 @@ impl Caller {
             STACKS_MOVE.store(true, Relaxed);
             return None;
         }
-        let slot = address(node) + ContextNode::slot_at(site) as u64;
+        let slot = address(node) + ContextNode::slot_at(site.saturating_add(entered.is_handed.into())) as u64;
         // SAFETY: a node has a slot for each call site of its procedure.
         Some(Caller { node, slot: unsafe { &*(slot as *const AtomicU64) } })
     }

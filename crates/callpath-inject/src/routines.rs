@@ -24,7 +24,7 @@ use crate::gauges::Values;
 use crate::hit::{Saved, found};
 use crate::undisturbed::Undisturbed;
 use crate::{areas, contexts, hashed, join, left, loads, measured, times, waiting};
-use callpath_format::shared::activation::{ContextNode, CopiesWords, PieceHead};
+use callpath_format::shared::activation::{ContextNode, CopiesWords, Entered as EnteredWord, PieceHead};
 use callpath_format::shared::known_return::{ActivationTable, KnownReturn};
 
 /// Where the number of a context lies, from its values that are of probes on, bytes.
@@ -74,6 +74,7 @@ macro_rules! routines {
             returns_at = const CopiesWords::RETURNS_AT,
             returns_shift_at = const CopiesWords::RETURNS_SHIFT_AT,
             rbp_bit = const KnownReturn::RBP_BIT,
+            handed_bit = const EnteredWord::HANDED_BIT,
             place_shift = const ActivationTable::PLACE_SHIFT,
             tag_shift = const ActivationTable::TAG_SHIFT,
             activations_at = const ActivationTable::AT,
@@ -403,6 +404,7 @@ routines!(
     "callpath_push",
     "callpath_area",
     "movzx ecx, word ptr [rsp + 62]",
+    "btr ecx, {handed_bit}",
     "lea rsi, [rsp + rcx * 8 + 72]",
     // Whether the return address is known, where no mark is.
     "mov r8, qword ptr [rip + {copies} + {returns_at}]",

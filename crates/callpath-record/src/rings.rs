@@ -5,7 +5,7 @@ mod waits;
 
 use std::io;
 
-use callpath_target::{ControlGroup, EventSpec, Every, PerfEvent, Pid, StackSampler, StackSamples, processes};
+use callpath_target::{ControlGroup, EventSpec, Every, PerfEvent, Pid, StackSampler, StackSamples};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::process::{FirstStack, Origin};
@@ -41,6 +41,8 @@ pub(crate) struct Outside {
     pub(crate) was_throttled: bool,
     /// Records were lost.
     pub(crate) has_lost: bool,
+    /// Records were lost, and nobody has looked since who waits.
+    waits_are_lost: bool,
     /// Samples whose stack goes on beyond the longest copy.
     pub(crate) beyond: u64,
     /// The stack of the program that a recording has started, if heights are kept, until the record of that is read.
@@ -71,6 +73,7 @@ impl Outside {
             waits: Waits::default(),
             was_throttled: false,
             has_lost: false,
+            waits_are_lost: false,
             beyond: 0,
             started: None,
             origins: FxHashMap::default(),
@@ -92,18 +95,30 @@ impl Outside {
     /// Samples everything from now on, or all of a control group.
     pub(crate) fn begin_everywhere(&mut self, group: Option<ControlGroup>) -> io::Result<()> {
         // What they have mapped already is in no record.
-        let of_group = |group: ControlGroup| {
-            let processes = group.processes();
-            self.sampler.within(group);
-            processes
-        };
-        let of_group = group.map(of_group);
+        group.into_iter().for_each(|group| self.sampler.within(group));
+        let processes = self.sampler.everywhere().unwrap_or_default();
         self.sampler.begin_everywhere()?;
-        let processes = of_group.unwrap_or_else(processes);
-        let others = processes.iter().filter(|pid| pid.0 != std::process::id());
-        others.for_each(|pid| self.sampler.ran_before(*pid));
+        processes.iter().for_each(|pid| self.sampler.ran_before(*pid));
         self.origins = processes.into_iter().map(|pid| (pid.0, Origin::read(pid))).collect();
         Ok(())
+    }
+
+    /// Records were lost: nobody knows who waits until it is looked at.
+    pub(crate) fn lose(&mut self) {
+        self.has_lost = true;
+        self.waits_are_lost = true;
+        self.waits.forget_all();
+    }
+
+    /// Looks who waits of those whose waits began in no record: some go on only when the recording has ended. `met`: the processes that
+    /// have had a sample.
+    pub(crate) fn look_for_waits(&mut self, met: &[Pid]) {
+        if std::mem::take(&mut self.waits_are_lost) {
+            let of_chosen = || met.iter().copied().chain(self.origins.keys().copied().map(Pid)).collect();
+            let processes = self.sampler.everywhere().unwrap_or_else(of_chosen);
+            processes.into_iter().for_each(|pid| self.sampler.ran_before(pid));
+        }
+        self.sampler.take_fresh().into_iter().for_each(|(pid, tid)| self.waits.look_at(pid, tid));
     }
 
     /// Takes note of a sample: what its walk has needed of the copy, bytes; `None`: the copy was too short.

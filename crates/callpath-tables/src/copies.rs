@@ -8,7 +8,7 @@ use callpath_image::fixed_code::FixedCode;
 use callpath_image::plt;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph, Terminator, merged};
 use callpath_x86::liveness::{Convention, Liveness};
-use callpath_x86::rewrite::{Fixed, Plan, Reason, Refusal, Rewriter, Rewritten};
+use callpath_x86::rewrite::{DirectBranch, Entries, Fixed, Plan, Reason, Refusal, Rewriter, Rewritten};
 use rustc_hash::FxHashMap;
 
 use crate::graphs::with_flow;
@@ -63,12 +63,13 @@ pub struct Copyable {
 impl Copies {
     /// Lets calls and tail calls lead to the copies of what they call, past the jump at its entry.
     pub fn link(&mut self) {
-        let entered_at: FxHashMap<LinkAddr, LinkAddr> =
-            self.made.iter().map(|made| (made.copy.entry, made.copy.entered_at)).collect();
+        let entries: FxHashMap<LinkAddr, Entries> =
+            self.made.iter().map(|made| (made.copy.entry, made.copy.entries())).collect();
+        let entered_at = |branch: &DirectBranch| entries.get(&branch.target).map(|entries| entries.of(branch));
         for Made { copy, .. } in &mut self.made {
-            let linked = copy.direct_calls.iter().filter_map(|call| call.redirected(*entered_at.get(&call.target)?));
+            let linked = copy.direct_calls.iter().filter_map(|call| call.redirected(entered_at(call)?));
             copy.patches.extend(linked);
-            copy.link_jumps(|target| entered_at.get(&target).copied());
+            copy.link_jumps(entered_at);
             copy.patches.sort_by_key(|patch| patch.at);
         }
     }
@@ -155,18 +156,19 @@ impl<'m, 'a> Procedures<'m, 'a> {
         ranges.extend(named(&self.fixed.preserving, Reason::KeepsRegisters));
         ranges.extend(self.fixed.restartable.iter().map(|code| (code.clone(), Reason::Restartable)));
         ranges.sort_unstable_by_key(|(code, _)| code.start);
-        Fixed { ranges, vforks: self.fixed.vforks.clone(), stubs: self.stubs.clone() }
+        Fixed { ranges, vforks: self.fixed.vforks.clone(), stubs: self.stubs.clone(), ..Fixed::default() }
     }
 
     /// Copies of some, one behind the other.
     fn copies(
         &self,
-        at: LinkAddr,
+        (at, bound): (LinkAddr, &FxHashMap<LinkAddr, LinkAddr>),
         these: impl Iterator<Item = Result<Procedure<'m>, Refused>>,
         mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Option<Refusal>) -> Result<Plan, Refusal>,
     ) -> Copies {
         let liveness = Liveness::new(self.flow, self.graphs, Convention::SystemV);
-        let rewriter = Rewriter::new(self.flow, self.graphs, &liveness).with_fixed(self.fixed());
+        let rewriter =
+            Rewriter::new(self.flow, self.graphs, &liveness).with_fixed(Fixed { bound: bound.clone(), ..self.fixed() });
         let mut copies = Copies { start: at, end: at, ..Copies::default() };
         for procedure in these {
             match procedure {
@@ -216,20 +218,26 @@ pub fn copy_all(
     at: LinkAddr,
     mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
 ) -> Copies {
-    copy_planned(module, at, |_| true, |flow, graph, refused| refused.map_or_else(|| Ok(plan(flow, graph)), Err))
+    let unbound = FxHashMap::default();
+    copy_planned(
+        module,
+        (at, &unbound),
+        |_| true,
+        |flow, graph, refused| refused.map_or_else(|| Ok(plan(flow, graph)), Err),
+    )
 }
 
 /// The same, of the procedures whose first instructions `is_chosen` says, except for those that `plan` refuses. It is asked
-/// again, at once, of what was refused with the first plan, and may have another.
+/// again, at once, of what was refused with the first plan, and may have another. `bound`: see [`Fixed::bound`].
 pub fn copy_planned(
     module: &Module,
-    at: LinkAddr,
+    (at, bound): (LinkAddr, &FxHashMap<LinkAddr, LinkAddr>),
     is_chosen: impl Fn(LinkAddr) -> bool,
     plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Option<Refusal>) -> Result<Plan, Refusal>,
 ) -> Copies {
     Procedures::with(module, |procedures| {
         let chosen = procedures.all().filter(|procedure| is_chosen(procedure.graph.entry));
-        procedures.copies(at, chosen.map(Ok), plan)
+        procedures.copies((at, bound), chosen.map(Ok), plan)
     })
 }
 
@@ -254,7 +262,7 @@ pub fn copy_chosen(
             let nothing = refused.unwrap_or(Refusal { at: graph.entry, reason: Reason::NoCode });
             plan(flow, graph, refused).ok_or(nothing)
         };
-        procedures.copies(at, chosen.iter().map(refused), asked)
+        procedures.copies((at, &FxHashMap::default()), chosen.iter().map(refused), asked)
     })
 }
 

@@ -62,6 +62,8 @@ pub struct Counting<'g> {
     pub hashed: Option<Hashing>,
     /// By first instruction, procedures whose frames are larger by so many bytes, and count nothing.
     pub paddings: Option<&'g FxHashMap<LinkAddr, u32>>,
+    /// Words of the linkage table that hold addresses of procedures of the module for good, with these addresses.
+    pub bound: &'g FxHashMap<LinkAddr, LinkAddr>,
     /// How what counts is placed: by what an earlier measurement tells of the module, or by loop depth.
     pub placing: Placing<'g>,
 }
@@ -248,7 +250,7 @@ pub fn counted(
     let first_procedure = counting.contexts.map_or(0, |contexts| contexts.first_procedure);
     let mut copies = copy_planned(
         module,
-        hashing.as_ref().map_or(free, |(head, _)| head.end()),
+        (hashing.as_ref().map_or(free, |(head, _)| head.end()), counting.bound),
         |entry| is_counted(entry) || (Some(entry) != told && calls.needs_copy(entry)),
         |flow, graph, refused| {
             if Some(graph.entry) == told {

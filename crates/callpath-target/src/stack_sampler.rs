@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::control_group::ControlGroup;
 use crate::perf_event::{Attributes, StackSamples};
 use crate::pid::Pid;
-use crate::process::descriptors_are_scarce;
+use crate::process::{descriptors_are_scarce, processes};
 use crate::ring::Ring;
 
 /// The events of one thread, on every processor; threads that it starts inherit them.
@@ -155,7 +155,15 @@ impl StackSampler {
         Ok(())
     }
 
-    /// A process has run before: its threads may wait already.
+    /// Where all is sampled, or all of a group: the processes that are there, this one apart.
+    pub fn everywhere(&self) -> Option<Vec<Pid>> {
+        let mut all =
+            self.samples.everything.then(|| self.group.as_ref().map_or_else(processes, ControlGroup::processes))?;
+        all.retain(|pid| pid.0 != std::process::id());
+        Some(all)
+    }
+
+    /// A process has run before, or what it did is in no record: its threads may wait already.
     pub fn ran_before(&mut self, pid: Pid) {
         if self.samples.switches {
             self.fresh.extend(threads_of(pid).into_iter().map(|tid| (pid, tid)));

@@ -143,7 +143,7 @@ fn such_a_call_is_linked_to_the_copy_of_its_callee() {
     let code = b"\xe8\x1b\x00\x00\x00\xc3";
     let mut copy = copied(&[code, b"\xc3"], 0, &[Place::Entry], Some(BIAS)).unwrap();
     assert_eq!(copy.direct_jumps.iter().map(|jump| jump.target).collect::<Vec<_>>(), [LinkAddr(BASE + 0x20)]);
-    copy.link_jumps(|target| (target == LinkAddr(BASE + 0x20)).then_some(LinkAddr(0xa000)));
+    copy.link_jumps(|jump| (jump.target == LinkAddr(BASE + 0x20)).then_some(LinkAddr(0xa000)));
     assert_eq!(from(&copy, COPY.0)[2], "jmp 0xa000");
     // One of the procedure itself enters it as any other: push rbx; call 0x1000; pop rbx; ret
     let code = b"\x53\xe8\xfa\xff\xff\xff\x5b\xc3";
@@ -152,7 +152,7 @@ fn such_a_call_is_linked_to_the_copy_of_its_callee() {
     // Past what is inserted there no call comes.
     let entered_at = copy.entered_at;
     assert_eq!(from(&copy, entered_at.0)[0], "call 0x9000");
-    copy.link_jumps(|target| (target == LinkAddr(BASE)).then_some(entered_at));
+    copy.link_jumps(|jump| (jump.target == LinkAddr(BASE)).then_some(entered_at));
     assert_eq!(from(&copy, COPY.0)[3], format!("jmp {:#x}", entered_at.0));
 }
 

@@ -94,7 +94,8 @@ impl CallMark {
 }
 
 /// A context of a thread: a procedure below the contexts that it is called from. Its call sites' slots lie behind it: for each
-/// site, the address of the first of its callees' nodes.
+/// site, the address of the first of its callees' nodes. A site that hands its callee that one's node has a second slot, the next one:
+/// only the procedure that is called there has its node in it, and only if it is entered by that call.
 #[repr(C)]
 pub struct ContextNode {
     /// The address of the values that probes have of the context; the first one counts its activations.
@@ -178,17 +179,26 @@ pub struct Entered {
     pub sites: u16,
     /// How many words of its frame lie below its return address by then.
     pub words: u16,
+    /// The caller was to hand it its node, by the second slot of the call site.
+    pub is_handed: bool,
 }
 
 impl Entered {
+    /// Of the half-word with the words: [`Entered::is_handed`].
+    pub const HANDED_BIT: u32 = 15;
+
     /// As one word.
     pub const fn to_word(self) -> u64 {
-        self.procedure as u64 | (self.sites as u64) << 32 | (self.words as u64) << 48
+        let words = self.words & !(1 << Entered::HANDED_BIT) | (self.is_handed as u16) << Entered::HANDED_BIT;
+        self.procedure as u64 | (self.sites as u64) << 32 | (words as u64) << 48
     }
 
     /// From one word.
     pub const fn from_word(word: u64) -> Entered {
-        Entered { procedure: word as u32, sites: (word >> 32) as u16, words: (word >> 48) as u16 }
+        let words = (word >> 48) as u16;
+        let is_handed = words >> Entered::HANDED_BIT != 0;
+        let words = words & !(1 << Entered::HANDED_BIT);
+        Entered { procedure: word as u32, sites: (word >> 32) as u16, words, is_handed }
     }
 }
 
@@ -204,8 +214,10 @@ mod tests {
         // What compilers put behind calls that do not return.
         assert_eq!(CallMark::from_word(u64::from_le_bytes([0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0])), None);
         assert_eq!(CallMark::from_word(CallMark { words: 7, site: 0 }.to_word()), None);
-        let entered = Entered { procedure: 0xdead_beef, sites: 3, words: 4 };
-        assert_eq!(Entered::from_word(entered.to_word()), entered);
+        for is_handed in [false, true] {
+            let entered = Entered { procedure: 0xdead_beef, sites: 3, words: 4, is_handed };
+            assert_eq!(Entered::from_word(entered.to_word()), entered);
+        }
         let far = CalleeTable::place(0x7fff_1234_5678, u32::MAX);
         assert!(far < CalleeTable::COUNT);
         assert_eq!([ContextNode::slot_at(1), ContextNode::slot_at(3)], [56, 72]);

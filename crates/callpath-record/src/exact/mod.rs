@@ -7,6 +7,7 @@
 //! program (`callpath-inject`).
 
 mod analysed;
+mod bound;
 mod counts;
 mod flows;
 mod guided;

@@ -23,6 +23,7 @@ use callpath_target::{Edits, Halted, Maps, NewMemory, Pid, SharedMapping, Shared
 use rustc_hash::FxHashMap;
 
 use super::analysed::Analysed;
+use super::bound::bound_words;
 use super::counts::{Counted, InModule};
 use super::flows::Flows;
 use super::guided::ByGuide;
@@ -309,9 +310,9 @@ impl Placing<'_, '_> {
         let hashed = layout.routines.filter(|_| layout.has_paths());
         let hashed = hashed.map(|routines| Hashing { routine: routines.count_path, first_procedure: next.hashed });
         let (first_word, inside) = (next.word, layout.inside);
-        let placing = by;
+        let (placing, bound) = (by, &bound_words(self.pid, of_module));
         let counting =
-            paths::Counting { bias, lane_word, first_word, inside, contexts, times, hashed, paddings, placing };
+            paths::Counting { bias, lane_word, first_word, inside, contexts, times, hashed, paddings, placing, bound };
         let at = RunAddr(place).to_link(bias);
         let planned = meanwhile(self.recorder, || counted(module, at, (calls, is_chosen), counting))?;
         let planned = planned.ok_or_else(no_room)?;

@@ -58,9 +58,9 @@ impl Recorder<'_> {
             process.is_over();
         }
         let live: Vec<Pid> = self.processes_outside().map(Process::pid).filter(|pid| !ended.contains(pid)).collect();
-        outside.fit_copies(live.into_iter());
+        outside.fit_copies(live.iter().copied());
         outside.sampler.open_more(OPEN_AT_MOST);
-        outside.sampler.take_fresh().into_iter().for_each(|(pid, tid)| outside.waits.look_at(pid, tid));
+        outside.look_for_waits(&live);
         self.outside = Some(outside);
     }
 
@@ -225,8 +225,7 @@ impl Recorder<'_> {
                 // What was mapped or executed may be among it.
                 self.processes.iter_mut().for_each(Process::doubt);
                 outside.origins.clear();
-                outside.waits.forget_all();
-                outside.has_lost = true;
+                outside.lose();
                 let of = outside.sampler.process_of(event).filter(|of| self.processes.iter().any(|p| p.pid() == *of));
                 if let Some(index) = self.place_of(of.unwrap_or(pid), (places, outside)) {
                     let worth = (!outside.sampler.samples().switches).then_some(Worth::Period);

@@ -16,6 +16,8 @@ pub(super) enum Target {
     Fixed(u64),
     /// The address, of a procedure that is called; noted with the jumps to code without a copy.
     Called(u64),
+    /// The same, with the callee's node in a register.
+    CalledWithNode(u64),
     /// A label of the code that is being written.
     Label(usize),
 }
@@ -197,9 +199,10 @@ impl Assembler {
         for &Distance { at, len, from, target } in &self.distances {
             let to = match target {
                 Target::Fixed(address) => address,
-                Target::Called(address) => {
+                Target::Called(address) | Target::CalledWithNode(address) => {
                     let end = LinkAddr(self.base.wrapping_add(from as u64));
-                    out.push(DirectBranch { end, target: LinkAddr(address) });
+                    let hands_node = matches!(target, Target::CalledWithNode(_));
+                    out.push(DirectBranch { end, target: LinkAddr(address), hands_node });
                     address
                 }
                 Target::Label(label) => {
@@ -211,7 +214,7 @@ impl Assembler {
                     Some(offset) => self.base.wrapping_add(offset.into()),
                     None => {
                         let end = LinkAddr(self.base.wrapping_add(from as u64));
-                        out.push(DirectBranch { end, target: LinkAddr(address) });
+                        out.push(DirectBranch { end, target: LinkAddr(address), hands_node: false });
                         address
                     }
                 },

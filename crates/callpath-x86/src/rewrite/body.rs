@@ -22,8 +22,10 @@ pub(super) struct Step<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) instruction: Instruction,
     pub(super) motion: Motion,
-    /// Of a direct call, or a direct jump, to a stub of the linkage table: the word that the stub jumps through.
+    /// Of a direct call, or a direct jump, to a stub of the linkage table: the word that the stub jumps through, unless it is bound.
     pub(super) slot: Option<u64>,
+    /// Of a direct call to a stub whose word is bound: the procedure that is called.
+    pub(super) bound: Option<u64>,
 }
 
 impl Step<'_> {
@@ -35,6 +37,11 @@ impl Step<'_> {
     /// Where a direct jump or call goes.
     pub(super) fn target(&self) -> u64 {
         self.instruction.target(self.end())
+    }
+
+    /// The procedure that a direct call leads to, if it does not go through a word.
+    pub(super) fn callee(&self) -> u64 {
+        self.bound.unwrap_or_else(|| self.target())
     }
 
     /// Where it jumps to, if that is one address.
@@ -96,7 +103,10 @@ impl<'g, 'a> Body<'g, 'a> {
                     }
                     _ => None,
                 };
-                steps.push(Step { at: at.0, bytes, instruction, motion, slot });
+                let is_call = instruction.control() == Control::Call;
+                let bound = slot.filter(|_| is_call).and_then(|slot| fixed.bound.get(&LinkAddr(slot)));
+                let (slot, bound) = (slot.filter(|_| bound.is_none()), bound.map(|callee| callee.0));
+                steps.push(Step { at: at.0, bytes, instruction, motion, slot, bound });
             }
             blocks.push(first..steps.len());
             let start = code_map.position(block.code.start.0);

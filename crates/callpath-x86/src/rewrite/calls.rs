@@ -4,6 +4,8 @@
 //!
 //! What is called through a stub of the linkage table is called through the word that the stub reads, which saves one jump.
 
+use callpath_format::address::LinkAddr;
+
 use super::assembler::{Assembler, Target};
 use super::body::Step;
 use crate::encode;
@@ -43,13 +45,20 @@ pub(super) fn can_be_copied(step: &Step<'_>) -> bool {
     is_call && step.motion == Motion::Call && !matches!(displaced(step), Some(displaced) if displaced.is_odd)
 }
 
-/// Makes a call like the original does.
-pub(super) fn write_copied(out: &mut Assembler, step: &Step<'_>) {
+/// The procedure of the module that a copy calls by its address.
+pub(super) fn called_directly(step: &Step<'_>) -> Option<LinkAddr> {
+    let is_direct = step.instruction.control() == Control::Call && step.slot.is_none();
+    is_direct.then(|| LinkAddr(step.callee()))
+}
+
+/// Makes a call like the original does. `hands_node`: the callee's node is in a register.
+pub(super) fn write_copied(out: &mut Assembler, step: &Step<'_>, hands_node: bool) {
     match (step.instruction.control(), displaced(step)) {
         (Control::Call, _) if step.slot.is_some() => {
             out.opcode_to(&encode::CALL_BESIDE_CODE, Target::Fixed(step.slot.unwrap_or(0)));
         }
-        (Control::Call, _) => out.opcode_to(&encode::CALL, Target::Called(step.target())),
+        (Control::Call, _) if hands_node => out.opcode_to(&encode::CALL, Target::CalledWithNode(step.callee())),
+        (Control::Call, _) => out.opcode_to(&encode::CALL, Target::Called(step.callee())),
         (_, Some(Displaced { address, .. })) => {
             out.with_displacement(
                 step.bytes,
@@ -101,7 +110,7 @@ fn jump(step: &Step<'_>) -> Option<Jump> {
     match step.instruction.control() {
         Control::Call => Some(match step.slot {
             Some(slot) => Jump::BesideCode([&encode::JUMP_BESIDE_CODE[..], &[0; DISPLACEMENT_BYTES]].concat(), slot),
-            None => Jump::Direct(step.target()),
+            None => Jump::Direct(step.callee()),
         }),
         Control::CallIndirect => indirect(step),
         _ => None,
@@ -157,8 +166,6 @@ fn is_rex(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use callpath_format::address::LinkAddr;
-
     use super::*;
     use crate::instruction::Instruction;
     use crate::instruction::motion::motion;
@@ -174,7 +181,7 @@ mod tests {
     fn text_of(bytes: &[u8], slot: Option<u64>) -> Option<String> {
         let instruction = Instruction::decode(bytes).expect("an instruction");
         let motion = motion(bytes).expect("it can be moved");
-        Some(match jump(&Step { at: AT, bytes, instruction, motion, slot })? {
+        Some(match jump(&Step { at: AT, bytes, instruction, motion, slot, bound: None })? {
             Jump::Direct(target) => format!("{target:#x}"),
             Jump::BesideCode(bytes, address) => {
                 assert_eq!(bytes.len(), usize::from(bytes[0] != GROUP_5) + 6);

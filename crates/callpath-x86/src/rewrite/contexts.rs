@@ -10,6 +10,13 @@
 //! others:   look it up in the table of callees; go on at `found` if it is there
 //! apart:    push what the procedure is; call the routine, which counts; pop the node; go on at `counted`
 //! ```
+//!
+//! A copy that calls one procedure knows its own node and the site: it leaves the callee's node in a register and calls its copy at
+//! `handed`. The node is that of a second slot of the site, which none but that procedure has a node in, so that nothing is compared:
+//!
+//! ```text
+//! handed:   is there a node? go on at `found`
+//! ```
 
 use callpath_format::address::LinkAddr;
 use callpath_format::shared::activation::{CallMark, CalleeTable, ContextNode, CopiesWords, Entered};
@@ -22,9 +29,14 @@ use super::plan::{Cell, Contexts, Plan};
 use super::spot::{SCRATCH, Spot};
 use crate::encode::{self, Register, Word};
 use crate::encoding;
+use crate::liveness::LiveSet;
 
 const RSP: Register = 4;
 const WORD_BYTES: i32 = 8;
+/// Holds the node that a caller hands over. The ABI has no use for it at calls.
+pub(super) const HANDED: Register = 11;
+/// Sites with higher numbers do not hand over nodes, since that takes a second slot.
+pub(super) const MOST_HANDING: u16 = u16::MAX / 4;
 /// Conditions as processors number them.
 const IS_EQUAL: u8 = 4;
 const IS_OTHER: u8 = 5;
@@ -62,6 +74,20 @@ impl UnmarkedCall {
     }
 }
 
+/// Whether a caller may hand over its node to a procedure, by what is live where that one is entered.
+pub(super) fn may_be_handed(live: LiveSet) -> bool {
+    live.general() >> HANDED & 1 == 0
+}
+
+/// Hands over the node of the callee, before the call. `slot`: the number of its slot. `word`, `before`: as for [`mark`]. `false`:
+/// nothing is written.
+pub(super) fn hand_over(out: &mut Assembler, word: u32, before: Option<Height>, slot: u16) -> bool {
+    let Some(before) = before.filter(|before| before.register == RSP) else { return false };
+    out.bytes(&encode::load(HANDED, Word::OfFrame(RSP, before.distance_of(word))).bytes);
+    out.bytes(&encode::load_beside(HANDED, HANDED, ContextNode::slot_at(slot) as i32));
+    true
+}
+
 /// A distance in words.
 fn words(distance: i32) -> Option<u16> {
     u16::try_from(distance / WORD_BYTES).ok().filter(|_| distance % WORD_BYTES == 0)
@@ -72,6 +98,10 @@ pub(super) struct NotFound {
     contexts: Contexts,
     /// Where it begins, and where it leads; the same of the way by the table of callees.
     labels: [usize; 4],
+    /// Where nodes are handed over: where it begins there, and where it begins if the frame is not larger yet.
+    handed: Option<[usize; 2]>,
+    /// By how many bytes the frame is larger.
+    enlarged_by: u32,
     /// Holds the address of the slot where there is one; takes the node's address.
     registers: [Register; 2],
     /// How many words of the frame lie below the return address.
@@ -99,6 +129,15 @@ impl Used {
         let mut all = free.chain(live);
         let registers = [(); 2].map(|()| all.next().unwrap_or(RAX));
         Used { registers, waiting: registers.into_iter().filter(is_live).collect(), flags: spot.live.has_flags() }
+    }
+
+    /// The same with the node where callers hand it over. `None`: that register, or another one, is not free.
+    fn handed(plan: &Plan, spot: Spot) -> Option<Used> {
+        let is_free =
+            |register: &Register| spot.live.general() >> register & 1 == 0 && Some(*register) != plan.register();
+        let slot = SCRATCH.into_iter().find(|register| *register != HANDED && is_free(register))?;
+        let is_simple = is_free(&HANDED) && !spot.live.has_flags();
+        is_simple.then(|| Used { registers: [slot, HANDED], waiting: Vec::new(), flags: false })
     }
 
     /// By how many bytes rsp is lower for the flags, and for registers.
@@ -143,18 +182,29 @@ impl Used {
     }
 }
 
-/// Writes what an entry counts with.
-pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: Spot) -> NotFound {
+/// Writes what an entry counts with, and makes the frame larger. Where callers enter that hand over the node, if they may; and what
+/// is written apart.
+pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: Spot) -> (Option<u32>, NotFound) {
     const AT_SLOTS: i32 = ContextNode::slot_at(0) as i32;
     const AT_PROCEDURE: i8 = offset_of!(ContextNode, procedure) as i8;
     const AT_VALUES: i8 = offset_of!(ContextNode, values) as i8;
     const AT_KEPT: i8 = offset_of!(ContextNode, kept) as i8;
-    let used = Used::choose(plan, spot);
+    let handed = Used::handed(plan, spot);
+    let is_handed = handed.is_some();
+    let used = handed.unwrap_or_else(|| Used::choose(plan, spot));
     let ([slot, node], lowered) = (used.registers, used.lowered());
-    let below = plan.enlarged_by() as i32 + lowered;
+    let enlarged_by = plan.enlarged_by();
+    // How far rsp lies below the return address: at first, and where a node has been found.
+    let below = enlarged_by as i32 + lowered;
+    let below_at_first = if is_handed { 0 } else { below };
+    if !is_handed {
+        enlarge(out, enlarged_by);
+    }
     used.take(out);
     let [apart, known, found, counted] = [(); 4].map(|()| out.label());
-    out.bytes(&encode::load(node, Word::OfFrame(RSP, below)).bytes);
+    let handed = is_handed.then(|| [(); 2].map(|()| out.label()));
+    let unknown = handed.map_or(apart, |[_, before]| before);
+    out.bytes(&encode::load(node, Word::OfFrame(RSP, below_at_first)).bytes);
     // Only there it is known that the address can be read.
     for number in [0, 1] {
         let [start, len] = [0, 1].map(|word| Target::Fixed(contexts.words.0 + 8 * (2 * number + word)));
@@ -163,26 +213,33 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: 
         out.opcode_to(&encode::compare_beside_code(slot), len);
         match number {
             0 => branch(out, IS_BELOW, known),
-            _ => branch(out, IS_NOT_BELOW, apart),
+            _ => branch(out, IS_NOT_BELOW, unknown),
         }
     }
     out.set_label(known);
     out.bytes(&encode::load_from(slot, node, 0));
     out.bytes(&encode::compare(slot, CallMark::OPCODE));
-    branch(out, IS_OTHER, apart);
+    branch(out, IS_OTHER, unknown);
     out.bytes(&encode::copy(node, slot));
     out.bytes(&encode::shift_right(node, 48));
     out.bytes(&encode::shift_right(slot, 32));
     out.bytes(&encode::lowest_16(slot, slot));
-    out.bytes(&encode::load_from_table(slot, RSP, slot, below + WORD_BYTES));
+    out.bytes(&encode::load_from_table(slot, RSP, slot, below_at_first + WORD_BYTES));
     out.bytes(&encode::address_in_table(slot, slot, Some(node), AT_SLOTS));
     out.bytes(&encode::load_from(node, slot, 0));
     out.bytes(&encode::test(node));
-    branch(out, IS_EQUAL, apart);
+    branch(out, IS_EQUAL, unknown);
     out.bytes(&encode::compare_word(node, AT_PROCEDURE, contexts.number));
     let others = out.label();
     branch(out, IS_OTHER, others);
     out.set_label(found);
+    let entered_with_node = is_handed.then(|| out.offset());
+    if let Some([without, _]) = handed {
+        // A node that was found has its frame made larger here, too.
+        enlarge(out, enlarged_by);
+        out.bytes(&encode::test(node));
+        branch(out, IS_EQUAL, without);
+    }
     out.bytes(&encode::load_from(slot, node, AT_VALUES));
     out.bytes(&encode::count_in_table(slot, None, 0));
     let word = plan.context_word().and_then(Cell::offset_in_activation);
@@ -206,7 +263,16 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: 
     }
     used.give_back(out);
     let (words, lowered) = ((below / WORD_BYTES) as u16, lowered as u32);
-    NotFound { contexts, labels: [apart, counted, others, found], registers: [slot, node], words, lowered }
+    let (labels, registers) = ([apart, counted, others, found], [slot, node]);
+    (entered_with_node, NotFound { contexts, labels, handed, enlarged_by, registers, words, lowered })
+}
+
+/// Makes the frame larger, as it is from there on.
+pub(super) fn enlarge(out: &mut Assembler, bytes: u32) {
+    if bytes > 0 {
+        out.bytes(&encode::move_rsp_far(-(bytes as i32)));
+        out.set_enlarged(bytes);
+    }
 }
 
 /// Where the address of the table of callees is.
@@ -224,8 +290,12 @@ impl NotFound {
         const AT_SLOT: i8 = offset_of!(ContextNode, slot) as i8;
         const AT_PROCEDURE: i8 = offset_of!(ContextNode, procedure) as i8;
         let NotFound { contexts, labels: [apart, counted, others, found], registers: [slot, node], .. } = self;
-        let NotFound { words, lowered, .. } = self;
+        let NotFound { handed, enlarged_by, lowered, .. } = self;
         out.set_lowered(lowered);
+        let unknown = handed.map_or(apart, |[_, before]| before);
+        if handed.is_some() && enlarged_by > 0 {
+            out.set_enlarged(0);
+        }
         out.set_label(others);
         out.bytes(&encode::copy(node, slot));
         out.bytes(&encode::shift_right(node, 3));
@@ -235,22 +305,36 @@ impl NotFound {
         out.opcode_to(&encode::add_beside_code(node), callees(contexts));
         out.bytes(&encode::load_from(node, node, 0));
         out.bytes(&encode::test(node));
-        branch(out, IS_EQUAL, apart);
+        branch(out, IS_EQUAL, unknown);
         out.bytes(&encode::compare_with(node, AT_SLOT, slot));
-        branch(out, IS_OTHER, apart);
+        branch(out, IS_OTHER, unknown);
         out.bytes(&encode::compare_word(node, AT_PROCEDURE, contexts.number));
         branch(out, IS_EQUAL, found);
+        if let Some([_, before]) = handed {
+            out.set_label(before);
+            enlarge(out, enlarged_by);
+        }
         out.set_label(apart);
+        self.ask(out, sites, (false, counted));
+        if let Some([without, _]) = handed {
+            out.set_label(without);
+            self.ask(out, sites, (true, counted));
+        }
+        out.set_lowered(0);
+    }
+
+    /// Writes the call of the routine, which counts, and goes on at `then`.
+    fn ask(&self, out: &mut Assembler, sites: u16, (is_handed, then): (bool, usize)) {
+        let NotFound { contexts, registers: [_, node], words, lowered, .. } = *self;
         out.push_word(contexts.entry);
         out.set_lowered(lowered + WORD_BYTES as u32);
-        out.push_word(Entered { procedure: contexts.number, sites, words }.to_word());
+        out.push_word(Entered { procedure: contexts.number, sites, words, is_handed }.to_word());
         out.set_lowered(lowered + 2 * WORD_BYTES as u32);
         out.opcode_to(&encode::CALL, Target::Fixed(contexts.routine.0));
         out.bytes(&encode::pop(node));
         out.set_lowered(lowered + WORD_BYTES as u32);
         out.bytes(&encode::move_rsp(WORD_BYTES as i8));
         out.set_lowered(lowered);
-        out.jump(Target::Label(counted));
-        out.set_lowered(0);
+        out.jump(Target::Label(then));
     }
 }

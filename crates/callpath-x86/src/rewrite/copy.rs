@@ -44,6 +44,8 @@ pub(super) struct Copy {
     /// Calls that no mark stands behind, where contexts are counted.
     pub(super) unmarked: Vec<UnmarkedCall>,
     pub(super) direct_jumps: Vec<DirectBranch>,
+    /// The offset where callers enter that hand over its node.
+    pub(super) entered_with_node: Option<u32>,
     /// Jumps to one address: where each stands at home, its end in the copy, and where it leads.
     jumps: Vec<(u64, u32, u64)>,
     /// Offset of the copy of each instruction with what is inserted before it, by its address.
@@ -67,6 +69,8 @@ pub(super) struct Source<'s, 'g, 'a> {
     /// The calls that the copy makes with the return address at home, and those that it makes like the original does.
     pub(super) from_copy: &'s BTreeSet<u64>,
     pub(super) in_copy: &'s BTreeSet<u64>,
+    /// Of the latter, those whose callees may be handed their nodes.
+    pub(super) handing: &'s BTreeSet<u64>,
     pub(super) tables: &'s CopiedTables,
 }
 
@@ -189,7 +193,7 @@ impl Copy {
         let mut out = Assembler::new(at.0);
         let mut stubs: Vec<Stub> = Vec::new();
         let mut not_found: Option<NotFound> = None;
-        let mut sites = 0u16;
+        let (mut sites, mut second_slots) = (0u16, 0u16);
         // Cold parts may come first.
         source.enlarge_again(&mut out);
         for (number, steps) in body.blocks.iter().enumerate() {
@@ -227,7 +231,17 @@ impl Copy {
                         let moved = displaced_by(step.bytes, source.plan.enlarged_by() as i32);
                         out.bytes(&moved.ok_or(Refusal { at: origin, reason: Reason::FrameUnknown })?);
                     }
-                    None if source.in_copy.contains(&step.at) => calls::write_copied(&mut out, step),
+                    None if source.in_copy.contains(&step.at) => {
+                        let word = plan.context_word().and_then(Cell::offset_in_activation);
+                        let word = word.filter(|_| source.handing.contains(&step.at));
+                        // The first slot of the site is for whoever else is entered there.
+                        let slot = sites.checked_add(2).filter(|_| sites < contexts::MOST_HANDING);
+                        let hands_node = word.zip(slot).is_some_and(|(word, slot)| {
+                            contexts::hand_over(&mut out, word, source.frame.before(origin), slot)
+                        });
+                        second_slots = u16::from(hands_node);
+                        calls::write_copied(&mut out, step, hands_node);
+                    }
                     None if near.contains(&step.at) => write_near(&mut out, step, to),
                     None => match source.tables.read_by(step) {
                         Some(LongDisplacement { bytes, at: displacement_at, value, .. }) => {
@@ -273,6 +287,7 @@ impl Copy {
                         let mark = contexts::mark(word, source.frame.before(origin), sites).ok_or(unknown)?;
                         copy.origins.push((out.offset(), behind));
                         out.bytes(&mark);
+                        sites = sites.checked_add(std::mem::take(&mut second_slots)).ok_or(unknown)?;
                     }
                     if !plan.at(Place::AfterCall(origin)).is_empty() {
                         copy.origins.push((out.offset(), behind));
@@ -347,13 +362,20 @@ impl Copy {
         self.origins.push((out.offset(), entry));
         if bytes > 0 {
             out.set_enlarged(0);
-            out.bytes(&encode::move_rsp_far(-(bytes as i32)));
-            self.origins.push((out.offset(), entry));
-            out.set_enlarged(bytes);
         }
-        // What is inserted there may count in the context.
         let spot = source.spot(Place::Entry, entry);
-        let not_found = contexts.map(|contexts| contexts::write(out, source.plan, contexts, spot));
+        let not_found = match contexts {
+            Some(contexts) => {
+                let (entered_with_node, not_found) = contexts::write(out, source.plan, contexts, spot);
+                self.entered_with_node = entered_with_node;
+                Some(not_found)
+            }
+            None => {
+                contexts::enlarge(out, bytes);
+                None
+            }
+        };
+        // It may count in the context.
         source.insert(out, Place::Entry, entry)?;
         Ok(not_found)
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
+use rustc_hash::FxHashMap;
 
 use super::refusal::{Reason, Refusal};
 use crate::graph::ProcedureGraph;
@@ -16,6 +17,9 @@ pub struct Fixed {
     pub vforks: Vec<LinkAddr>,
     /// Sections of stubs of the procedure linkage table, which have no copies.
     pub stubs: Vec<Range<LinkAddr>>,
+    /// Words that such stubs jump through and that hold the address of a procedure of the module for good, with that address: it is called
+    /// directly.
+    pub bound: FxHashMap<LinkAddr, LinkAddr>,
 }
 
 impl Fixed {

@@ -344,17 +344,21 @@ impl Layout {
         }
         let (unused, entry, at_home) = (self.unused(), body.entry(), self.at_home);
         let from_copy = self.from_copy.iter().copied().map(LinkAddr).collect();
-        let direct = |step: &&Step<'_>| {
+        let is_direct = |step: &&Step<'_>| {
             let is_direct = step.motion == Motion::Call && step.instruction.control() == Control::Call;
             is_direct && self.kept.contains_key(&step.at)
         };
-        let calls = body.in_order().filter(direct);
-        let direct_calls =
-            calls.map(|call| DirectBranch { end: LinkAddr(call.end()), target: LinkAddr(call.target()) }).collect();
+        let calls = body.in_order().filter(is_direct);
+        let direct = |call: &Step<'_>| {
+            let (end, target) = (LinkAddr(call.end()), LinkAddr(call.target()));
+            DirectBranch { end, target, hands_node: false }
+        };
+        let direct_calls = calls.map(direct).collect();
         let entered_at = copy.of(entry.0).map_or(entry, LinkAddr);
         let table_reads = ascending(copy.table_reads.iter().map(|read| read.at));
         let through_slots = ascending(copy.through_slots.iter().copied());
         let Copy { at, code, origins, lowered, enlarged, rax, out_of_order, words_at, .. } = copy;
+        let entered_with_node = copy.entered_with_node.map(|offset| LinkAddr(copy.at.0.wrapping_add(offset.into())));
         let Copy { returns, unmarked, direct_jumps, .. } = copy;
         Ok(Rewritten {
             is_timed: false,
@@ -376,6 +380,7 @@ impl Layout {
             through_slots,
             detours,
             entered_at,
+            entered_with_node,
             direct_calls,
             direct_jumps,
             at_home,

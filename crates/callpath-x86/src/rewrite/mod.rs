@@ -46,6 +46,7 @@ mod tables;
 mod thunk;
 mod times;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
@@ -66,7 +67,7 @@ pub use thunk::{THUNK_LEN_BYTES, THUNK_PUSH_BYTES, thunk};
 use crate::encoding;
 use crate::graph::{ModuleFlow, ProcedureGraph};
 use crate::liveness::{LiveSet, Liveness};
-use body::Body;
+use body::{Body, Step};
 use entrances::Entrances;
 use tables::CopiedTables;
 
@@ -140,6 +141,8 @@ pub struct Rewritten {
     pub detours: Vec<(LinkAddr, LinkAddr)>,
     /// Where a call of the procedure continues in the copy.
     pub entered_at: LinkAddr,
+    /// The same, for calls that hand over the node of its context ([`DirectBranch::hands_node`]).
+    pub entered_with_node: Option<LinkAddr>,
     /// Calls at home, by ascending address, whose last four bytes are the distance to the called address.
     pub direct_calls: Vec<DirectBranch>,
     /// Jumps in the copy to code that has none, whose distances end at the same places: among them tail calls. Also
@@ -153,12 +156,25 @@ pub struct Rewritten {
     pub from_copy: Vec<LinkAddr>,
 }
 
+/// Where jumps and calls enter a copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entries {
+    entered_at: LinkAddr,
+    entered_with_node: Option<LinkAddr>,
+}
+
+impl Entries {
+    /// Where one of these does.
+    pub fn of(&self, branch: &DirectBranch) -> LinkAddr {
+        self.entered_with_node.filter(|_| branch.hands_node).unwrap_or(self.entered_at)
+    }
+}
+
 impl Rewritten {
-    /// Lets jumps of the copy to a procedure lead to that one's copy. `entered_at`: where a copy is entered, by the
-    /// procedure's first instruction.
-    pub fn link_jumps(&mut self, entered_at: impl Fn(LinkAddr) -> Option<LinkAddr>) {
+    /// Lets jumps and calls of the copy lead to copies of procedures. `entered_at`: where they enter them ([`Rewritten::entries`]).
+    pub fn link_jumps(&mut self, entered_at: impl Fn(&DirectBranch) -> Option<LinkAddr>) {
         for jump in &self.direct_jumps {
-            let Some(Patch { at, new, .. }) = entered_at(jump.target).and_then(|to| jump.redirected(to)) else {
+            let Some(Patch { at, new, .. }) = entered_at(jump).and_then(|to| jump.redirected(to)) else {
                 continue;
             };
             let from = at.0.wrapping_sub(self.at.0) as usize;
@@ -166,6 +182,11 @@ impl Rewritten {
                 old.copy_from_slice(&new);
             }
         }
+    }
+
+    /// Where jumps and calls of copies enter this one.
+    pub fn entries(&self) -> Entries {
+        Entries { entered_at: self.entered_at, entered_with_node: self.entered_with_node }
     }
 
     /// What is written at home where the entry is to lead to other code, which continues in the copy by itself. `None`: that
@@ -266,7 +287,7 @@ impl<'m, 'a> Rewriter<'m, 'a> {
     pub fn copy(&self, procedure: usize, at: LinkAddr, plan: &Plan) -> Result<Rewritten, Refusal> {
         let body = self.body(procedure)?;
         let mut refused = Refusal { at: body.entry(), reason: Reason::RunsAtHome };
-        for plan in plan.choices(self.free_register(procedure, &body)) {
+        for plan in plan.choices(self.free_register(procedure, &body, plan)) {
             match self.copy_by(procedure, &body, (at, &plan)) {
                 Ok(copy) => return Ok(copy),
                 Err(refusal) => refused = refusal,
@@ -276,7 +297,7 @@ impl<'m, 'a> Rewriter<'m, 'a> {
     }
 
     /// A register that a procedure without calls does not use, and whose value nobody reads behind it.
-    fn free_register(&self, procedure: usize, body: &Body<'_, '_>) -> Option<u8> {
+    fn free_register(&self, procedure: usize, body: &Body<'_, '_>, plan: &Plan) -> Option<u8> {
         let liveness = self.liveness.filter(|_| body.graph.calls.is_empty())?;
         let mut used = 0u16;
         for step in &body.steps {
@@ -286,7 +307,8 @@ impl<'m, 'a> Rewriter<'m, 'a> {
             let live = liveness.in_block(self.flow, procedure, block);
             used = live.into_iter().fold(used, |used, (_, live)| used | live.general());
         }
-        spot::SCRATCH.into_iter().rev().find(|&register| used >> register & 1 == 0)
+        let is_handed = |register: u8| plan.contexts().is_some() && register == contexts::HANDED;
+        spot::SCRATCH.into_iter().rev().find(|&register| used >> register & 1 == 0 && !is_handed(register))
     }
 
     fn copy_by(
@@ -308,7 +330,9 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, body.graph, plan) };
         let (from_copy, in_copy) = (layout.calls_from_copy(), layout.calls_in_copy());
         let tables = CopiedTables::new(body, &self.flow.code.data, plan.bias());
-        let source = copy::Source { body, plan, frame: &frame, live: &live, from_copy, in_copy, tables: &tables };
+        let handing = &self.handing(body, plan, in_copy);
+        let source =
+            copy::Source { body, plan, frame: &frame, live: &live, from_copy, in_copy, handing, tables: &tables };
         let copy = match copy::Copy::new(&source, at) {
             // Jumps through tables that are too far away go home.
             Err(Refusal { reason: Reason::TooFar, .. }) if has_tables => {
@@ -317,6 +341,19 @@ impl<'m, 'a> Rewriter<'m, 'a> {
             copy => copy?,
         };
         Ok(Rewritten { is_timed: plan.times().is_some(), ..layout.finish(body, copy)? })
+    }
+
+    /// Of the calls that a copy makes itself: those whose callees, as far as anybody can tell, have no use for the register that their nodes are
+    /// handed over in.
+    fn handing(&self, body: &Body<'_, '_>, plan: &Plan, in_copy: &BTreeSet<u64>) -> BTreeSet<u64> {
+        let Some(liveness) = self.liveness.filter(|_| plan.context_word().is_some()) else { return BTreeSet::new() };
+        let may_be_handed = |step: &Step<'_>| {
+            let number = calls::called_directly(step).and_then(|callee| self.by_entry.get(&callee))?;
+            let callee = self.graphs.get(*number)?;
+            let live = liveness.at_block(*number, callee.block_at(callee.entry)?);
+            contexts::may_be_handed(live).then_some(step.at)
+        };
+        in_copy.iter().filter_map(|call| body.step_at(*call)).filter_map(may_be_handed).collect()
     }
 
     /// What is live before each instruction of a procedure, in whichever of its blocks, and at the entries of those that

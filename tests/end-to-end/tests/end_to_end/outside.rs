@@ -618,14 +618,10 @@ fn what_was_lost_is_not_guessed() {
     // One processor has one ring, which is full soon.
     let mut running = Running::start(Command::new("taskset").args(["-c", "0", &one, "2500", &two, "1500"]));
     let mut attached = Attached::to(&["-F", "20000", "-p", &running.pid()]);
-    let signal = |name: &str| {
-        let pid = attached.recorder.id().to_string();
-        assert!(Command::new("kill").args([name, &pid]).status().expect("kill is there").success());
-    };
-    signal("-STOP");
+    signal(&attached, "-STOP");
     let used_by_one_ms: u64 = running.line().parse().expect("milliseconds");
     std::thread::sleep(Duration::from_millis(300));
-    signal("-CONT");
+    signal(&attached, "-CONT");
     let used_ms: u64 = running.line().parse().expect("milliseconds");
     let ended = attached.ended();
     assert_eq!(ended.status, 0, "{ended:?}");
@@ -642,6 +638,46 @@ fn what_was_lost_is_not_guessed() {
             "no such call in the source: {path:?}"
         );
     }
+}
+
+/// Who waits when records are lost waits on, and may not go on before the end: that time is there, from when the kernel has room again.
+#[test]
+fn a_wait_that_outlasts_lost_records() {
+    if !is_allowed("a_wait_that_outlasts_lost_records") {
+        return;
+    }
+    let sleeper = Running::start(Command::new("sleep").arg("1000"));
+    // Each hands the processor to the other, some ten thousand times a second.
+    let mut crowd = Running::start(Command::new("taskset").args([
+        "-c",
+        "0",
+        "sh",
+        "-c",
+        "read x; timeout 3 yes | cat > /dev/null",
+    ]));
+    let pids = format!("{},{}", sleeper.pid(), crowd.pid());
+    let mut attached = Attached::to(&["-e", "off-cpu", "-p", &pids, "--duration", "5"]);
+    signal(&attached, "-STOP");
+    crowd.tell("go");
+    std::thread::sleep(Duration::from_millis(1500));
+    signal(&attached, "-CONT");
+    let since = Instant::now();
+    std::thread::sleep(Duration::from_millis(200));
+    drop(crowd);
+    let ended = attached.ended();
+    let most = since.elapsed();
+    assert_eq!(ended.status, 0, "{ended:?}");
+    assert!(ended.stderr.contains("samples were lost"), "{ended:?}");
+    let slept = attached.profile(&[]).through(&["process:sleep", "clock_nanosleep"], "off-cpu");
+    let slept = Duration::from_nanos(slept);
+    // It began more than a second before the loss ended, and goes on for as long after it.
+    assert!(slept > Duration::from_secs(1) && slept <= most, "{slept:?} of {most:?}: {ended:?}");
+}
+
+/// Sends the recorder a signal.
+fn signal(attached: &Attached, name: &str) {
+    let pid = attached.recorder.id().to_string();
+    assert!(Command::new("kill").args([name, &pid]).status().expect("kill is there").success());
 }
 
 /// Threads that end before a period has passed are never hit: how much they have used is known all the same.
