@@ -12,6 +12,7 @@ use callpath_x86::rewrite::{DirectBranch, Entries, Fixed, Plan, Reason, Refusal,
 use rustc_hash::FxHashMap;
 
 use crate::graphs::with_flow;
+use crate::linkage::Linkage;
 use crate::module::Module;
 
 /// The alignment of a copy, bytes: that of procedures.
@@ -149,26 +150,26 @@ impl<'m, 'a> Procedures<'m, 'a> {
     }
 
     /// What cannot be copied, by what the image says of it.
-    fn fixed(&self) -> Fixed {
+    fn fixed(&self, linkage: &Linkage) -> Fixed {
         let first = |at: &LinkAddr| *at..LinkAddr(at.0.saturating_add(1));
         let named = |entries: &[LinkAddr], reason| entries.iter().map(|at| (first(at), reason)).collect::<Vec<_>>();
         let mut ranges = named(&self.fixed.resolvers, Reason::Resolver);
         ranges.extend(named(&self.fixed.preserving, Reason::KeepsRegisters));
         ranges.extend(self.fixed.restartable.iter().map(|code| (code.clone(), Reason::Restartable)));
         ranges.sort_unstable_by_key(|(code, _)| code.start);
-        Fixed { ranges, vforks: self.fixed.vforks.clone(), stubs: self.stubs.clone(), ..Fixed::default() }
+        let (bound, taking_nodes) = (linkage.own.clone(), linkage.taking_nodes.clone());
+        Fixed { ranges, vforks: self.fixed.vforks.clone(), stubs: self.stubs.clone(), bound, taking_nodes }
     }
 
     /// Copies of some, one behind the other.
     fn copies(
         &self,
-        (at, bound): (LinkAddr, &FxHashMap<LinkAddr, LinkAddr>),
+        (at, linkage): (LinkAddr, &Linkage),
         these: impl Iterator<Item = Result<Procedure<'m>, Refused>>,
         mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Option<Refusal>) -> Result<Plan, Refusal>,
     ) -> Copies {
         let liveness = Liveness::new(self.flow, self.graphs, Convention::SystemV);
-        let rewriter =
-            Rewriter::new(self.flow, self.graphs, &liveness).with_fixed(Fixed { bound: bound.clone(), ..self.fixed() });
+        let rewriter = Rewriter::new(self.flow, self.graphs, &liveness).with_fixed(self.fixed(linkage));
         let mut copies = Copies { start: at, end: at, ..Copies::default() };
         for procedure in these {
             match procedure {
@@ -218,26 +219,26 @@ pub fn copy_all(
     at: LinkAddr,
     mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
 ) -> Copies {
-    let unbound = FxHashMap::default();
     copy_planned(
         module,
-        (at, &unbound),
+        (at, &Linkage::default()),
         |_| true,
         |flow, graph, refused| refused.map_or_else(|| Ok(plan(flow, graph)), Err),
     )
 }
 
 /// The same, of the procedures whose first instructions `is_chosen` says, except for those that `plan` refuses. It is asked
-/// again, at once, of what was refused with the first plan, and may have another. `bound`: see [`Fixed::bound`].
-pub fn copy_planned(
+/// again, at once, of what was refused with the first plan, and may have another. `linkage`: its calls through
+/// the linkage table that lead elsewhere.
+pub(crate) fn copy_planned(
     module: &Module,
-    (at, bound): (LinkAddr, &FxHashMap<LinkAddr, LinkAddr>),
+    (at, linkage): (LinkAddr, &Linkage),
     is_chosen: impl Fn(LinkAddr) -> bool,
     plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Option<Refusal>) -> Result<Plan, Refusal>,
 ) -> Copies {
     Procedures::with(module, |procedures| {
         let chosen = procedures.all().filter(|procedure| is_chosen(procedure.graph.entry));
-        procedures.copies((at, bound), chosen.map(Ok), plan)
+        procedures.copies((at, linkage), chosen.map(Ok), plan)
     })
 }
 
@@ -262,7 +263,7 @@ pub fn copy_chosen(
             let nothing = refused.unwrap_or(Refusal { at: graph.entry, reason: Reason::NoCode });
             plan(flow, graph, refused).ok_or(nothing)
         };
-        procedures.copies((at, &FxHashMap::default()), chosen.iter().map(refused), asked)
+        procedures.copies((at, &Linkage::default()), chosen.iter().map(refused), asked)
     })
 }
 
@@ -293,7 +294,8 @@ pub fn jumped_to(module: &Module, entries: &[LinkAddr]) -> Vec<(LinkAddr, LinkAd
 /// Why it cannot be copied.
 pub fn copy_one(module: &Module, entry: LinkAddr, at: LinkAddr) -> Result<Rewritten, Refusal> {
     Procedures::with(module, |procedures| {
-        let rewriter = Rewriter::without_liveness(procedures.flow, procedures.graphs).with_fixed(procedures.fixed());
+        let rewriter = Rewriter::without_liveness(procedures.flow, procedures.graphs)
+            .with_fixed(procedures.fixed(&Linkage::default()));
         rewriter.copy(procedures.at(entry)?.number, at, &Plan::default())
     })
 }
@@ -302,7 +304,8 @@ pub fn copy_one(module: &Module, entry: LinkAddr, at: LinkAddr) -> Result<Rewrit
 /// copies.
 pub fn copyable(module: &Module) -> Vec<Copyable> {
     Procedures::with(module, |procedures| {
-        let rewriter = Rewriter::without_liveness(procedures.flow, procedures.graphs).with_fixed(procedures.fixed());
+        let rewriter = Rewriter::without_liveness(procedures.flow, procedures.graphs)
+            .with_fixed(procedures.fixed(&Linkage::default()));
         let check = |procedure: Procedure<'_>| {
             let refusal = procedure.refusal.or_else(|| rewriter.check(procedure.number).err());
             Copyable { entry: procedure.graph.entry, len_bytes: procedure.len_bytes(), refusal }

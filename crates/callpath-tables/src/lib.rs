@@ -13,6 +13,7 @@ pub mod graphs;
 pub mod guide;
 mod hashed;
 pub mod heights;
+mod linkage;
 mod linked_unwinder;
 pub mod module;
 pub mod module_facts;

@@ -25,6 +25,8 @@ use crate::contexts::ContextsHead;
 pub use crate::contexts::Descending;
 use crate::copies::{Copies, copy_planned};
 use crate::hashed::HashedHead;
+pub use crate::linkage::Bound;
+use crate::linkage::Linkage;
 use crate::module::Module;
 use crate::probes::Change;
 use crate::recipes::Moved;
@@ -62,8 +64,8 @@ pub struct Counting<'g> {
     pub hashed: Option<Hashing>,
     /// By first instruction, procedures whose frames are larger by so many bytes, and count nothing.
     pub paddings: Option<&'g FxHashMap<LinkAddr, u32>>,
-    /// Words of the linkage table that hold addresses of procedures of the module for good, with these addresses.
-    pub bound: &'g FxHashMap<LinkAddr, LinkAddr>,
+    /// Where calls through the linkage table lead.
+    pub bound: Bound<'g>,
     /// How what counts is placed: by what an earlier measurement tells of the module, or by loop depth.
     pub placing: Placing<'g>,
 }
@@ -118,6 +120,9 @@ pub struct CountedModule {
     pub counters: Vec<u32>,
     /// Of calls that no mark stands behind, the run-time address that each returns to.
     pub returns: Vec<(u64, KnownReturn)>,
+    /// Words through which calls hand over nodes to other modules' procedures: where they lie, and the run-time addresses that they hold.
+    /// Where a procedure has a copy that takes nodes ([`callpath_x86::rewrite::Rewritten::entries`]), a word may lead there.
+    pub taking_nodes: (LinkAddr, Vec<u64>),
 }
 
 /// A procedure that counts its paths or edges.
@@ -233,7 +238,9 @@ pub fn counted(
     if let Some((head, contexts)) = &head {
         changes.push(head.change(contexts.routine)?);
     }
-    let free = head.as_ref().map_or(at, |(head, _)| head.end());
+    let linkage = Linkage::new(&counting, head.as_ref().map_or(at, |(head, _)| head.end()));
+    changes.extend(linkage.change());
+    let free = linkage.end();
     let times = counting.times.map(|timing| (TimesHead::new(free), timing));
     if let Some((head, timing)) = &times {
         changes.push(head.change(timing.routines)?);
@@ -250,7 +257,7 @@ pub fn counted(
     let first_procedure = counting.contexts.map_or(0, |contexts| contexts.first_procedure);
     let mut copies = copy_planned(
         module,
-        (hashing.as_ref().map_or(free, |(head, _)| head.end()), counting.bound),
+        (hashing.as_ref().map_or(free, |(head, _)| head.end()), &linkage),
         |entry| is_counted(entry) || (Some(entry) != told && calls.needs_copy(entry)),
         |flow, graph, refused| {
             if Some(graph.entry) == told {
@@ -430,6 +437,7 @@ pub fn counted(
         without_paths,
         without_times,
         returns,
+        taking_nodes: linkage.taking_nodes(),
     })
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use callpath_format::address::LinkAddr;
 use callpath_x86::listing::listing;
 use callpath_x86::liveness::{Convention, Liveness};
-use callpath_x86::rewrite::{Cell, Contexts, Operation, Place, Plan, Reason, Rewriter, Rewritten};
+use callpath_x86::rewrite::{Cell, Contexts, Fixed, Operation, Place, Plan, Reason, Rewriter, Rewritten};
+use rustc_hash::FxHashMap;
 use small::{BASE, with_procedures, with_words};
 
 mod small;
@@ -200,6 +201,77 @@ fn the_mark_behind_a_call_that_does_not_return_stays_in_its_procedure() {
     assert!(behind < copy.code.len() as u32, "there is no mark");
     assert_eq!(copy.origin_of(LinkAddr(COPY.0 + u64::from(behind))), Some(call));
     assert!(copy.origins.iter().all(|(_, origin)| origin.0 < BASE + code.len() as u64), "{:?}", copy.origins);
+}
+
+/// Copies that count contexts, of a procedure that calls the second one.
+fn counting(callee: &[u8]) -> [Rewritten; 2] {
+    counting_with(callee, &Fixed::default())
+}
+
+/// The same with what is known of the module from elsewhere.
+fn counting_with(callee: &[u8], fixed: &Fixed) -> [Rewritten; 2] {
+    // sub rsp, 8; nop; call 0x1020; nop; add rsp, 8; ret
+    let code = b"\x48\x83\xec\x08\x90\xe8\x16\x00\x00\x00\x90\x48\x83\xc4\x08\xc3";
+    with_procedures(&[code, callee], |flow, graphs| {
+        let liveness = Liveness::new(flow, graphs, Convention::SystemV);
+        let words = LinkAddr(0x9800);
+        [0, 1].map(|number| {
+            let mut plan = Plan::default();
+            plan.call_in_copy(LinkAddr(BASE + 5));
+            plan.give_words(true);
+            let entry = BASE + 0x20 * number;
+            let number = number as u32;
+            plan.count_contexts(
+                Contexts { number, entry, routine: ROUTINE, words, has_back_edges: false },
+                number == 0,
+            );
+            let rewriter = Rewriter::new(flow, graphs, &liveness).with_fixed(fixed.clone());
+            rewriter.copy(number as usize, COPY, &plan).unwrap()
+        })
+    })
+}
+
+#[test]
+fn a_call_of_one_procedure_hands_it_its_node() {
+    // mov eax, 1; ret
+    let [mut caller, callee] = counting(b"\xb8\x01\x00\x00\x00\xc3");
+    let to = callee.entered_with_node.expect("it can be handed a node");
+    assert_eq!(
+        from(&callee, to.0)[..4],
+        ["test r11, r11", &from(&callee, to.0)[1], "mov rax, [r11]", "add [rax], 1"].map(str::to_owned),
+    );
+    // By whoever else calls it, too, with what was found by the mark.
+    assert!(from(&callee, callee.entered_at.0).ends_with(&from(&callee, to.0)));
+    let entries = callee.entries();
+    caller.link_jumps(|jump| (jump.target == LinkAddr(BASE + 0x20)).then(|| entries.of(jump)));
+    let lines = from(&caller, COPY.0);
+    let call = lines.iter().position(|line| *line == format!("call {:#x}", to.0)).expect("it is called there");
+    // The node of the caller; the second slot of the first site.
+    assert_eq!(lines[call - 2..call], ["mov r11, [rsp+0x10]", "mov r11, [r11+0x40]"]);
+    // One that reads the register is entered as by anybody: mov rax, r11; ret
+    let [caller, callee] = counting(b"\x4c\x89\xd8\xc3");
+    assert_eq!(callee.entered_with_node, None);
+    assert!(!from(&caller, COPY.0).contains(&lines[call - 1]));
+    let [call] = caller.direct_jumps[..] else { panic!("{:?}", caller.direct_jumps) };
+    assert_eq!(callee.entries().of(&call), callee.entered_at);
+}
+
+#[test]
+fn a_call_through_the_linkage_table_hands_over_a_node_by_another_word() {
+    // jmp [0x4000]
+    let stub = b"\xff\x25\xda\x2f\x00\x00";
+    let (word, ours) = (LinkAddr(0x4000), LinkAddr(0x9900));
+    let stubs = vec![LinkAddr(BASE + 0x20)..LinkAddr(BASE + 0x30)];
+    let fixed = Fixed { stubs, taking_nodes: [(word, ours)].into_iter().collect(), ..Fixed::default() };
+    let [caller, _] = counting_with(stub, &fixed);
+    let lines = from(&caller, COPY.0);
+    let call = lines.iter().position(|line| line == "call [0x9900]").unwrap_or_else(|| panic!("{lines:?}"));
+    assert_eq!(lines[call - 2..call], ["mov r11, [rsp+0x10]", "mov r11, [r11+0x40]"]);
+    // Without such a word it goes through that of the stub, with nothing handed over.
+    let [caller, _] = counting_with(stub, &Fixed { taking_nodes: FxHashMap::default(), ..fixed });
+    let lines = from(&caller, COPY.0);
+    let call = lines.iter().position(|line| line == "call [0x4000]").unwrap_or_else(|| panic!("{lines:?}"));
+    assert_eq!(lines[call - 1], "nop");
 }
 
 /// Numbers and text may look like addresses: what only a single word in data leads to, and only within the procedure's frame, is not entered.

@@ -31,6 +31,11 @@ fn code() -> Vec<u8> {
 
 /// The copy's instructions in words, with its calls in it or at home.
 fn copied(stubs: &[u64], is_in_copy: bool) -> (Rewritten, Vec<String>) {
+    copied_of((stubs, &[]), is_in_copy)
+}
+
+/// The same where words are bound.
+fn copied_of((stubs, bound): (&[u64], &[(u64, u64)]), is_in_copy: bool) -> (Rewritten, Vec<String>) {
     let code = code();
     let slices = [(LinkAddr(BASE), &code[..])];
     let fragment =
@@ -41,7 +46,8 @@ fn copied(stubs: &[u64], is_in_copy: bool) -> (Rewritten, Vec<String>) {
     let flow = ModuleFlow::new(&GraphInput { code: input, fragments: &fragments, landing_pads: &[] });
     let graphs: Vec<ProcedureGraph> = (0..flow.len()).map(|procedure| flow.graph(procedure)).collect();
     let stubs = stubs.iter().map(|at| LinkAddr(BASE + at)..LinkAddr(BASE + at + 16)).collect();
-    let rewriter = Rewriter::without_liveness(&flow, &graphs).with_fixed(Fixed { stubs, ..Fixed::default() });
+    let bound = bound.iter().map(|(word, to)| (LinkAddr(*word), LinkAddr(*to))).collect();
+    let rewriter = Rewriter::without_liveness(&flow, &graphs).with_fixed(Fixed { stubs, bound, ..Fixed::default() });
     let mut plan = Plan::default();
     if is_in_copy {
         plan.call_in_copy(CALL);
@@ -71,4 +77,19 @@ fn only_stubs_are_passed_over() {
     let (copy, lines) = copied(&[], true);
     assert_eq!(lines, ["push rbx", "call 0x1040", "pop rbx", "jmp 0x1050"]);
     assert_eq!(copy.through_slots, []);
+}
+
+/// What a word leads to for good is called without it. Jumps go through it: they may lead into their own procedure.
+#[test]
+fn what_a_word_is_bound_to_is_called_directly() {
+    let bound = [(0x4000, BASE), (0x4008, BASE)];
+    let (copy, lines) = copied_of((&[STUBS, STUBS + 16], &bound), true);
+    assert_eq!(lines, ["push rbx", "call 0x1000", "pop rbx", "jmp [0x4008]"]);
+    assert_eq!(copy.through_slots, [JUMP]);
+    let [call] = copy.direct_jumps[..] else { panic!("{:?}", copy.direct_jumps) };
+    assert_eq!((call.target, call.hands_node), (LinkAddr(BASE), false));
+    // Made at home, it passes the stub, and is no direct call of the other.
+    let (copy, lines) = copied_of((&[STUBS, STUBS + 16], &bound), false);
+    assert_eq!(lines, ["push rbx", "jmp 0x1001", "pop rbx", "jmp [0x4008]"]);
+    assert_eq!(copy.direct_calls.iter().map(|call| call.target).collect::<Vec<_>>(), [LinkAddr(BASE + STUBS)]);
 }

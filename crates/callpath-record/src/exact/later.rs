@@ -14,6 +14,7 @@ use super::Copied;
 use super::analysed::Analysed;
 use super::guided;
 use super::layout::{Later, Layout};
+use super::linkage::Links;
 use super::meanwhile::meanwhile;
 use super::place::{Chosen, Placing};
 use crate::error::RecordError;
@@ -187,6 +188,7 @@ fn place(
         returns: Vec::new(),
         counters: Vec::new(),
         modules: Vec::new(),
+        links: Links::default(),
     };
     placing.put_in_module(of, calls, (chosen, *by))?;
     let Placing { returns, counters, modules, .. } = placing;

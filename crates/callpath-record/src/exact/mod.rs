@@ -7,7 +7,6 @@
 //! program (`callpath-inject`).
 
 mod analysed;
-mod bound;
 mod counts;
 mod flows;
 mod guided;
@@ -15,6 +14,7 @@ mod hashed;
 mod kinds;
 mod later;
 mod layout;
+mod linkage;
 mod loader;
 mod meanwhile;
 mod pages;

@@ -16,19 +16,19 @@ use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use callpath_schema::{CALLS_ALONE, NOT_MEASURED};
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
 use callpath_tables::module::Module;
-use callpath_tables::paths::{self, CountedModule, Descending, Hashing, Inside, Timing, counted};
+use callpath_tables::paths::{self, Bound, CountedModule, Descending, Hashing, Inside, Timing, counted};
 use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::{self, KnownCode, Told};
 use callpath_target::{Edits, Halted, Maps, NewMemory, Pid, SharedMapping, SharedMemory};
 use rustc_hash::FxHashMap;
 
 use super::analysed::Analysed;
-use super::bound::bound_words;
 use super::counts::{Counted, InModule};
 use super::flows::Flows;
 use super::guided::ByGuide;
 use super::hashed::Hashed;
 use super::layout::{Head, Layout, Next, OfContexts, Tables};
+use super::linkage::{Links, bound_words};
 use super::loader::calls_us;
 use super::meanwhile::meanwhile;
 use super::regions::Regions;
@@ -183,6 +183,7 @@ fn put_all_in(
         returns: Vec::new(),
         counters: Vec::new(),
         modules: Vec::new(),
+        links: Links::default(),
     };
     for (index, of_module) in counted {
         let Some(chosen) = chosen.get_mut(index).and_then(Option::take) else { continue };
@@ -272,6 +273,7 @@ pub(super) struct Placing<'r, 'o> {
     /// By procedure: how many counters a context has.
     pub(super) counters: Vec<u32>,
     pub(super) modules: Vec<InModule>,
+    pub(super) links: Links,
 }
 
 impl Placing<'_, '_> {
@@ -310,7 +312,8 @@ impl Placing<'_, '_> {
         let hashed = layout.routines.filter(|_| layout.has_paths());
         let hashed = hashed.map(|routines| Hashing { routine: routines.count_path, first_procedure: next.hashed });
         let (first_word, inside) = (next.word, layout.inside);
-        let (placing, bound) = (by, &bound_words(self.pid, of_module));
+        let words = &bound_words(self.pid, of_module, &layout.first);
+        let (placing, bound) = (by, Bound { words, module: &(loaded.start..loaded.end) });
         let counting =
             paths::Counting { bias, lane_word, first_word, inside, contexts, times, hashed, paddings, placing, bound };
         let at = RunAddr(place).to_link(bias);
@@ -318,7 +321,8 @@ impl Placing<'_, '_> {
         let planned = planned.ok_or_else(no_room)?;
         let CountedModule { changes, copies, moved, header, end, procedures, .. } = planned;
         let CountedModule { next_word, next_procedure, next_timed, next_hashed, .. } = planned;
-        let CountedModule { counters, without_paths, without_times, returns, .. } = planned;
+        let CountedModule { counters, without_paths, without_times, returns, taking_nodes, .. } = planned;
+        self.links.add(&copies, taking_nodes, bias);
         let mut refused: Vec<(LinkAddr, String)> =
             copies.refused.iter().map(|refused| (refused.entry, refused.refusal.to_string())).collect();
         let with_calls = without_paths.iter().map(|(at, why)| (*at, format!("{CALLS_ALONE}{why}")));
@@ -373,7 +377,7 @@ impl Placing<'_, '_> {
 
     /// Gives the first thread, and those that the C library does not start, their lanes, and copies what they read.
     fn finish(self, told: Told) -> Result<Counted, RecordError> {
-        let Placing { recorder, pid, slot, layout, returns, counters, modules, .. } = self;
+        let Placing { recorder, pid, slot, layout, returns, counters, modules, links, .. } = self;
         let limit = address_space_limit(pid);
         // Where address space is limited, most of it is the program's.
         let at_most = LANES_AT_MOST.min(limit / 8);
@@ -447,6 +451,9 @@ impl Placing<'_, '_> {
             tables.of_contexts = Some(OfContexts { returns, returns_at, flows, counters_at, most_counters });
         }
         layout.tables = Some(tables);
+        for (at, words) in links.written() {
+            halted.write(at, &words)?;
+        }
         for Head { at, region } in layout.heads.iter().copied().chain(layout.own_head()) {
             let Some(words) = layout.words(region) else { break };
             halted.write(at, &words)?;

@@ -26,6 +26,8 @@ pub(super) struct Step<'a> {
     pub(super) slot: Option<u64>,
     /// Of a direct call to a stub whose word is bound: the procedure that is called.
     pub(super) bound: Option<u64>,
+    /// Of a direct call to a stub: the word of ours through which calls go that hand over a node, if there is one.
+    pub(super) taking_node: Option<u64>,
 }
 
 impl Step<'_> {
@@ -106,7 +108,9 @@ impl<'g, 'a> Body<'g, 'a> {
                 let is_call = instruction.control() == Control::Call;
                 let bound = slot.filter(|_| is_call).and_then(|slot| fixed.bound.get(&LinkAddr(slot)));
                 let (slot, bound) = (slot.filter(|_| bound.is_none()), bound.map(|callee| callee.0));
-                steps.push(Step { at: at.0, bytes, instruction, motion, slot, bound });
+                let word = slot.filter(|_| is_call).and_then(|slot| fixed.taking_nodes.get(&LinkAddr(slot)));
+                let taking_node = word.map(|word| word.0);
+                steps.push(Step { at: at.0, bytes, instruction, motion, slot, bound, taking_node });
             }
             blocks.push(first..steps.len());
             let start = code_map.position(block.code.start.0);

@@ -55,7 +55,8 @@ pub(super) fn called_directly(step: &Step<'_>) -> Option<LinkAddr> {
 pub(super) fn write_copied(out: &mut Assembler, step: &Step<'_>, hands_node: bool) {
     match (step.instruction.control(), displaced(step)) {
         (Control::Call, _) if step.slot.is_some() => {
-            out.opcode_to(&encode::CALL_BESIDE_CODE, Target::Fixed(step.slot.unwrap_or(0)));
+            let word = step.taking_node.filter(|_| hands_node).or(step.slot);
+            out.opcode_to(&encode::CALL_BESIDE_CODE, Target::Fixed(word.unwrap_or(0)));
         }
         (Control::Call, _) if hands_node => out.opcode_to(&encode::CALL, Target::CalledWithNode(step.callee())),
         (Control::Call, _) => out.opcode_to(&encode::CALL, Target::Called(step.callee())),
@@ -181,7 +182,7 @@ mod tests {
     fn text_of(bytes: &[u8], slot: Option<u64>) -> Option<String> {
         let instruction = Instruction::decode(bytes).expect("an instruction");
         let motion = motion(bytes).expect("it can be moved");
-        Some(match jump(&Step { at: AT, bytes, instruction, motion, slot, bound: None })? {
+        Some(match jump(&Step { at: AT, bytes, instruction, motion, slot, bound: None, taking_node: None })? {
             Jump::Direct(target) => format!("{target:#x}"),
             Jump::BesideCode(bytes, address) => {
                 assert_eq!(bytes.len(), usize::from(bytes[0] != GROUP_5) + 6);

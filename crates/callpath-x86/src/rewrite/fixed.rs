@@ -20,6 +20,9 @@ pub struct Fixed {
     /// Words that such stubs jump through and that hold the address of a procedure of the module for good, with that address: it is called
     /// directly.
     pub bound: FxHashMap<LinkAddr, LinkAddr>,
+    /// Words that such stubs jump through, with words of ours: a call that hands over a node ([`crate::rewrite::DirectBranch::hands_node`])
+    /// goes through these, which hold where nodes are taken.
+    pub taking_nodes: FxHashMap<LinkAddr, LinkAddr>,
 }
 
 impl Fixed {

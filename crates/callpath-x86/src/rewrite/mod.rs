@@ -348,6 +348,10 @@ impl<'m, 'a> Rewriter<'m, 'a> {
     fn handing(&self, body: &Body<'_, '_>, plan: &Plan, in_copy: &BTreeSet<u64>) -> BTreeSet<u64> {
         let Some(liveness) = self.liveness.filter(|_| plan.context_word().is_some()) else { return BTreeSet::new() };
         let may_be_handed = |step: &Step<'_>| {
+            if step.taking_node.is_some() {
+                // The loader may change the register on the way of such a call.
+                return Some(step.at);
+            }
             let number = calls::called_directly(step).and_then(|callee| self.by_entry.get(&callee))?;
             let callee = self.graphs.get(*number)?;
             let live = liveness.at_block(*number, callee.block_at(callee.entry)?);
