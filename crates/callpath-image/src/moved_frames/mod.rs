@@ -45,6 +45,8 @@ pub struct MovableFrames<'m> {
     file: &'m ModuleFile,
     /// By ascending code, disjoint.
     entries: Vec<&'m FrameRange>,
+    /// For each of them: whether it can still be said if the frames of its code are larger.
+    can_be_larger: Vec<bool>,
 }
 
 /// A piece of moved code: it stands for the instruction at `origin`, and reaches up to the next piece.
@@ -128,11 +130,14 @@ impl<'m> MovableFrames<'m> {
             }
             reaches = reaches.max(end);
         }
-        let mut movable = MovableFrames { file, entries };
-        let described: Vec<bool> = (0..is_sure.len()).map(|index| movable.describe(index).is_some()).collect();
-        let mut keep = is_sure.into_iter().zip(described).map(|(is_sure, is_described)| is_sure && is_described);
-        movable.entries.retain(|_| keep.next().unwrap_or(false));
-        movable
+        let all = MovableFrames { file, entries, can_be_larger: Vec::new() };
+        let (mut entries, mut can_be_larger) = (Vec::new(), Vec::new());
+        for (index, range) in all.entries.iter().enumerate().filter(|(index, _)| is_sure[*index]) {
+            let Some(Description { rows, .. }) = all.describe(index) else { continue };
+            entries.push(*range);
+            can_be_larger.push(rows.iter().all(|(_, row)| row.enlarged(WORD_BYTES as u32 * 2).is_some()));
+        }
+        MovableFrames { file, entries, can_be_larger }
     }
 
     /// Whether what is said of an instruction can be said of its copy.
@@ -143,12 +148,9 @@ impl<'m> MovableFrames<'m> {
     /// Whether that can still be said if the frames of code are larger.
     pub fn can_enlarge(&self, code: &Range<LinkAddr>) -> bool {
         let first = self.entries.partition_point(|entry| entry.code.end <= code.start);
-        let entries = self.entries.iter().enumerate().skip(first);
-        let mut described = entries.take_while(|(_, entry)| entry.code.start < code.end);
-        described.all(|(index, _)| {
-            let rows = self.describe(index).map(|description| description.rows);
-            rows.is_some_and(|rows| rows.iter().all(|(_, row)| row.enlarged(WORD_BYTES as u32 * 2).is_some()))
-        })
+        let entries = self.entries.iter().zip(&self.can_be_larger).skip(first);
+        let mut of_code = entries.take_while(|(entry, _)| entry.code.start < code.end);
+        of_code.all(|(_, can_be_larger)| *can_be_larger)
     }
 
     fn entry_at(&self, at: LinkAddr) -> Option<usize> {
