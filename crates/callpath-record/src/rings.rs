@@ -17,6 +17,9 @@ pub(crate) use waits::{Wait, Waits};
 /// over a few frames, and are for samples that are not walked.
 const COPIES_BYTES: [u32; 7] = [512, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, StackSamples::MOST_BYTES];
 
+/// How long copies are at first where all switches of a machine are recorded.
+const FIRST_OF_SWITCHES_BYTES: u32 = 8 << 10;
+
 /// The first that is for stacks that are walked.
 const FOR_WALKS: usize = 2;
 
@@ -41,8 +44,9 @@ pub(crate) struct Outside {
     pub(crate) was_throttled: bool,
     /// Records were lost.
     pub(crate) has_lost: bool,
-    /// Records were lost, and nobody has looked since who waits.
+    /// Records were lost, and nobody has looked since who waits; and some were lost since it was looked last whether they were.
     waits_are_lost: bool,
+    loses: bool,
     /// Samples whose stack goes on beyond the longest copy.
     pub(crate) beyond: u64,
     /// The stack of the program that a recording has started, if heights are kept, until the record of that is read.
@@ -60,7 +64,12 @@ impl Outside {
     /// its CFA.
     pub(crate) fn new(samples: StackSamples, innermost_only: bool, doorbell: Doorbell) -> io::Result<Outside> {
         let copies_bytes = &COPIES_BYTES[if innermost_only { 0 } else { FOR_WALKS }..];
-        let stack_bytes = if innermost_only { COPIES_BYTES[0] } else { StackSamples::MOST_BYTES };
+        let stack_bytes = match () {
+            () if innermost_only => COPIES_BYTES[0],
+            // A record is as long as was asked for, however long the copy is, and there is one of each switch.
+            () if samples.everything && samples.switches => FIRST_OF_SWITCHES_BYTES,
+            () => StackSamples::MOST_BYTES,
+        };
         let sampler = StackSampler::new(StackSamples { stack_bytes, ..samples })?;
         let _poller = Poller::start(&sampler.rings(), doorbell);
         Ok(Outside {
@@ -74,6 +83,7 @@ impl Outside {
             was_throttled: false,
             has_lost: false,
             waits_are_lost: false,
+            loses: false,
             beyond: 0,
             started: None,
             origins: FxHashMap::default(),
@@ -106,18 +116,26 @@ impl Outside {
     /// Records were lost: nobody knows who waits until it is looked at.
     pub(crate) fn lose(&mut self) {
         self.has_lost = true;
-        self.waits_are_lost = true;
+        (self.waits_are_lost, self.loses) = (true, true);
         self.waits.forget_all();
     }
 
-    /// Looks who waits of those whose waits began in no record: some go on only when the recording has ended. `met`: the processes that
-    /// have had a sample.
-    pub(crate) fn look_for_waits(&mut self, met: &[Pid]) {
-        if std::mem::take(&mut self.waits_are_lost) {
-            let of_chosen = || met.iter().copied().chain(self.origins.keys().copied().map(Pid)).collect();
-            let processes = self.sampler.everywhere().unwrap_or_else(of_chosen);
-            processes.into_iter().for_each(|pid| self.sampler.ran_before(pid));
-        }
+    /// Whether it is time to look who waits of those whose waits began in no record: records were lost, and no more are.
+    pub(crate) fn shall_look_for_waits(&mut self) -> bool {
+        !std::mem::take(&mut self.loses) && self.waits_are_lost && self.sampler.samples().switches
+    }
+
+    /// Has all looked at whose waits began in no record: some go on only when the recording has ended. `met`: the processes that have had
+    /// a sample.
+    pub(crate) fn find_lost_waits(&mut self, met: &[Pid]) {
+        self.waits_are_lost = false;
+        let of_chosen = || met.iter().copied().chain(self.origins.keys().copied().map(Pid)).collect();
+        let processes = self.sampler.everywhere().unwrap_or_else(of_chosen);
+        processes.into_iter().for_each(|pid| self.sampler.ran_before(pid));
+    }
+
+    /// Looks which threads wait that may have begun before their records.
+    pub(crate) fn look_for_waits(&mut self) {
         self.sampler.take_fresh().into_iter().for_each(|(pid, tid)| self.waits.look_at(pid, tid));
     }
 

@@ -59,8 +59,10 @@ pub struct StackSampler {
 }
 
 impl StackSampler {
-    /// The lengths of a ring that are tried, the longest first, bytes. An ordinary user may lock half a megabyte for each processor.
-    const RING_LENGTHS: [usize; 6] = [8 << 20, 4 << 20, 2 << 20, 1 << 20, 512 << 10, 256 << 10];
+    /// The lengths of a ring that are tried, the longest first, bytes. An ordinary user may lock half a megabyte for each processor. The
+    /// first ones are for all threads of a machine.
+    const RING_LENGTHS: [usize; 8] = [32 << 20, 16 << 20, 8 << 20, 4 << 20, 2 << 20, 1 << 20, 512 << 10, 256 << 10];
+    const FOR_EVERYTHING: usize = 2;
 
     /// So many of the longest copies shall find room in a ring.
     const ROOM: usize = 32;
@@ -68,10 +70,10 @@ impl StackSampler {
     /// Rings for all processors that are there. Copies are as long as `samples` says, or shorter if the rings are short.
     pub fn new(samples: StackSamples) -> io::Result<StackSampler> {
         let processors = processors();
-        let rings: Arc<[Ring]> = processors
-            .iter()
-            .map(|processor| Ring::open(*processor, &StackSampler::RING_LENGTHS))
-            .collect::<Result<_, _>>()?;
+        let (for_everything, for_some) = StackSampler::RING_LENGTHS.split_at(StackSampler::FOR_EVERYTHING);
+        let lengths = if samples.everything { &[for_everything, for_some].concat() } else { for_some };
+        let rings: Arc<[Ring]> =
+            processors.iter().map(|processor| Ring::open(*processor, lengths)).collect::<Result<_, _>>()?;
         let shortest = rings.iter().map(Ring::len_bytes).min().unwrap_or(0);
         let stack_bytes = samples.stack_bytes.min((shortest / StackSampler::ROOM) as u32).min(StackSamples::MOST_BYTES);
         Ok(StackSampler {

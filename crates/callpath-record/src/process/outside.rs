@@ -108,7 +108,7 @@ pub(crate) enum Worth {
 pub(crate) struct Taken<'r> {
     pub(crate) tid: u32,
     pub(crate) worth: Worth,
-    /// When, by the monotonic clock.
+    /// When, or when the wait began, by the monotonic clock.
     pub(crate) time_ns: u64,
     /// `None`: it has none in user mode, or those of another word length.
     pub(crate) registers: Option<[u64; 17]>,
@@ -365,7 +365,12 @@ impl Process {
     /// Adds a sample: walks the copy of the stack, now or once the tables that it needs exist. Returns how many bytes of the
     /// copy the walk needed. `None`: it was too short.
     pub(crate) fn take(&mut self, shared: &mut Shared, taken: &Taken<'_>) -> Option<usize> {
-        if self.outside.as_ref().is_some_and(|outside| taken.time_ns < outside.known_from_ns) {
+        // Code that a thread waits in stays where it is.
+        let stood_until_ns = match taken.worth {
+            Worth::Wait(ns) => taken.time_ns.saturating_add(ns),
+            Worth::Period => taken.time_ns,
+        };
+        if self.outside.as_ref().is_some_and(|outside| stood_until_ns < outside.known_from_ns) {
             // Of code that may have been something else then, it has no path.
             self.has_lost(shared, 1, (Some(taken.tid), Some(taken.worth)));
             return Some(0);

@@ -60,7 +60,14 @@ impl Recorder<'_> {
         let live: Vec<Pid> = self.processes_outside().map(Process::pid).filter(|pid| !ended.contains(pid)).collect();
         outside.fit_copies(live.iter().copied());
         outside.sampler.open_more(OPEN_AT_MOST);
-        outside.look_for_waits(&live);
+        if outside.shall_look_for_waits() {
+            // What was lost may be of other code: a wait from now on is of what they have mapped now.
+            for process in self.processes.iter_mut().filter(|process| live.contains(&process.pid())) {
+                process.is_other_program(&mut self.shared);
+            }
+            outside.find_lost_waits(&live);
+        }
+        outside.look_for_waits();
         self.outside = Some(outside);
     }
 
