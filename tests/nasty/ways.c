@@ -2,6 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Who looks at each instruction takes fewer. */
+#ifndef ROUNDS
+#define ROUNDS 20000
+#endif
+
 /* What a compiler neither moves nor computes without a jump. */
 #define DO(what)                              \
     do {                                      \
@@ -81,7 +86,7 @@ __attribute__((noinline)) unsigned recurses(unsigned n) {
 
 int main(void) {
     unsigned state = 2463534242u;
-    for (unsigned i = 0; i < 20000; i++) {
+    for (unsigned i = 0; i < ROUNDS; i++) {
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;

@@ -41,6 +41,7 @@ cargo xtask CMD
 
   test            install what the tests use, then check and test everything
                     [--quick] install nothing: lints, the tests of the crates and some end-to-end tests, for the daily round
+                    [--long] the tests that take minutes each, which are left out otherwise
   company         the tests with Java, Node and Go, which it installs
   lint            formatting, clippy, dependency directions, licences, source files, paths in the documents
   oracle          the walk against the true path at every instruction of a program; --help says more

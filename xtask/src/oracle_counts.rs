@@ -57,11 +57,17 @@ pub fn run(words: impl Iterator<Item = String>) -> anyhow::Result<ExitCode> {
 /// Small programs, each compared with a command that was built. What they do must not depend on where memory lies, as grep's work does.
 pub fn check(callpath: &Path) -> anyhow::Result<()> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = own.join("Cargo.toml").to_string_lossy().into_owned();
     let directory = tempfile::tempdir().context("failed to make a directory")?;
+    let text = directory.path().join("text").to_string_lossy().into_owned();
+    // A step takes some 30 us.
+    std::fs::write(&text, "She sells sea shells by the sea shore; the shells she sells are sea shells.\n".repeat(8))?;
     let ways = directory.path().join("ways").to_string_lossy().into_owned();
     let source = own.join("../tests/nasty/ways.c");
-    let status = Command::new("gcc").args(["-O2", "-o", &ways]).arg(&source).status().context("failed to run gcc")?;
+    let status = Command::new("gcc")
+        .args(["-O2", "-DROUNDS=2000", "-o", &ways])
+        .arg(&source)
+        .status()
+        .context("failed to run gcc")?;
     ensure!(status.success(), "gcc could not compile {}", source.display());
     for words in [vec!["gzip", "-9", "-c", &*text], vec![&*ways]] {
         let asked = Asked::parse(words.iter().map(|word| (*word).to_owned()))?.context("a program was named")?;

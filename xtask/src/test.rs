@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that must hold, in one command on a machine with a toolchain and gcc alone.
 
+mod long;
 mod quick;
 
 use std::process::{Command, ExitCode};
@@ -11,12 +12,15 @@ use crate::build::{self, Profile};
 use crate::report::Report;
 use crate::{audit, company, engines, install, lint, oracle_counts};
 
-/// `cargo xtask test [--quick]`: installs what the tests use, lints, builds, audits the preloaded object,
+/// `cargo xtask test [--quick|--long]`: installs what the tests use, lints, builds, audits the preloaded object,
 /// runs all tests. What was skipped stands before the counts. The status is a failure if any step or test failed.
 pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
-    arguments.only(&["quick"])?;
+    arguments.only(&["quick", "long"])?;
     if arguments.flag("quick") {
         return quick::run();
+    }
+    if arguments.flag("long") {
+        return long::run();
     }
     let mut report = Report::default();
     let mut lacking = Vec::new();

@@ -192,7 +192,7 @@ fn dead_registers_and_flags_may_be_changed() {
 
 /// `cargo test --release -p callpath-oracle --test liveness -- --ignored --nocapture`
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes: `cargo xtask test --long`"]
 fn of_more_programs() {
     let programs: [&[&str]; 8] = [
         &["/bin/true"],

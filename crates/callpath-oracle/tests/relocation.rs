@@ -515,7 +515,7 @@ fn every_instruction_is_unwound() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes: `cargo xtask test --long`"]
 fn every_instruction_of_more_programs_is_unwound() {
     let directory = tempfile::tempdir().unwrap();
     let steps = compile("gcc", "relocation/steps.c", &["-O2"], directory.path());

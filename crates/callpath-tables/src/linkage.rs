@@ -6,7 +6,6 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
 
-use crate::paths::Counting;
 use crate::probes::Change;
 
 /// Where a module's calls lead that go through words of its linkage table.
@@ -31,17 +30,18 @@ pub(crate) struct Linkage {
 }
 
 impl Linkage {
-    /// Words of ours are to lie at `at`.
-    pub(crate) fn new(counting: &Counting<'_>, at: LinkAddr) -> Linkage {
-        let Bound { words, module } = counting.bound;
+    /// Words of ours are to lie at `at`. `bias`: run-time address minus link-time address of the module. `hands_nodes`: calls of other
+    /// modules' procedures do.
+    pub(crate) fn new(bound: Bound<'_>, at: LinkAddr, (bias, hands_nodes): (u64, bool)) -> Linkage {
+        let Bound { words, module } = bound;
         let mut linkage =
             Linkage { at: LinkAddr(at.0.next_multiple_of(size_of::<u64>() as u64)), ..Linkage::default() };
         let mut sorted: Vec<(LinkAddr, u64)> = words.iter().map(|(at, value)| (*at, *value)).collect();
         sorted.sort_unstable();
         for (word, value) in sorted {
             if module.contains(&value) {
-                linkage.own.insert(word, LinkAddr(value.wrapping_sub(counting.bias)));
-            } else if counting.contexts.is_some() {
+                linkage.own.insert(word, LinkAddr(value.wrapping_sub(bias)));
+            } else if hands_nodes {
                 linkage.taking_nodes.insert(word, linkage.end());
                 linkage.values.push(value);
             }

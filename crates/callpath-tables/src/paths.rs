@@ -238,7 +238,8 @@ pub fn counted(
     if let Some((head, contexts)) = &head {
         changes.push(head.change(contexts.routine)?);
     }
-    let linkage = Linkage::new(&counting, head.as_ref().map_or(at, |(head, _)| head.end()));
+    let linkage =
+        Linkage::new(counting.bound, head.as_ref().map_or(at, |(head, _)| head.end()), (counting.bias, head.is_some()));
     changes.extend(linkage.change());
     let free = linkage.end();
     let times = counting.times.map(|timing| (TimesHead::new(free), timing));

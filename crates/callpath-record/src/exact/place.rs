@@ -322,7 +322,6 @@ impl Placing<'_, '_> {
         let CountedModule { changes, copies, moved, header, end, procedures, .. } = planned;
         let CountedModule { next_word, next_procedure, next_timed, next_hashed, .. } = planned;
         let CountedModule { counters, without_paths, without_times, returns, taking_nodes, .. } = planned;
-        self.links.add(&copies, taking_nodes, bias);
         let mut refused: Vec<(LinkAddr, String)> =
             copies.refused.iter().map(|refused| (refused.entry, refused.refusal.to_string())).collect();
         let with_calls = without_paths.iter().map(|(at, why)| (*at, format!("{CALLS_ALONE}{why}")));
@@ -357,6 +356,7 @@ impl Placing<'_, '_> {
         }
         let memory = NewMemory::Code { at: RunAddr(place), len_bytes: run(end).0 - place };
         self.made.push(write(self.pid, vec![memory], (changes, bias))?);
+        self.links.add(&copies, taking_nodes, bias);
         self.recorder.shared.moved.push(moved);
         if let Some((region, _)) = region {
             self.layout.regions.take(region, run(end));

@@ -81,7 +81,7 @@ fn its_first_thread_works_while_others_run() {
 }
 
 #[test]
-#[ignore = "takes a minute"]
+#[ignore = "takes a minute: `cargo xtask test --long`"]
 fn halted_a_thousand_times() {
     check(1000);
 }

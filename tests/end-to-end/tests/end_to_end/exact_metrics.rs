@@ -190,6 +190,7 @@ fn what_was_spent_before_a_back_edge_stays_if_that_is_asked_for() {
 
 /// In threads, forks, handlers, with exceptions and `longjmp`, and at a `kill -9`.
 #[test]
+#[ignore = "takes minutes: `cargo xtask test --long`"]
 fn measuring_two_metrics_changes_nothing_that_a_program_does() {
     let directory = tempfile::tempdir().expect("room");
     let directory = directory.path();

@@ -123,6 +123,7 @@ fn all_or_some_executions_are_measured_and_counts_stay_what_they_are() {
 
 /// In threads, forks, handlers, with exceptions and `longjmp`, and at a `kill -9`.
 #[test]
+#[ignore = "takes minutes: `cargo xtask test --long`"]
 fn measuring_changes_nothing_that_a_program_does() {
     let directory = tempfile::tempdir().expect("room");
     let directory = directory.path();

@@ -246,6 +246,7 @@ fn a_map_of_several_runs_and_of_measurements() {
 
 /// With larger frames more paths have heights of their own, and what a map says of them is true still.
 #[test]
+#[ignore = "takes minutes: `cargo xtask test --long`"]
 fn larger_frames_tell_more_paths_apart() {
     // What perl executes depends on a random number in each run.
     let known = known();
@@ -355,6 +356,7 @@ fn a_program_that_another_executes_has_its_own_frames() {
 
 /// Every frame that can be is larger: programs do what they do bare, and their stacks are walked as ever.
 #[test]
+#[ignore = "takes minutes: `cargo xtask test --long`"]
 fn programs_with_larger_frames_are_as_they_were() {
     let throws = C { source: "throws.cpp", output: "throws-larger", options: &["-O2"] };
     let lands = C { source: "lands.cpp", output: "lands-larger", options: &["-O2"] };

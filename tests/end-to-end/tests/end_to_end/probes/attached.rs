@@ -137,7 +137,7 @@ fn a_hundred_times() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes: `cargo xtask test --long`"]
 fn a_thousand_times() {
     again_and_again(1000);
 }
@@ -218,7 +218,7 @@ fn by_one_that_is_killed_between_two_requests() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "takes minutes: `cargo xtask test --long`"]
 fn by_one_that_is_killed_between_any_two_requests() {
     killed_between_requests("by_one_that_is_killed_between_any_two_requests", 1);
 }
