@@ -6,8 +6,6 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
 
-use crate::probes::Change;
-
 /// Where a module's calls lead that go through words of its linkage table.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound<'b> {
@@ -54,10 +52,10 @@ impl Linkage {
         LinkAddr(self.at.0.saturating_add((self.values.len() * size_of::<u64>()) as u64))
     }
 
-    /// What is written.
-    pub(crate) fn change(&self) -> Option<Change> {
-        let new = self.values.iter().copied().flat_map(u64::to_le_bytes).collect();
-        (!self.values.is_empty()).then_some(Change { at: self.at, old: None, new })
+    /// What is written, and where, if anything is.
+    pub(crate) fn written(&self) -> Option<(LinkAddr, Vec<u8>)> {
+        let bytes = self.values.iter().copied().flat_map(u64::to_le_bytes).collect();
+        (!self.values.is_empty()).then_some((self.at, bytes))
     }
 
     /// Our words, which may lead to where copies of other modules take nodes: where they lie, and what they hold.

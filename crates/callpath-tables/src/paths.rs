@@ -240,7 +240,7 @@ pub fn counted(
     }
     let linkage =
         Linkage::new(counting.bound, head.as_ref().map_or(at, |(head, _)| head.end()), (counting.bias, head.is_some()));
-    changes.extend(linkage.change());
+    changes.extend(linkage.written().map(|(at, new)| Change { at, old: None, new }));
     let free = linkage.end();
     let times = counting.times.map(|timing| (TimesHead::new(free), timing));
     if let Some((head, timing)) = &times {
