@@ -3,6 +3,7 @@
  *   sent      msgrcv, semop and sleep until another thread sends something
  *   handler   a handler of the program's own ends each of them with EINTR, as it should
  *   wanted    sigwait, sigwaitinfo, sigtimedwait and signalfd for all signals: only what was sent comes
+ *   sudden    a handler runs at any moment of each wait, and ends it always
  *   opened    SIGTRAP sent while blocked: sigsuspend, ppoll, pselect, epoll_pwait open it, and its handler ends them
  * It counts what is wrong, and prints the counts. */
 #define _GNU_SOURCE
@@ -165,6 +166,81 @@ static int run_handler(void)
     return 0;
 }
 
+/* Sends main a signal in each wait, at a time that differs. */
+#define SUDDEN_EACH 250
+static volatile int turn, answered;
+static pthread_t first;
+
+/* Whether main sleeps: it does so nowhere but in its wait. */
+static int sleeps(FILE *stat)
+{
+    char text[512] = {0}, *name_end;
+    rewind(stat);
+    fflush(stat);
+    return fread(text, 1, sizeof text - 1, stat) > 0 && (name_end = strrchr(text, ')')) && name_end[2] == 'S';
+}
+
+static void *suddenly(void *unused)
+{
+    char path[64];
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, 0);
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", getpid());
+    FILE *stat = fopen(path, "r");
+    uint32_t seed = 1;
+    for (int now; stat && !done; answered = now) {
+        while ((now = turn) == answered && !done)
+            ;
+        while (!done && !sleeps(stat))
+            ;
+        seed = seed * 1664525 + 1013904223;
+        for (int64_t until = now_ns() + (seed >> 12) % 400000; now_ns() < until;)
+            ;
+        if (!done)
+            pthread_kill(first, SIGUSR1);
+    }
+    return unused;
+}
+
+static int s_nanosleep(void) { struct timespec t = {2, 0}; return nanosleep(&t, 0); }
+static int s_poll(void) { return poll(0, 0, 2000); }
+static int s_select(void) { struct timeval tv = {2, 0}; return select(0, 0, 0, 0, &tv); }
+static int s_epoll_wait(void) { struct epoll_event e; return epoll_wait(epoll, &e, 1, 2000); }
+static int s_sem_timedwait(void) { struct timespec t = in(CLOCK_REALTIME, 2000000000); return sem_timedwait(&semaphore, &t); }
+static int s_semtimedop(void) { struct sembuf op = {0, -1, 0}; struct timespec t = {2, 0}; return semtimedop(semaphores, &op, 1, &t); }
+
+static int run_sudden(void)
+{
+    static const struct { const char *name; int (*call)(void); } waits[] = {
+        {"nanosleep", s_nanosleep}, {"poll", s_poll}, {"select", s_select}, {"epoll_wait", s_epoll_wait},
+        {"sem_timedwait", s_sem_timedwait}, {"semtimedop", s_semtimedop},
+    };
+    pthread_t id;
+    first = pthread_self();
+    /* By each of the functions that set one: what they set, they return. */
+    struct sigaction action = {.sa_handler = on_signal}, before;
+    int same = sigaction(SIGUSR1, &action, &before) == 0 && before.sa_handler == SIG_DFL;
+    same = same && signal(SIGUSR1, SIG_IGN) == on_signal && signal(SIGUSR1, on_signal) == SIG_IGN;
+    same = same && signal(SIGUSR1, on_signal) == on_signal && sigaction(SIGUSR1, 0, &before) == 0;
+    printf("handler %s\n", same && before.sa_handler == on_signal ? "the same" : "another");
+    pthread_create(&id, 0, suddenly, 0);
+    for (unsigned w = 0; w < sizeof waits / sizeof *waits; w++) {
+        int slept = 0;
+        caught = 0;
+        for (int i = 0; i < SUDDEN_EACH; i++) {
+            turn++;
+            slept += !(waits[w].call() == -1 && errno == EINTR);
+            while (answered != turn)
+                ;
+        }
+        printf("%s: %d slept on, %d caught\n", waits[w].name, slept, caught);
+    }
+    done = 1;
+    pthread_join(id, 0);
+    return 0;
+}
+
 static int run_wanted(void)
 {
     sigset_t all, some;
@@ -275,6 +351,7 @@ int main(int argc, char **argv)
                  : !strcmp(mode, "sent")    ? run_sent()
                  : !strcmp(mode, "handler") ? run_handler()
                  : !strcmp(mode, "wanted")  ? run_wanted()
+                 : !strcmp(mode, "sudden")  ? run_sudden()
                  : !strcmp(mode, "opened")  ? run_opened()
                                             : 2;
     usleep(60000);

@@ -13,6 +13,7 @@ mod exec;
 mod file;
 mod filter;
 mod fork;
+mod handlers;
 mod hook;
 mod info;
 mod lanes;

@@ -146,11 +146,12 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
         TRAP_BRKPT if !context.is_after_int1() => None,
         _ => return programs_own(info, context),
     };
-    if waits::is_waiting() && context.ended_a_wait() {
-        waits::sampled();
-    }
     if let Some(trigger) = trigger {
         sampled(trigger, context);
+    }
+    // As late as can be: what the program is sent until now ends the wait.
+    if waits::is_waiting() && context.ended_a_wait() {
+        waits::sampled();
     }
     // It may have come in the place of a signal of the program's.
     if sends::take() {
@@ -296,44 +297,43 @@ fn die() {
     unsafe { call4(syscall_number::TGKILL, [getpid() as usize, gettid() as usize, SIGTRAP as usize, 0]) };
 }
 
+/// What the program wants done with a SIGTRAP of its own.
+pub struct Action {
+    pub handler: usize,
+    pub flags: usize,
+    pub mask: u64,
+}
+
+impl Action {
+    /// As the program has it.
+    pub fn of(action: &Sigaction) -> Action {
+        Action { handler: action.handler, flags: action.flags as usize, mask: action.mask[0] }
+    }
+
+    /// As the program is told.
+    pub fn for_program(&self) -> Sigaction {
+        let mut mask = [0; 16];
+        mask[0] = self.mask;
+        Sigaction { handler: self.handler, mask, flags: self.flags as c_int & !(SA_RESTORER as c_int), restorer: 0 }
+    }
+}
+
+/// Keeps what the program wants done with its own SIGTRAP, and returns what it wanted before.
+pub fn change(new: Option<Action>) -> Action {
+    let before = Action {
+        handler: PROGRAMS_HANDLER.load(Relaxed),
+        flags: PROGRAMS_FLAGS.load(Relaxed),
+        mask: PROGRAMS_MASK.load(Relaxed),
+    };
+    if let Some(new) = new {
+        PROGRAMS_MASK.store(new.mask, Relaxed);
+        PROGRAMS_FLAGS.store(new.flags, Relaxed);
+        PROGRAMS_HANDLER.store(new.handler, Relaxed);
+    }
+    before
+}
+
 hook! {
-    /// `sigaction(2)` as the program sees it: SIGTRAP's action is kept and given back, and never reaches the kernel.
-    fn sigaction(signal: c_int, new: *const Sigaction, old: *mut Sigaction) -> c_int, or -1;
-    |next| {
-        if signal != SIGTRAP || part::process().is_none() || !is_taken() {
-            return next.original();
-        }
-        let mut before = Sigaction {
-            handler: PROGRAMS_HANDLER.load(Relaxed),
-            mask: [0; 16],
-            flags: PROGRAMS_FLAGS.load(Relaxed) as c_int & !(SA_RESTORER as c_int),
-            restorer: 0,
-        };
-        before.mask[0] = PROGRAMS_MASK.load(Relaxed);
-        // SAFETY: the program vouches that it is null or points to an action.
-        if let Some(new) = unsafe { new.as_ref() } {
-            PROGRAMS_MASK.store(new.mask[0], Relaxed);
-            PROGRAMS_FLAGS.store(new.flags as usize, Relaxed);
-            PROGRAMS_HANDLER.store(new.handler, Relaxed);
-        }
-        // SAFETY: the program vouches that it is null or a place for an action.
-        if let Some(old) = unsafe { old.as_mut() } {
-            *old = before;
-        }
-        0
-    }
-
-    /// `signal(2)` as the program sees it.
-    fn signal(signal: c_int, handler: usize) -> usize, or usize::MAX;
-    |next| {
-        if signal != SIGTRAP || part::process().is_none() || !is_taken() {
-            return next.original();
-        }
-        PROGRAMS_FLAGS.store(SA_RESTART as usize, Relaxed);
-        PROGRAMS_MASK.store(0, Relaxed);
-        PROGRAMS_HANDLER.swap(handler, Relaxed)
-    }
-
     /// `sigaltstack(2)`: an alternate stack that is too small for a sample is left to the program's own handlers.
     fn sigaltstack(new: *const AlternateStack, old: *mut AlternateStack) -> c_int, or -1;
     |next| {

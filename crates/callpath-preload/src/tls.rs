@@ -88,14 +88,20 @@ pub fn get(word: Word) -> u64 {
 /// Sets a word that is 0, and returns what it was before. A handler of the thread that interrupts this sets it first or
 /// finds it set.
 pub fn set_first(word: Word, value: u64) -> u64 {
+    exchange(word, 0, value)
+}
+
+/// Sets a word that is `expected`, and returns what it was before. A handler of the thread that interrupts this comes
+/// before it or after it.
+pub fn exchange(word: Word, expected: u64, value: u64) -> u64 {
     let before;
     // SAFETY: compares and writes one of the words above, relative to the thread pointer, in one instruction.
     unsafe {
         asm!(
             "mov {offset}, qword ptr [rip + callpath_thread_words@GOTTPOFF]",
             "cmpxchg qword ptr fs:[{offset} + {word}], {value}",
-            offset = out(reg) _, value = in(reg) value, word = in(reg) word as u64, inlateout("rax") 0u64 => before,
-            options(nostack),
+            offset = out(reg) _, value = in(reg) value, word = in(reg) word as u64,
+            inlateout("rax") expected => before, options(nostack),
         );
     }
     before

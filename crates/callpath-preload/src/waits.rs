@@ -2,7 +2,7 @@
 //!
 //! The kernel's own clock does not interrupt a system call, but a sample of its that waited for the
 //! mask which a call opens may. A timer does; these functions then wait for the rest of the time,
-//! unless a handler of the program has run. Code that makes these calls by `syscall(2)`, or waits on a
+//! unless a handler of the program has run (`crate::handlers`). Code that makes these calls by `syscall(2)`, or waits on a
 //! socket with a timeout, may see an EINTR from a timer.
 
 use core::ffi::{c_int, c_long, c_uint, c_void};
@@ -18,8 +18,10 @@ use callpath_collect::clock::monotonic_ns;
 const EINTR: c_int = 4;
 const WAITING: u64 = 1;
 const SAMPLED: u64 = 2;
+/// A handler of the program's has run since the wait began.
+pub const ENDED: u64 = 3;
 
-/// For the signal's handler: whether the interrupted thread is in one of these calls.
+/// For the signal's handler: whether the interrupted thread is in one of these calls, and no handler has run since.
 pub fn is_waiting() -> bool {
     tls::get(Word::Wait) == WAITING
 }
@@ -31,8 +33,8 @@ pub fn sampled() {
 
 /// For the signal's handler: a handler of the program's own runs for this signal, and ends the wait.
 pub fn ended() {
-    if tls::get(Word::Wait) == SAMPLED {
-        tls::set(Word::Wait, WAITING);
+    if tls::get(Word::Wait) != 0 {
+        tls::set(Word::Wait, ENDED);
     }
 }
 
@@ -44,15 +46,18 @@ fn unless_sampled<R: Copy>(interrupted: impl Fn(R) -> bool, mut call: impl FnMut
     }
     let begin = monotonic_ns();
     let mut passed = 0;
+    tls::set(Word::Wait, WAITING);
     loop {
-        tls::set(Word::Wait, WAITING);
         let result = call(passed);
-        let by_sample = tls::get(Word::Wait) == SAMPLED;
-        tls::set(Word::Wait, 0);
-        if !(by_sample && interrupted(result)) {
-            return result;
+        if interrupted(result) {
+            passed = monotonic_ns().saturating_sub(begin);
+            // A handler that runs from here on finds the next call waiting, and the next sample there ends it.
+            if tls::exchange(Word::Wait, SAMPLED, WAITING) == SAMPLED {
+                continue;
+            }
         }
-        passed = monotonic_ns().saturating_sub(begin);
+        tls::set(Word::Wait, 0);
+        return result;
     }
 }
 

@@ -21,6 +21,12 @@ fn its_own_handler_for_sigtrap() {
     assert_eq!(profile.quality.partial, 0, "{:?}", profile.quality);
 }
 
+/// callpath stands between the kernel and the program's handlers, and the program must not see that.
+#[test]
+fn handlers_set_in_every_way() {
+    Program::nasty("handlers.c").same();
+}
+
 #[test]
 fn sigtrap_blocked() {
     let profile = traps("masks");

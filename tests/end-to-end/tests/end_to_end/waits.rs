@@ -44,6 +44,12 @@ fn until_a_handler_of_the_programs_own() {
     undisturbed("handler");
 }
 
+/// A sample may come just when the handler has returned, and must not be taken for what has ended the wait.
+#[test]
+fn until_a_handler_at_any_moment() {
+    undisturbed("sudden");
+}
+
 #[test]
 fn for_signals() {
     undisturbed("wanted");
