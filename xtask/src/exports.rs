@@ -168,7 +168,7 @@ fn firefox(bench: &Bench, file: &Path) -> anyhow::Result<String> {
     Ok(format!("{}; {threads} threads, inlined frames", bench.is_total((milliseconds * 1e6).round() as u64)?))
 }
 
-/// It shows five digits of each profile's weight; the events' sum is exact by `crates/callpath-view/tests/exports.rs`.
+/// It shows five digits of each profile's weight; the events' sum is exact by `crates/callpath-view/tests/all/exports.rs`.
 fn speedscope(bench: &Bench, file: &Path) -> anyhow::Result<String> {
     let root = bench.directory.join("node_modules/speedscope/dist/release");
     let listener = TcpListener::bind("127.0.0.1:0")?;

@@ -200,7 +200,7 @@ pub enum TableError {
 }
 
 /// The recipe of a table that holds at an address: its index, or the whole recipe ([`short`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RecipeId(pub u16);
 
 /// A recipe table in place.

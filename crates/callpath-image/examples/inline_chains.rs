@@ -3,7 +3,7 @@
 //! `cargo run --release -p callpath-image --example inline_chains -- FILE COUNT [addr2line]`: FILE has DWARF, or a
 //! debug file below /usr/lib/debug. `... -- FILE read` reads all units and says what that takes.
 
-#[path = "../tests/tools/chains.rs"]
+#[path = "../tests/all/tools/chains.rs"]
 mod chains;
 
 use std::collections::BTreeMap;

@@ -71,14 +71,12 @@ impl ReturnUsers {
     /// Of all modules of a process.
     pub fn of(modules: &[&Module], asking: Asking) -> ReturnUsers {
         let exports: Vec<Exports> = modules.iter().map(|module| Exports::of(module.image())).collect();
-        let asking: Vec<Vec<LinkAddr>> = modules
-            .iter()
-            .zip(&exports)
-            .map(|(module, exports)| {
-                let named = if asking == Asking::InCopies { asking_in(exports) } else { Vec::new() };
-                can_ask(module, named)
-            })
-            .collect();
+        let able = modules.iter().zip(&exports).map(|(module, exports)| match asking {
+            Asking::InCopies => CanAsk::of(module, asking_in(exports)),
+            Asking::AtHome => CanAsk::default(),
+        });
+        let (asking, mut first): (Vec<Vec<LinkAddr>>, Vec<Option<OfModule>>) =
+            able.map(|CanAsk { entries, found }| (entries, found)).unzip();
         let mut found =
             ReturnUsers { modules: modules.iter().map(|_| OfModule::default()).collect(), ..Self::default() };
         for (name, export) in exports.iter().flat_map(Exports::names) {
@@ -88,7 +86,10 @@ impl ReturnUsers {
         while is_stale.contains(&true) {
             for (index, module) in modules.iter().enumerate().filter(|(index, _)| is_stale[*index]) {
                 let of_module = &mut found.modules[index];
-                *of_module = OfModule::find(module, &found.users, &asking[index]);
+                *of_module = match first[index].take() {
+                    Some(known) if found.users.is_empty() => known,
+                    _ => OfModule::find(module, &found.users, &asking[index]),
+                };
                 of_module.forget_unwinders(module, &exports[index]);
             }
             let mut new: FxHashSet<String> = FxHashSet::default();
@@ -127,7 +128,7 @@ impl ReturnUsers {
             *self.exported.entry(name.to_owned()).or_default() |= export.chooses;
         }
         // Another C library may come, in a name space of its own.
-        let asking = can_ask(module, asking_in(&exports));
+        let asking = CanAsk::of(module, asking_in(&exports)).entries;
         loop {
             let mut of_module = OfModule::find(module, &self.users, &asking);
             of_module.forget_unwinders(module, &exports);
@@ -236,23 +237,35 @@ fn asking_in(exports: &Exports) -> Vec<LinkAddr> {
     ASKING.iter().flat_map(|name| exports.named(name)).map(|export| export.start).collect()
 }
 
-/// Those of the procedures that begin at `entries` that can have copies which ask for their caller's module.
-fn can_ask(module: &Module, mut entries: Vec<LinkAddr>) -> Vec<LinkAddr> {
-    entries.sort_unstable();
-    entries.dedup();
-    if entries.is_empty() {
-        return entries;
+/// Procedures that can have copies which ask for their caller's module.
+#[derive(Default)]
+struct CanAsk {
+    /// Where they begin, ascending.
+    entries: Vec<LinkAddr>,
+    /// What [`OfModule::find`] finds of the module with these, while no names are known.
+    found: Option<OfModule>,
+}
+
+impl CanAsk {
+    /// Those of the procedures that begin at `asked` addresses.
+    fn of(module: &Module, mut asked: Vec<LinkAddr>) -> CanAsk {
+        asked.sort_unstable();
+        asked.dedup();
+        if asked.is_empty() {
+            return CanAsk::default();
+        }
+        let found = OfModule::find(module, &FxHashSet::default(), &asked);
+        let loading: Vec<LinkAddr> = asked.iter().copied().filter(|entry| found.loads.contains_key(entry)).collect();
+        let at = behind(module.image());
+        let copies = copy_chosen(module, at, &loading, |_, graph, refused| {
+            let mut plan = Plan::new(None);
+            ask(&mut plan, found.loads.get(&graph.entry).filter(|_| refused.is_none())?, at);
+            Some(plan)
+        });
+        let entries: Vec<LinkAddr> = copies.made.iter().map(|made| made.copy.entry).collect();
+        let is_all = entries == asked;
+        CanAsk { entries, found: is_all.then_some(found) }
     }
-    let loads = OfModule::find(module, &FxHashSet::default(), &entries).loads;
-    entries.retain(|entry| loads.contains_key(entry));
-    let at = behind(module.image());
-    let copies = copy_chosen(module, at, &entries, |_, graph, refused| {
-        let mut plan = Plan::new(None);
-        let loads = loads.get(&graph.entry).filter(|_| refused.is_none())?;
-        ask(&mut plan, loads, at);
-        Some(plan)
-    });
-    copies.made.iter().map(|made| made.copy.entry).collect()
 }
 
 /// Lets a copy ask for its caller's module. `homes`: where the table of modules is.

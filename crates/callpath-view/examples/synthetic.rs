@@ -7,7 +7,7 @@ use callpath_db::{Query, ViewKind};
 use callpath_view::text::TextOptions;
 use callpath_view::{ViewError, json, text};
 
-#[path = "../tests/synthetic/mod.rs"]
+#[path = "../tests/all/synthetic/mod.rs"]
 mod synthetic;
 
 fn main() -> Result<(), ViewError> {

@@ -1,5 +1,6 @@
 //! `cargo xtask test --quick`: the daily round. It installs nothing and needs no compiler but rustc and gcc.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
@@ -8,7 +9,7 @@ use crate::build::{self, Profile};
 use crate::report::Report;
 use crate::{audit, lint};
 
-/// Files of tests in the crates that need packages beyond gcc: other compilers, linkers and tools.
+/// Modules of tests (`tests/all` of the crates) that need packages beyond gcc: other compilers, linkers and tools.
 const NEED_PACKAGES: &[&str] = &[
     "damaged_sections",
     "debug_files",
@@ -16,13 +17,12 @@ const NEED_PACKAGES: &[&str] = &[
     "landing_pads",
     "lines",
     "pinned_returns",
-    "real_programs",
     "scopes",
-    "structure",
     "symbols",
 ];
 
-/// Files of tests that take a good part of a minute each.
+/// Programs of tests that do, and programs that take a good part of a minute each.
+const PROGRAMS_NEED_PACKAGES: &[&str] = &["real_programs", "structure"];
 const SLOW: &[&str] = &["deep"];
 
 /// End-to-end tests that are run, by name: one or two for each part of a
@@ -60,8 +60,9 @@ const END_TO_END: &[&str] = &[
 pub fn run() -> anyhow::Result<ExitCode> {
     let mut report = Report::default();
     report.skip(format!(
-        "what needs packages beyond gcc ({}), what is slow ({}), and most end-to-end tests: `cargo xtask test` runs all",
+        "what needs packages beyond gcc ({}, {}), what is slow ({}), and most end-to-end tests: `cargo xtask test` runs all",
         NEED_PACKAGES.join(", "),
+        PROGRAMS_NEED_PACKAGES.join(", "),
         SLOW.join(", ")
     ));
     lint::steps(&mut report);
@@ -77,16 +78,25 @@ pub fn run() -> anyhow::Result<ExitCode> {
     };
     report.step("audit-collect", || audit::check(&built.preload));
 
-    let mut files = Vec::new();
+    let (mut programs, mut skipped) = (Vec::new(), Vec::new());
     report.step("choose tests", || {
-        files = chosen(test_files()?)?;
-        println!("{} files of tests in the crates", files.len());
+        let packages = packages()?;
+        programs = chosen(packages.iter().flat_map(|package| package.programs.iter().cloned()).collect())?;
+        skipped = skipped_of(&packages)?;
+        println!("{} names of programs of tests in the crates", programs.len());
         Ok(())
     });
-    let mut crates = build::cargo();
-    crates.arg("test").args(build::TESTED).args(["--workspace", "--exclude", "callpath-end-to-end", "--no-fail-fast"]);
-    crates.args(["--lib", "--bins"]).args(files.iter().flat_map(|file| ["--test", file.as_str()]));
-    report.cargo_test("tests of the crates", &mut crates);
+    let of_crates = || {
+        let mut tests = build::cargo();
+        tests.arg("test").args(build::TESTED);
+        tests.args(["--workspace", "--exclude", "callpath-end-to-end", "--no-fail-fast"]);
+        tests
+    };
+    report.cargo_test("unit tests", of_crates().args(["--lib", "--bins"]));
+    let mut integration = of_crates();
+    integration.args(programs.iter().flat_map(|program| ["--test", program.as_str()])).arg("--");
+    integration.args(skipped.iter().flat_map(|module| ["--skip", module.as_str()]));
+    report.cargo_test("tests of the crates", &mut integration);
 
     let mut end_to_end = build::cargo();
     end_to_end.arg("test").args(build::TESTED).args(["--package", "callpath-end-to-end", "--test", "end_to_end", "--"]);
@@ -95,26 +105,47 @@ pub fn run() -> anyhow::Result<ExitCode> {
     Ok(report.finish())
 }
 
-/// The names of all files of integration tests in the crates, sorted.
-fn test_files() -> anyhow::Result<Vec<String>> {
-    let metadata = build::metadata("Cargo.toml", &["--no-deps"])?;
-    let packages = metadata["packages"].as_array().context("cargo metadata without packages")?;
-    let targets = packages.iter().filter(|package| package["name"] != "callpath-end-to-end").flat_map(|package| {
-        let targets = package["targets"].as_array();
-        targets.into_iter().flatten().filter(|target| target["kind"][0] == "test")
-    });
-    let mut names: Vec<String> = targets.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect();
-    names.sort();
-    Ok(names)
+/// A crate with tests.
+struct Package {
+    /// The names of its programs of integration tests.
+    programs: Vec<String>,
+    directory: PathBuf,
 }
 
-/// `files` without [`NEED_PACKAGES`] and [`SLOW`]. Fails if these name one that does not exist.
-fn chosen(mut files: Vec<String>) -> anyhow::Result<Vec<String>> {
-    let left_out = || NEED_PACKAGES.iter().chain(SLOW);
-    let gone: Vec<&str> = left_out().copied().filter(|name| !files.iter().any(|file| file == name)).collect();
-    ensure!(gone.is_empty(), "no such files of tests: {} (xtask/src/test/quick.rs)", gone.join(", "));
-    files.retain(|file| !left_out().any(|name| name == file));
-    Ok(files)
+fn packages() -> anyhow::Result<Vec<Package>> {
+    let metadata = build::metadata("Cargo.toml", &["--no-deps"])?;
+    let packages = metadata["packages"].as_array().context("cargo metadata without packages")?;
+    let crates = packages.iter().filter(|package| package["name"] != "callpath-end-to-end");
+    crates
+        .map(|package| {
+            let targets = package["targets"].as_array().into_iter().flatten();
+            let programs = targets.filter(|target| target["kind"][0] == "test");
+            let manifest = package["manifest_path"].as_str().context("a package without a manifest")?;
+            Ok(Package {
+                programs: programs.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect(),
+                directory: Path::new(manifest).with_file_name(""),
+            })
+        })
+        .collect()
+}
+
+/// `programs`, each once, without [`PROGRAMS_NEED_PACKAGES`] and [`SLOW`]. Fails if these name one that does not exist.
+fn chosen(mut programs: Vec<String>) -> anyhow::Result<Vec<String>> {
+    let left_out = || PROGRAMS_NEED_PACKAGES.iter().chain(SLOW);
+    let gone: Vec<&str> = left_out().copied().filter(|name| !programs.iter().any(|it| it == name)).collect();
+    ensure!(gone.is_empty(), "no such programs of tests: {} (xtask/src/test/quick.rs)", gone.join(", "));
+    programs.retain(|program| !left_out().any(|name| name == program));
+    programs.sort();
+    programs.dedup();
+    Ok(programs)
+}
+
+/// What the names of tests in [`NEED_PACKAGES`] begin with. Fails if there is no such module.
+fn skipped_of(packages: &[Package]) -> anyhow::Result<Vec<String>> {
+    let is_there = |name: &str| packages.iter().any(|it| it.directory.join(format!("tests/all/{name}.rs")).exists());
+    let gone: Vec<&str> = NEED_PACKAGES.iter().copied().filter(|name| !is_there(name)).collect();
+    ensure!(gone.is_empty(), "no such modules of tests: {} (xtask/src/test/quick.rs)", gone.join(", "));
+    Ok(NEED_PACKAGES.iter().map(|name| format!("{name}::")).collect())
 }
 
 #[cfg(test)]
@@ -122,11 +153,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_are_left_out_must_exist() {
-        let mut files: Vec<String> = NEED_PACKAGES.iter().chain(SLOW).map(|name| (*name).to_owned()).collect();
-        files.push("properties".to_owned());
-        assert_eq!(chosen(files.clone()).expect("all are there"), ["properties"]);
-        let error = chosen(files.split_off(1)).expect_err("one is gone").to_string();
-        assert!(error.contains(NEED_PACKAGES[0]), "{error}");
+    fn programs_that_are_left_out_must_exist() {
+        let names = PROGRAMS_NEED_PACKAGES.iter().chain(SLOW);
+        let mut programs: Vec<String> = names.map(|name| (*name).to_owned()).collect();
+        programs.extend(["all".to_owned(), "all".to_owned()]);
+        assert_eq!(chosen(programs.clone()).expect("all are there"), ["all"]);
+        let error = chosen(programs.split_off(1)).expect_err("one is gone").to_string();
+        assert!(error.contains(PROGRAMS_NEED_PACKAGES[0]), "{error}");
+    }
+
+    #[test]
+    fn modules_that_are_left_out_exist() {
+        assert_eq!(
+            skipped_of(&packages().expect("cargo knows them")).expect("all are there").len(),
+            NEED_PACKAGES.len()
+        );
+        assert!(skipped_of(&[]).is_err());
     }
 }

@@ -362,8 +362,13 @@ impl Writer {
             None => uleb(&mut self.bytes, 0),
         }
         let (mut at, mut before) = (stretch.code.start, Row::at_entry());
+        let mut last = None;
         for piece in stretch.pieces {
             let found = rows.partition_point(|(start, _)| *start <= piece.origin).checked_sub(1)?;
+            if last.replace((found, piece.size, piece.lowered_bytes)) == Some((found, piece.size, piece.lowered_bytes))
+            {
+                continue;
+            }
             let row = match piece.size {
                 Size::AsAtHome => rows.get(found)?.1.clone(),
                 Size::LargerBy(bytes) => rows.get(found)?.1.enlarged(bytes)?,

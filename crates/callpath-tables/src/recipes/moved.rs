@@ -9,6 +9,7 @@ use callpath_format::register::Reg;
 use callpath_format::shared::moved::{HEAD_LEN_BYTES, Home, Piece, head_bytes};
 use callpath_format::table::{RecipeId, Table};
 use callpath_x86::rewrite::{FrameSize, Patch, Rax, Rewritten, THUNK_LEN_BYTES, THUNK_PUSH_BYTES};
+use rustc_hash::FxHashMap;
 
 use super::encode::{self, encode};
 use super::pool::RecipePool;
@@ -48,7 +49,7 @@ struct Part {
 }
 
 /// The frame of a part's code.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Frame {
     /// That of the code that it comes from, but for its size, rsp, which is lower, and rax. `is_at_insertion`: it is code that
     /// was inserted before that, or the first instruction behind it.
@@ -210,14 +211,22 @@ impl Moved {
 
     /// Its recipes, by address. `tables`: of the module that it comes from; where none has one, it is unknown.
     pub fn recipes(&self, tables: &[Table<'_>]) -> Vec<MovedRecipe> {
-        let rows = Rows::of(tables);
         let mut recipes = Vec::new();
+        self.each_recipe(tables, |code, home, found| {
+            if let Some(Changed { recipe, bits, expressions }) = found.changed(tables) {
+                recipes.push(MovedRecipe { code, home, recipe, expressions, bits });
+            }
+        });
+        recipes
+    }
+
+    /// Calls `then` with each range, by address, where its code comes from, and what its recipe is made of.
+    fn each_recipe(&self, tables: &[Table<'_>], mut then: impl FnMut(Range<LinkAddr>, Home, Source)) {
+        let rows = Rows::of(tables);
         for Part { code, home, frame } in &self.parts {
             let (from, is_along) = match (home, frame) {
                 (_, Frame::Leaf { pushed }) => {
-                    let cfa = Cfa::Register { reg: Reg::RSP, disp: (WORD_BYTES + pushed) as i32 };
-                    let (recipe, bits, expressions) = (Recipe::with_cfa(cfa), 0, Vec::new());
-                    recipes.push(MovedRecipe { code: code.clone(), home: *home, recipe, expressions, bits });
+                    then(code.clone(), *home, Source::Leaf { pushed: *pushed });
                     continue;
                 }
                 (_, Frame::Own) => (code.start, true),
@@ -226,15 +235,13 @@ impl Moved {
                 (Home::Ours | Home::Nowhere, _) => continue,
             };
             let len = if is_along { code.end.0 - code.start.0 } else { 1 };
-            for (piece, found) in rows.within(from..LinkAddr(from.0.saturating_add(len))) {
+            rows.each_within(from..LinkAddr(from.0.saturating_add(len)), |piece, row| {
                 let start = LinkAddr(code.start.0 + (piece.start.0 - from.0));
                 let end = if is_along { LinkAddr(start.0 + (piece.end.0 - piece.start.0)) } else { code.end };
                 let home = if is_along && matches!(home, Home::From(_)) { Home::From(piece.start) } else { *home };
-                let Some((recipe, bits, expressions)) = found.and_then(|row| row.changed(*frame)) else { continue };
-                recipes.push(MovedRecipe { code: start..end, home, recipe, expressions, bits });
-            }
+                then(start..end, home, Source::Row { table: row.table, id: row.id, frame: *frame });
+            });
         }
-        recipes
     }
 
     /// The block that is published (`callpath_format::shared::moved`). `tables`: as for [`Moved::recipes`]. `None`: it
@@ -261,14 +268,19 @@ impl Moved {
         }
         let mut pool = RecipePool::new();
         let mut spans: Vec<Span> = Vec::new();
-        for MovedRecipe { code, recipe, expressions, bits, .. } in self.recipes(tables) {
-            let index = pool.intern(&recipe, &expressions);
-            let recipe = if bits == 0 { index } else { pool.with_bits(index, bits) };
+        let mut known = FxHashMap::default();
+        self.each_recipe(tables, |code, _, source| {
+            let found = *known.entry(source).or_insert_with(|| {
+                let Changed { recipe, bits, expressions } = source.changed(tables)?;
+                let index = pool.intern(&recipe, &expressions);
+                Some(if bits == 0 { index } else { pool.with_bits(index, bits) })
+            });
+            let Some(recipe) = found else { return };
             match spans.last_mut().filter(|last| last.end == code.start.0 && last.recipe == recipe) {
                 Some(last) => last.end = code.end.0,
                 None => spans.push(Span { start: code.start.0, end: code.end.0, recipe }),
             }
-        }
+        });
         let knows_pinned = tables.iter().all(|table| table.header().knows_pinned);
         let table = encode(&regions, &spans, &pool, knows_pinned).unwrap_or_else(encode::empty).bytes;
         let table_at = (HEAD_LEN_BYTES + pieces.len() * Piece::LEN_BYTES).next_multiple_of(8);
@@ -284,26 +296,42 @@ impl Moved {
 }
 
 /// Which recipe of which table holds where.
-struct Rows<'t> {
+struct Rows {
     /// By address, disjoint.
-    rows: Vec<Row<'t>>,
+    rows: Vec<Row>,
 }
 
-#[derive(Clone)]
-struct Row<'t> {
+struct Row {
     code: Range<LinkAddr>,
-    table: Table<'t>,
+    /// The table's index.
+    table: usize,
     id: RecipeId,
 }
 
-impl<'t> Rows<'t> {
-    fn of(tables: &[Table<'t>]) -> Rows<'t> {
-        let mut rows: Vec<Row<'t>> = Vec::new();
-        for table in tables {
+/// What the recipe of moved code is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Source {
+    /// A procedure that has pushed so many bytes and nothing else.
+    Leaf { pushed: u32 },
+    /// A recipe of one of the tables, by its index, and how the frame differs.
+    Row { table: usize, id: RecipeId, frame: Frame },
+}
+
+/// A recipe as it holds in moved code, the flags of its head, and its expressions.
+struct Changed {
+    recipe: Recipe,
+    bits: u16,
+    expressions: Vec<u8>,
+}
+
+impl Rows {
+    fn of(tables: &[Table<'_>]) -> Rows {
+        let mut rows: Vec<Row> = Vec::new();
+        for (number, table) in tables.iter().enumerate() {
             let mut open: Option<(LinkAddr, RecipeId)> = None;
             table.for_each_row(|start, id| {
                 if let Some((from, id)) = open.take().filter(|open| open.0 < start) {
-                    rows.push(Row { code: from..start, table: *table, id });
+                    rows.push(Row { code: from..start, table: number, id });
                 }
                 open = id.map(|id| (start, id));
             });
@@ -312,33 +340,32 @@ impl<'t> Rows<'t> {
         Rows { rows }
     }
 
-    /// What holds in a range, piece by piece.
-    fn within(&self, range: Range<LinkAddr>) -> Vec<(Range<LinkAddr>, Option<&Row<'t>>)> {
+    /// Calls `then` with each part of a range that has a recipe, by address.
+    fn each_within(&self, range: Range<LinkAddr>, mut then: impl FnMut(Range<LinkAddr>, &Row)) {
         let first = self.rows.partition_point(|row| row.code.end <= range.start);
-        let mut found = Vec::new();
         let mut at = range.start;
         for row in self.rows.iter().skip(first).take_while(|row| row.code.start < range.end) {
             let (start, end) = (row.code.start.max(at), row.code.end.min(range.end));
-            if at < start {
-                found.push((at..start, None));
-            }
             if start < end {
-                found.push((start..end, Some(row)));
+                then(start..end, row);
                 at = end;
             }
         }
-        if at < range.end {
-            found.push((at..range.end, None));
-        }
-        found
     }
 }
 
-impl Row<'_> {
-    /// The recipe as it holds in moved code, the flags of its head, and its expressions. `None`: there is none.
-    fn changed(&self, frame: Frame) -> Option<(Recipe, u16, Vec<u8>)> {
-        let packed = self.table.packed(self.id)?;
-        let mut recipe = self.table.recipe(self.id)?;
+impl Source {
+    /// The recipe as it holds in moved code. `None`: there is none.
+    fn changed(self, tables: &[Table<'_>]) -> Option<Changed> {
+        let (table, id, frame) = match self {
+            Source::Leaf { pushed } => {
+                let cfa = Cfa::Register { reg: Reg::RSP, disp: (WORD_BYTES + pushed) as i32 };
+                return Some(Changed { recipe: Recipe::with_cfa(cfa), bits: 0, expressions: Vec::new() });
+            }
+            Source::Row { table, id, frame } => (tables.get(table)?, id, frame),
+        };
+        let packed = table.packed(id)?;
+        let mut recipe = table.recipe(id)?;
         if matches!(recipe.cfa, Cfa::Unknown) {
             return None;
         }
@@ -346,7 +373,7 @@ impl Row<'_> {
         let bits = if packed.kind() == Packed::WIDE { 0 } else { packed.head & FLAGS };
         let mut expressions = Vec::new();
         let mut own = |expression: &mut Expression| {
-            let bytes = self.table.expression(*expression)?;
+            let bytes = table.expression(*expression)?;
             expression.start = u32::try_from(expressions.len()).ok()?;
             expressions.extend_from_slice(bytes);
             Some(())
@@ -369,7 +396,7 @@ impl Row<'_> {
             lower(&mut recipe, i32::try_from(lowered).ok()?, &expressions)?;
             move_rax(&mut recipe, rax, &expressions)?;
         }
-        Some((recipe, bits, expressions))
+        Some(Changed { recipe, bits, expressions })
     }
 }
 

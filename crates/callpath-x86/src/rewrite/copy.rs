@@ -80,31 +80,39 @@ impl Source<'_, '_, '_> {
         inserted::write(out, self.plan, self.plan.at(place), self.spot(place, to))
     }
 
-    /// Whether what is inserted on an edge stands where control comes from home. Fails if other ways lead there, too, so that home cannot
-    /// tell which one it was.
-    fn edge_is_through_home(&self, from: LinkAddr, to: LinkAddr) -> Result<bool, Refusal> {
+    /// The edges that control may come from home by, by where they lead: where each begins, and whether it does for sure.
+    fn edges_through_home(&self) -> FxHashMap<LinkAddr, Vec<(LinkAddr, bool)>> {
         let body = self.body;
         let is_home_call = |block: usize| {
             let last = body.steps_of(block).and_then(<[Step<'_>]>::last);
             last.is_none_or(|last| !self.in_copy.contains(&last.at))
         };
-        // Whether the edge comes from home for sure, if it may at all; and whether another way does.
-        let (mut own, mut has_others) = (None, body.is_entered_at(to));
+        let mut edges: FxHashMap<LinkAddr, Vec<(LinkAddr, bool)>> = FxHashMap::default();
         for (number, block) in body.graph.blocks.iter().enumerate() {
             for (target, kind) in body.graph.edges_of(number as u32) {
-                if body.graph.blocks.get(target as usize).is_none_or(|target| target.code.start != to) {
-                    continue;
-                }
                 let is_sure = match kind {
                     EdgeKind::Table | EdgeKind::LandingPad => true,
                     EdgeKind::AfterCall => is_home_call(number),
                     _ => continue,
                 };
-                if block.code.start == from && own.is_none() {
-                    own = Some(is_sure);
-                } else {
-                    has_others |= is_sure;
+                if let Some(target) = body.graph.blocks.get(target as usize) {
+                    edges.entry(target.code.start).or_default().push((block.code.start, is_sure));
                 }
+            }
+        }
+        edges
+    }
+
+    /// Whether what is inserted on an edge stands where control comes from home, by the edges to the same place that do. Fails if other
+    /// ways lead there, too, so that home cannot tell which one it was.
+    fn edge_is_through_home(&self, edges: &[(LinkAddr, bool)], from: LinkAddr, to: LinkAddr) -> Result<bool, Refusal> {
+        // Whether the edge comes from home for sure, if it may at all; and whether another way does.
+        let (mut own, mut has_others) = (None, self.body.is_entered_at(to));
+        for &(begin, is_sure) in edges {
+            if begin == from && own.is_none() {
+                own = Some(is_sure);
+            } else {
+                has_others |= is_sure;
             }
         }
         match own {
@@ -205,6 +213,8 @@ impl Copy {
             for step in steps {
                 let offset = out.offset();
                 let origin = LinkAddr(step.at);
+                let (is_in_copy, is_from_copy) =
+                    (source.in_copy.contains(&step.at), source.from_copy.contains(&step.at));
                 let leaves = step.never_continues() && body.leaves_at(step.at);
                 copy.origins.push((offset, origin));
                 copy.places.entry(step.at).or_insert(offset);
@@ -225,13 +235,13 @@ impl Copy {
                     stubs.push(Stub { edge: (block.code.start.0, to), label });
                     Target::Label(label)
                 });
-                match plan.bias().filter(|_| source.from_copy.contains(&step.at)) {
+                match plan.bias().filter(|_| is_from_copy) {
                     Some(bias) => calls::write(&mut out, step, bias),
                     None if plan.enlarged_by() > 0 && source.frame.above().binary_search(&step.at).is_ok() => {
                         let moved = displaced_by(step.bytes, source.plan.enlarged_by() as i32);
                         out.bytes(&moved.ok_or(Refusal { at: origin, reason: Reason::FrameUnknown })?);
                     }
-                    None if source.in_copy.contains(&step.at) => {
+                    None if is_in_copy => {
                         let word = plan.context_word().and_then(Cell::offset_in_activation);
                         let word = word.filter(|_| source.handing.contains(&step.at));
                         // The first slot of the site is for whoever else is entered there.
@@ -256,7 +266,7 @@ impl Copy {
                     copy.jumps.push((step.at, out.offset(), to));
                 }
                 let is_own = match step.motion {
-                    Motion::Call => source.in_copy.contains(&step.at) || source.from_copy.contains(&step.at),
+                    Motion::Call => is_in_copy || is_from_copy,
                     _ => matches!(to, Target::Copied(_)),
                 };
                 if step.slot.is_some() && is_own {
@@ -267,7 +277,6 @@ impl Copy {
                 }
                 if step.motion == Motion::Call && plan.notes_activations() {
                     let site = sites.saturating_add(1);
-                    let is_in_copy = source.in_copy.contains(&step.at);
                     let returns_to = if is_in_copy { at.0 + u64::from(out.offset()) } else { step.end() };
                     let call = UnmarkedCall::new(LinkAddr(returns_to), source.frame.before(origin), site);
                     let is_new = |call: &UnmarkedCall| copy.unmarked.iter().all(|it| it.returns_to != call.returns_to);
@@ -276,7 +285,7 @@ impl Copy {
                         sites = site;
                     }
                 }
-                if source.in_copy.contains(&step.at) {
+                if is_in_copy {
                     // Behind a call that does not return there may be another procedure.
                     let end = LinkAddr(step.end());
                     let behind = body.graph.block_at(end).map_or(origin, |_| end);
@@ -385,12 +394,15 @@ impl Copy {
     fn write_arrivals(&mut self, source: &Source<'_, '_, '_>, out: &mut Assembler) -> Result<(), Refusal> {
         let Source { body, plan, .. } = source;
         let mut arriving: BTreeMap<u64, Vec<Place>> = BTreeMap::new();
+        let has_edges = plan.places().any(|place| matches!(place, Place::Edge(..)));
+        let through_home = if has_edges { source.edges_through_home() } else { FxHashMap::default() };
+        let edges_to = |to: LinkAddr| through_home.get(&to).map_or(&[][..], Vec::as_slice);
         for place in plan.places() {
             let to = match place {
                 Place::Entry => body.entry().0,
                 Place::Arrival(to) => to.0,
                 Place::AfterCall(call) => body.step_at(call.0).map_or(call.0, Step::end),
-                Place::Edge(from, to) if source.edge_is_through_home(from, to)? => to.0,
+                Place::Edge(from, to) if source.edge_is_through_home(edges_to(to), from, to)? => to.0,
                 _ => continue,
             };
             let before = arriving.entry(to).or_default();

@@ -46,6 +46,7 @@ mod tables;
 mod thunk;
 mod times;
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -287,8 +288,9 @@ impl<'m, 'a> Rewriter<'m, 'a> {
     pub fn copy(&self, procedure: usize, at: LinkAddr, plan: &Plan) -> Result<Rewritten, Refusal> {
         let body = self.body(procedure)?;
         let mut refused = Refusal { at: body.entry(), reason: Reason::RunsAtHome };
+        let frame = OnceCell::new();
         for plan in plan.choices(self.free_register(procedure, &body, plan)) {
-            match self.copy_by(procedure, &body, (at, &plan)) {
+            match self.copy_by(procedure, (&body, &frame), (at, &plan)) {
                 Ok(copy) => return Ok(copy),
                 Err(refusal) => refused = refusal,
             }
@@ -314,25 +316,26 @@ impl<'m, 'a> Rewriter<'m, 'a> {
     fn copy_by(
         &self,
         procedure: usize,
-        body: &Body<'_, '_>,
+        (body, frame): (&Body<'_, '_>, &OnceCell<Result<frame::Frame, Refusal>>),
         (at, plan): (LinkAddr, &Plan),
     ) -> Result<Rewritten, Refusal> {
         if let Some(at) = plan.places().find_map(|place| body.lacks(place)) {
             return Err(Refusal { at, reason: Reason::NoSuchPlace });
         }
+        let known = || frame.get_or_init(|| frame::Frame::of(body)).as_ref();
+        let nothing = frame::Frame::default();
         let frame = match plan.enlarged_by() {
-            0 if plan.notes_activations() => frame::Frame::of(body).unwrap_or_default(),
-            0 => frame::Frame::default(),
-            _ => frame::Frame::of(body)?,
+            0 if plan.notes_activations() => known().unwrap_or(&nothing),
+            0 => &nothing,
+            _ => known().map_err(|refusal| *refusal)?,
         };
-        let layout = home::Layout::new((self.flow, &self.entrances), body, plan, &frame)?;
+        let layout = home::Layout::new((self.flow, &self.entrances), body, plan, frame)?;
         let has_tables = body.graph.tables.iter().any(|table| table.entries.is_some());
         let live = if plan.is_empty() { FxHashMap::default() } else { self.live(procedure, body.graph, plan) };
         let (from_copy, in_copy) = (layout.calls_from_copy(), layout.calls_in_copy());
         let tables = CopiedTables::new(body, &self.flow.code.data, plan.bias());
         let handing = &self.handing(body, plan, in_copy);
-        let source =
-            copy::Source { body, plan, frame: &frame, live: &live, from_copy, in_copy, handing, tables: &tables };
+        let source = copy::Source { body, plan, frame, live: &live, from_copy, in_copy, handing, tables: &tables };
         let copy = match copy::Copy::new(&source, at) {
             // Jumps through tables that are too far away go home.
             Err(Refusal { reason: Reason::TooFar, .. }) if has_tables => {
