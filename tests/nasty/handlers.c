@@ -23,10 +23,19 @@ static void with_info(int signal, siginfo_t *info, void *context)
     of_sender = info->si_pid == getpid() && ((ucontext_t *)context)->uc_mcontext.gregs[REG_RSP] != 0;
 }
 
+static handler_t chained;
+static volatile int called_chain;
+static void with_chain(int signal)
+{
+    called_chain += signal;
+    if (chained)
+        chained(signal);
+}
+
 static const char *name(handler_t handler)
 {
     static const struct { handler_t handler; const char *name; } names[] = {
-        {a, "a"}, {b, "b"}, {(handler_t)with_info, "with_info"}, {SIG_DFL, "SIG_DFL"}, {SIG_IGN, "SIG_IGN"}, {SIG_ERR, "SIG_ERR"},
+        {a, "a"}, {b, "b"}, {(handler_t)with_info, "with_info"}, {with_chain, "with_chain"}, {SIG_DFL, "SIG_DFL"}, {SIG_IGN, "SIG_IGN"}, {SIG_ERR, "SIG_ERR"},
     };
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].handler == handler)
@@ -68,6 +77,7 @@ static void *changes(void *unused)
 
 int main(void)
 {
+    struct sigaction now;
     int signals[] = {SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGSEGV, SIGCHLD, SIGRTMIN + 3, 64};
     for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++) {
         int s = signals[i];
@@ -95,8 +105,31 @@ int main(void)
     in_child(vfork());
     in_child(fork());
     fflush(stdout);
-    printf("asked by sigset: %s", name(sigset(SIGTERM, SIG_HOLD)));
-    printf(" %s\n", name(sigset(SIGTERM, a)));
+    int asked_for[] = {SIGTERM, SIGTRAP};
+    for (int i = 0; i < 2; i++) {
+        int s = asked_for[i];
+        handler_t first = (signal(s, a), sigset(s, b));
+        printf("by sigset: %s %s", name(first), name(sigset(s, SIG_HOLD)));
+        printf(" %s", name(sigset(s, with_chain)));
+        /* The handler before is called from the new one. */
+        chained = signal(s, with_chain) == with_chain ? first : 0;
+        called_a = called_b = called_chain = 0;
+        raise(s);
+        printf(", called %d %d %d", called_chain, called_a, called_b);
+        siginterrupt(s, 0);
+        sigaction(s, 0, &now);
+        printf(", %s %d", name(now.sa_handler), !!(now.sa_flags & SA_RESTART));
+        siginterrupt(s, 1);
+        sigaction(s, 0, &now);
+        printf(" %d", !!(now.sa_flags & SA_RESTART));
+        printf(", back %s", name(signal(s, first)));
+        called_a = 0;
+        raise(s);
+        printf(" %d", called_a);
+        printf(", ignored %d", sigignore(s));
+        raise(s);
+        printf(" %s\n", asked(s));
+    }
     /* Set while it comes. */
     pthread_t id;
     signal(SIGURG, a);

@@ -69,6 +69,9 @@ static int w_nanosleep(void) { return ends(nanosleep(&time_, 0)); }
 static int w_clock_nanosleep(void) { return clock_nanosleep(CLOCK_MONOTONIC, 0, &time_, 0); }
 static int w_clock_until(void) { struct timespec t = in(CLOCK_MONOTONIC, WAIT_NS); return clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, 0); }
 static int w_usleep(void) { return ends(usleep(WAIT_NS / 1000)); }
+/* What is left may be written to where the time stands; of a wait that was not ended nothing is. */
+static int w_nanosleep_rest(void) { struct timespec t = time_; int e = ends(nanosleep(&t, &t)); return e ? e : t.tv_sec || t.tv_nsec != WAIT_NS ? EINVAL : 0; }
+static int w_clock_nanosleep_rest(void) { struct timespec t = time_; int e = clock_nanosleep(CLOCK_MONOTONIC, 0, &t, &t); return e ? e : t.tv_nsec != WAIT_NS ? EINVAL : 0; }
 static int w_thrd_sleep(void) { return thrd_sleep(&time_, 0) == -1 ? EINTR : 0; }
 static int w_sem_timedwait(void) { struct timespec t = in(CLOCK_REALTIME, WAIT_NS); return ends(sem_timedwait(&semaphore, &t)); }
 static int w_sem_clockwait(void) { struct timespec t = in(CLOCK_MONOTONIC, WAIT_NS); return ends(sem_clockwait(&semaphore, CLOCK_MONOTONIC, &t)); }
@@ -78,7 +81,8 @@ static int w_sigtimedwait(void) { sigset_t set; sigemptyset(&set); sigaddset(&se
 static struct { const char *name; int (*call)(void); } calls[] = {
     {"poll", w_poll}, {"ppoll", w_ppoll}, {"select", w_select}, {"pselect", w_pselect}, {"epoll_wait", w_epoll_wait},
     {"epoll_pwait", w_epoll_pwait}, {"epoll_pwait2", w_epoll_pwait2}, {"nanosleep", w_nanosleep},
-    {"clock_nanosleep", w_clock_nanosleep}, {"clock_nanosleep until", w_clock_until}, {"usleep", w_usleep},
+    {"clock_nanosleep", w_clock_nanosleep}, {"clock_nanosleep until", w_clock_until}, {"nanosleep, and the rest", w_nanosleep_rest},
+    {"clock_nanosleep, and the rest", w_clock_nanosleep_rest}, {"usleep", w_usleep},
     {"thrd_sleep", w_thrd_sleep}, {"sem_timedwait", w_sem_timedwait}, {"sem_clockwait", w_sem_clockwait},
     {"semtimedop", w_semtimedop}, {"sigtimedwait", w_sigtimedwait},
 };

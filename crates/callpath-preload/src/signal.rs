@@ -186,6 +186,13 @@ fn deliver(info: &Info, context: &mut Context) {
         }
         return;
     }
+    if info.code <= 0 && is_ignored_by_program() {
+        // Where the kernel itself ignores a signal, it ends no wait.
+        if waits::is_waiting() && context.ended_a_wait() {
+            waits::sampled();
+        }
+        return;
+    }
     waits::ended();
     forward(info, context);
 }
@@ -261,7 +268,6 @@ fn forward(info: &Info, context: &Context) {
     let flags = PROGRAMS_FLAGS.load(Relaxed) as c_ulong;
     let blocked = masks::is_blocked();
     let handler = match PROGRAMS_HANDLER.load(Relaxed) {
-        SIG_IGN if info.code <= 0 => return,
         SIG_DFL | SIG_IGN => return die(),
         // A breakpoint where it is blocked: the kernel does not wait.
         _ if info.code > 0 && blocked => return die(),
@@ -273,17 +279,9 @@ fn forward(info: &Info, context: &Context) {
     // As the kernel would have it: ours blocks everything.
     let trap = if flags & SA_NODEFER != 0 { 0 } else { masks::TRAP_BIT };
     masks::set_all_in_truth(context.mask | (PROGRAMS_MASK.load(Relaxed) & !masks::TRAP_BIT) | trap);
-    if flags & SA_SIGINFO != 0 {
-        type Handler = unsafe extern "C" fn(c_int, *const Info, *const Context);
-        // SAFETY: the program gave it to `sigaction` with SA_SIGINFO, so it is of this type and may be called
-        // for SIGTRAP with the kernel's arguments to us.
-        unsafe { Handler::at(handler)(SIGTRAP, info, context) }
-    } else {
-        type Handler = unsafe extern "C" fn(c_int);
-        // SAFETY: the program gave it to `signal`, or to `sigaction` without SA_SIGINFO, so it
-        // is of this type and may be called for SIGTRAP.
-        unsafe { Handler::at(handler)(SIGTRAP) }
-    }
+    type Handler = unsafe extern "C" fn(c_int, *const Info, *const Context);
+    // SAFETY: the program gave it to the kernel as a handler of SIGTRAP. The kernel passes all three to each, whatever flags it has.
+    unsafe { Handler::at(handler)(SIGTRAP, info, context) }
     // The interrupted code has the mask that it had, in our eyes as in the kernel's.
     masks::set_blocked(blocked);
 }

@@ -113,10 +113,32 @@ fn wait_for_signal(info: *mut c_void, mut wait: impl FnMut(*mut c_void, u64) -> 
     }
 }
 
-/// What is left of a time that is counted from the first call.
-fn left(time: *const Time, passed_ns: u64) -> Option<Time> {
+/// A time that the program asks for, as it is when the call begins: the kernel may write what is left to the same place.
+fn asked(time: *const Time) -> Option<Time> {
     // SAFETY: null or a time, which the real procedure would read: the program vouches for it.
-    unsafe { time.as_ref() }.map(|time| time.without(passed_ns))
+    unsafe { time.as_ref() }.copied()
+}
+
+/// What is left of a time that is counted from the first call.
+fn left(asked: Option<Time>, passed_ns: u64) -> Option<Time> {
+    asked.map(|time| time.without(passed_ns))
+}
+
+/// Repeats a call that says what is left of its time when it is interrupted, unless `rest` is null. What a sample has left is nothing
+/// that the program is told.
+fn with_rest(
+    rest: *mut Time,
+    interrupted: impl Fn(c_int) -> bool,
+    mut call: impl FnMut(u64, *mut Time) -> c_int,
+) -> c_int {
+    let mut own = Time { seconds: 0, nanoseconds: 0 };
+    let own_at = if rest.is_null() { core::ptr::null_mut() } else { &raw mut own };
+    let result = unless_sampled(&interrupted, |passed| call(passed, own_at));
+    if interrupted(result) && !rest.is_null() {
+        // SAFETY: the program gave room for a time, to which the real procedure would have written.
+        unsafe { rest.write(own) };
+    }
+    result
 }
 
 fn pointer(time: &Option<Time>) -> *const Time {
@@ -140,21 +162,27 @@ hook! {
 
     /// `ppoll(2)`
     fn ppoll(fds: *mut c_void, count: u64, timeout: *const Time, mask: *const c_void) -> c_int, or -1;
-    |next| unless_sampled(failed, |passed| {
-        let left = left(timeout, passed);
-        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
-        under(mask, || unsafe { (next.real)(fds, count, pointer(&left), mask) })
-    })
+    |next| {
+        let asked = asked(timeout);
+        unless_sampled(failed, |passed| {
+            let left = left(asked, passed);
+            // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+            under(mask, || unsafe { (next.real)(fds, count, pointer(&left), mask) })
+        })
+    }
 
     /// `ppoll(2)` as `_FORTIFY_SOURCE` calls it.
     fn __ppoll_chk(
         fds: *mut c_void, count: u64, timeout: *const Time, mask: *const c_void, room: usize
     ) -> c_int, or -1;
-    |next| unless_sampled(failed, |passed| {
-        let left = left(timeout, passed);
-        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
-        under(mask, || unsafe { (next.real)(fds, count, pointer(&left), mask, room) })
-    })
+    |next| {
+        let asked = asked(timeout);
+        unless_sampled(failed, |passed| {
+            let left = left(asked, passed);
+            // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+            under(mask, || unsafe { (next.real)(fds, count, pointer(&left), mask, room) })
+        })
+    }
 
     /// `select(2)`: the kernel leaves in `timeout` what is left of it.
     fn select(
@@ -167,11 +195,14 @@ hook! {
         count: c_int, read: *mut c_void, write: *mut c_void, except: *mut c_void, timeout: *const Time,
         mask: *const c_void
     ) -> c_int, or -1;
-    |next| unless_sampled(failed, |passed| {
-        let left = left(timeout, passed);
-        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
-        under(mask, || unsafe { (next.real)(count, read, write, except, pointer(&left), mask) })
-    })
+    |next| {
+        let asked = asked(timeout);
+        unless_sampled(failed, |passed| {
+            let left = left(asked, passed);
+            // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+            under(mask, || unsafe { (next.real)(count, read, write, except, pointer(&left), mask) })
+        })
+    }
 
     /// `epoll_wait(2)`
     fn epoll_wait(fd: c_int, events: *mut c_void, room: c_int, timeout: c_int) -> c_int, or -1;
@@ -193,38 +224,49 @@ hook! {
     fn epoll_pwait2(
         fd: c_int, events: *mut c_void, room: c_int, timeout: *const Time, mask: *const c_void
     ) -> c_int, or -1;
-    |next| unless_sampled(failed, |passed| {
-        let left = left(timeout, passed);
-        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
-        under(mask, || unsafe { (next.real)(fd, events, room, pointer(&left), mask) })
-    })
+    |next| {
+        let asked = asked(timeout);
+        unless_sampled(failed, |passed| {
+            let left = left(asked, passed);
+            // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+            under(mask, || unsafe { (next.real)(fd, events, room, pointer(&left), mask) })
+        })
+    }
 
     /// `nanosleep(2)`
     fn nanosleep(time: *const Time, rest: *mut Time) -> c_int, or -1;
-    |next| unless_sampled(failed, |passed| {
-        let left = left(time, passed);
-        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
-        unsafe { (next.real)(pointer(&left), rest) }
-    })
+    |next| {
+        let asked = asked(time);
+        with_rest(rest, failed, |passed, rest| {
+            let left = left(asked, passed);
+            // SAFETY: `left` lives until the call has returned; `rest` is null or lives as long.
+            unsafe { (next.real)(pointer(&left), rest) }
+        })
+    }
 
-    /// `clock_nanosleep(2)`: an absolute time stays as it is. It returns the error itself.
+    /// `clock_nanosleep(2)`: an absolute time stays as it is, and nothing is left of it. It returns the error itself.
     fn clock_nanosleep(clock: c_int, flags: c_int, time: *const Time, rest: *mut Time) -> c_int, or EINTR;
     |next| {
         const TIMER_ABSTIME: c_int = 1;
-        unless_sampled(|r| r == EINTR, |passed| {
-            let left = left(time, if flags & TIMER_ABSTIME != 0 { 0 } else { passed });
-            // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+        let (asked, is_absolute) = (asked(time), flags & TIMER_ABSTIME != 0);
+        let rest = if is_absolute { core::ptr::null_mut() } else { rest };
+        with_rest(rest, |result| result == EINTR, |passed, rest| {
+            let left = left(asked, if is_absolute { 0 } else { passed });
+            // SAFETY: `left` lives until the call has returned; `rest` is null or lives as long.
             unsafe { (next.real)(clock, flags, pointer(&left), rest) }
         })
     }
 
     /// `thrd_sleep(3)`
     fn thrd_sleep(time: *const Time, rest: *mut Time) -> c_int, or -1;
-    |next| unless_sampled(|r| r == -1, |passed| {
-        let left = left(time, passed);
-        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
-        unsafe { (next.real)(pointer(&left), rest) }
-    })
+    |next| {
+        let asked = asked(time);
+        with_rest(rest, |result| result == -1, |passed, rest| {
+            let left = left(asked, passed);
+            // SAFETY: `left` lives until the call has returned; `rest` is null or lives as long.
+            unsafe { (next.real)(pointer(&left), rest) }
+        })
+    }
 
     /// `usleep(3)`
     fn usleep(microseconds: c_uint) -> c_int, or -1;
@@ -243,12 +285,15 @@ hook! {
 
     /// `sigtimedwait(2)`
     fn sigtimedwait(set: *const c_void, info: *mut c_void, timeout: *const Time) -> c_int, or -1;
-    |next| wait_for_signal(info, |info, passed| {
-        let left = left(timeout, passed);
-        // SAFETY: `left` lives until the call has returned, and `info` is a whole record of
-        // `wait_for_signal`'s; the program vouches for the set.
-        unsafe { (next.real)(set, info, pointer(&left)) }
-    })
+    |next| {
+        let asked = asked(timeout);
+        wait_for_signal(info, |info, passed| {
+            let left = left(asked, passed);
+            // SAFETY: `left` lives until the call has returned, and `info` is a whole record of
+            // `wait_for_signal`'s; the program vouches for the set.
+            unsafe { (next.real)(set, info, pointer(&left)) }
+        })
+    }
 
     /// `sigwaitinfo(2)`
     fn sigwaitinfo(set: *const c_void, info: *mut c_void) -> c_int, or -1;
@@ -259,11 +304,14 @@ hook! {
 
     /// `aio_suspend(3)`
     fn aio_suspend(list: *const c_void, count: c_int, timeout: *const Time) -> c_int, or -1;
-    |next| unless_sampled(failed, |passed| {
-        let left = left(timeout, passed);
-        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
-        unsafe { (next.real)(list, count, pointer(&left)) }
-    })
+    |next| {
+        let asked = asked(timeout);
+        unless_sampled(failed, |passed| {
+            let left = left(asked, passed);
+            // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+            unsafe { (next.real)(list, count, pointer(&left)) }
+        })
+    }
 
     /// `pause(2)`
     fn pause() -> c_int, or -1;
@@ -279,11 +327,14 @@ hook! {
 
     /// `semtimedop(2)`
     fn semtimedop(id: c_int, operations: *mut c_void, count: usize, timeout: *const Time) -> c_int, or -1;
-    |next| unless_sampled(failed, |passed| {
-        let left = left(timeout, passed);
-        // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
-        unsafe { (next.real)(id, operations, count, pointer(&left)) }
-    })
+    |next| {
+        let asked = asked(timeout);
+        unless_sampled(failed, |passed| {
+            let left = left(asked, passed);
+            // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
+            unsafe { (next.real)(id, operations, count, pointer(&left)) }
+        })
+    }
 
     /// `msgsnd(2)`
     fn msgsnd(id: c_int, message: *const c_void, len: usize, flags: c_int) -> c_int, or -1;

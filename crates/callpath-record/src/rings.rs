@@ -4,6 +4,7 @@ mod poller;
 mod waits;
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use callpath_target::{ControlGroup, EventSpec, Every, PerfEvent, Pid, StackSampler, StackSamples};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -19,6 +20,9 @@ const COPIES_BYTES: [u32; 7] = [512, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 
 
 /// How long copies are at first where all switches of a machine are recorded.
 const FIRST_OF_SWITCHES_BYTES: u32 = 8 << 10;
+
+/// Who waits is looked at again after a loss, but not more often than this.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The first that is for stacks that are walked.
 const FOR_WALKS: usize = 2;
@@ -47,6 +51,8 @@ pub(crate) struct Outside {
     /// Records were lost, and nobody has looked since who waits; and some were lost since it was looked last whether they were.
     waits_are_lost: bool,
     loses: bool,
+    /// When it was looked last.
+    looked: Option<Instant>,
     /// Samples whose stack goes on beyond the longest copy.
     pub(crate) beyond: u64,
     /// The stack of the program that a recording has started, if heights are kept, until the record of that is read.
@@ -84,6 +90,7 @@ impl Outside {
             has_lost: false,
             waits_are_lost: false,
             loses: false,
+            looked: None,
             beyond: 0,
             started: None,
             origins: FxHashMap::default(),
@@ -120,23 +127,31 @@ impl Outside {
         self.waits.forget_all();
     }
 
-    /// Whether it is time to look who waits of those whose waits began in no record: records were lost, and no more are.
+    /// Whether it is time to look who waits of those whose waits began in no record: records were lost, and no more are. To look takes
+    /// time, in which more may be.
     pub(crate) fn shall_look_for_waits(&mut self) -> bool {
-        !std::mem::take(&mut self.loses) && self.waits_are_lost && self.sampler.samples().switches
+        let is_lost = !std::mem::take(&mut self.loses) && self.waits_are_lost && self.sampler.samples().switches;
+        is_lost && self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_AGAIN_AFTER)
     }
 
     /// Has all looked at whose waits began in no record: some go on only when the recording has ended. `met`: the processes that have had
     /// a sample.
-    pub(crate) fn find_lost_waits(&mut self, met: &[Pid]) {
+    pub(crate) fn find_lost_waits(&mut self, met: FxHashSet<Pid>) {
         self.waits_are_lost = false;
-        let of_chosen = || met.iter().copied().chain(self.origins.keys().copied().map(Pid)).collect();
+        self.looked = Some(Instant::now());
+        let of_chosen = || met.into_iter().chain(self.origins.keys().copied().map(Pid)).collect();
         let processes = self.sampler.everywhere().unwrap_or_else(of_chosen);
-        processes.into_iter().for_each(|pid| self.sampler.ran_before(pid));
+        processes.into_iter().for_each(|pid| self.sampler.ran_unseen(pid));
     }
 
-    /// Looks which threads wait that may have begun before their records.
-    pub(crate) fn look_for_waits(&mut self) {
-        self.sampler.take_fresh().into_iter().for_each(|(pid, tid)| self.waits.look_at(pid, tid));
+    /// Looks which threads wait that may have begun before their records, for so long at most.
+    pub(crate) fn look_for_waits(&mut self, at_most: Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < at_most
+            && let Some((pid, tid)) = self.sampler.take_fresh()
+        {
+            self.waits.look_at(pid, tid);
+        }
     }
 
     /// Takes note of a sample: what its walk has needed of the copy, bytes; `None`: the copy was too short.
@@ -152,7 +167,7 @@ impl Outside {
 
     /// Whether there is something to do at once.
     pub(crate) fn is_pressing(&self) -> bool {
-        self.sampler.waiting() > 0
+        self.sampler.waiting() > 0 || self.sampler.has_fresh()
     }
 
     /// Copies more of stacks from now on, if copies were too short, or less, if less is enough.

@@ -60,7 +60,7 @@ pub struct StackSampler {
 
 impl StackSampler {
     /// The lengths of a ring that are tried, the longest first, bytes. An ordinary user may lock half a megabyte for each processor. The
-    /// first ones are for all threads of a machine.
+    /// first ones are for the switches of all threads of a machine.
     const RING_LENGTHS: [usize; 8] = [32 << 20, 16 << 20, 8 << 20, 4 << 20, 2 << 20, 1 << 20, 512 << 10, 256 << 10];
     const FOR_EVERYTHING: usize = 2;
 
@@ -71,7 +71,9 @@ impl StackSampler {
     pub fn new(samples: StackSamples) -> io::Result<StackSampler> {
         let processors = processors();
         let (for_everything, for_some) = StackSampler::RING_LENGTHS.split_at(StackSampler::FOR_EVERYTHING);
-        let lengths = if samples.everything { &[for_everything, for_some].concat() } else { for_some };
+        // Switches of a machine come in bursts.
+        let lengths =
+            if samples.everything && samples.switches { &[for_everything, for_some].concat() } else { for_some };
         let rings: Arc<[Ring]> =
             processors.iter().map(|processor| Ring::open(*processor, lengths)).collect::<Result<_, _>>()?;
         let shortest = rings.iter().map(Ring::len_bytes).min().unwrap_or(0);
@@ -117,9 +119,14 @@ impl StackSampler {
         self.opened_on.get(&event).is_some_and(|event| event.of_switches)
     }
 
-    /// The threads that were given events since this was asked last, and were there before.
-    pub fn take_fresh(&mut self) -> Vec<(Pid, u32)> {
-        std::mem::take(&mut self.fresh)
+    /// Takes one of the threads that were given events and were there before, or that may wait since before their records.
+    pub fn take_fresh(&mut self) -> Option<(Pid, u32)> {
+        self.fresh.pop()
+    }
+
+    /// Whether there are any.
+    pub fn has_fresh(&self) -> bool {
+        !self.fresh.is_empty()
     }
 
     fn is_current(&self, event: u64) -> bool {
@@ -165,10 +172,19 @@ impl StackSampler {
         Some(all)
     }
 
-    /// A process has run before, or what it did is in no record: its threads may wait already.
+    /// A process has run before: its threads may wait already.
     pub fn ran_before(&mut self, pid: Pid) {
         if self.samples.switches {
             self.fresh.extend(threads_of(pid).into_iter().map(|tid| (pid, tid)));
+        }
+    }
+
+    /// What a process did is in no record: those of its threads that are sampled may wait.
+    pub fn ran_unseen(&mut self, pid: Pid) {
+        if self.samples.switches {
+            let is_sampled = |tid: &u32| self.samples.everything || self.is_sampled(*tid);
+            let threads: Vec<u32> = threads_of(pid).into_iter().filter(is_sampled).collect();
+            self.fresh.extend(threads.into_iter().map(|tid| (pid, tid)));
         }
     }
 

@@ -17,8 +17,7 @@ const MOST_BYTES: u64 = 64 << 20;
 const PAGE_BYTES: u64 = 4096;
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// Words of a module that the program cannot write any more, with the addresses in modules that they hold. One that is not relocated
-/// yet has none.
+/// Words of a module, which the loader has relocated, that the program cannot write any more, with the addresses in modules that they hold.
 pub(super) fn bound_words(pid: Pid, of: &Analysed, modules: &[Loaded]) -> FxHashMap<LinkAddr, u64> {
     let Some(range) = of.module.image().relocated_range() else { return FxHashMap::default() };
     let start = range.start.0.next_multiple_of(WORD_BYTES as u64);

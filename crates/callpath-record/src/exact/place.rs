@@ -312,7 +312,9 @@ impl Placing<'_, '_> {
         let hashed = layout.routines.filter(|_| layout.has_paths());
         let hashed = hashed.map(|routines| Hashing { routine: routines.count_path, first_procedure: next.hashed });
         let (first_word, inside) = (next.word, layout.inside);
-        let words = &bound_words(self.pid, of_module, &layout.first);
+        // The loader has not bound those of a library that comes later.
+        let first = Some(&layout.first).filter(|first| first.contains(loaded));
+        let words = &first.map(|first| bound_words(self.pid, of_module, first)).unwrap_or_default();
         let (placing, bound) = (by, Bound { words, module: &(loaded.start..loaded.end) });
         let counting =
             paths::Counting { bias, lane_word, first_word, inside, contexts, times, hashed, paddings, placing, bound };

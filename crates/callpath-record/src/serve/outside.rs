@@ -6,15 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callpath_target::{Pid, ProcessHandle, Record, Ring, RingRecord, StackSamples, What, has_memory};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Recorder;
 use crate::process::{FirstStack, Origin, Process, Taken, Worth};
 use crate::rings::{Outside, Wait};
 use crate::time_base::monotonic_ns;
 
-/// How long threads are given events at a time: what others write meanwhile must be read.
+/// How long threads are given events, and are looked at, at a time: what others write meanwhile must be read.
 const OPEN_AT_MOST: Duration = Duration::from_millis(5);
+const LOOK_AT_MOST: Duration = Duration::from_millis(5);
 
 /// For the user.
 const LOST_BY_PRIVILEGES: &str = "some processes were sampled only until they executed a program that gains privileges (setuid, setgid or \
@@ -57,7 +58,8 @@ impl Recorder<'_> {
         for process in self.processes.iter_mut().filter(|process| ended.contains(&process.pid())) {
             process.is_over();
         }
-        let live: Vec<Pid> = self.processes_outside().map(Process::pid).filter(|pid| !ended.contains(pid)).collect();
+        let live: FxHashSet<Pid> =
+            self.processes_outside().map(Process::pid).filter(|pid| !ended.contains(pid)).collect();
         outside.fit_copies(live.iter().copied());
         outside.sampler.open_more(OPEN_AT_MOST);
         if outside.shall_look_for_waits() {
@@ -65,9 +67,9 @@ impl Recorder<'_> {
             for process in self.processes.iter_mut().filter(|process| live.contains(&process.pid())) {
                 process.is_other_program(&mut self.shared);
             }
-            outside.find_lost_waits(&live);
+            outside.find_lost_waits(live);
         }
-        outside.look_for_waits();
+        outside.look_for_waits(LOOK_AT_MOST);
         self.outside = Some(outside);
     }
 

@@ -78,3 +78,25 @@ fn a_function_of_a_library_alone() {
     let recorded = recorded("again", &["--exact=calls", "-F", "0", "--only", "libcomes_one.so!plugged"]);
     assert_eq!(recorded.profile().calls_of("plugged"), 3 * 1001);
 }
+
+/// Before the loader has bound a library's closed linkage table, its words may look like addresses of the program.
+#[test]
+fn a_library_whose_linkage_table_is_not_bound_yet() {
+    const PROGRAM: C = C { source: "closed.c", output: "closed", options: &["-O1", "-no-pie", "-fno-pie"] };
+    const LIBRARY: C = C {
+        source: "closed_library.c",
+        output: "libclosed.so",
+        options: &[
+            "-O1",
+            "-fno-optimize-sibling-calls",
+            "-shared",
+            "-fPIC",
+            "-Wl,-z,now,-z,relro,-Ttext-segment=0x400000",
+        ],
+    };
+    let library = compiled(LIBRARY).expect("it compiles");
+    let recorded = Program::compiled(PROGRAM).arguments([library]).options(&["--exact=calls", "-F", "0"]).same();
+    assert_eq!(recorded.ended.status, 0, "{recorded:?}");
+    let profile = recorded.profile();
+    assert_eq!(["sum_of", "more", "twice"].map(|name| profile.calls_of(name)), [1, 1000, 1000]);
+}
