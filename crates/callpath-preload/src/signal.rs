@@ -150,9 +150,7 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
         sampled(trigger, context);
     }
     // As late as can be: what the program is sent until now ends the wait.
-    if waits::is_waiting() && context.ended_a_wait() {
-        waits::sampled();
-    }
+    may_wait_on(context);
     // It may have come in the place of a signal of the program's.
     if sends::take() {
         deliver(&sends::by_thread(), context);
@@ -165,9 +163,9 @@ fn programs_own(info: &Info, context: &mut Context) {
         if sends::take() {
             // As the program has sent it: without our mark.
             deliver(&Info { sender: info.sender, user: info.user, ..sends::by_thread() }, context);
-        } else if waits::is_waiting() && context.ended_a_wait() {
+        } else {
             // A sample came first: the handler was called before the wait began.
-            waits::sampled();
+            may_wait_on(context);
         }
         return;
     }
@@ -180,21 +178,19 @@ fn programs_own(info: &Info, context: &mut Context) {
 
 /// Delivers a SIGTRAP of the program's to its handler, or keeps it until the program unblocks it.
 fn deliver(info: &Info, context: &mut Context) {
-    if info.code <= 0 && masks::is_blocked() && keep_pending(info, context) {
-        if waits::is_waiting() && context.ended_a_wait() {
-            waits::sampled();
-        }
-        return;
-    }
-    if info.code <= 0 && is_ignored_by_program() {
-        // Where the kernel itself ignores a signal, it ends no wait.
-        if waits::is_waiting() && context.ended_a_wait() {
-            waits::sampled();
-        }
-        return;
+    // Where the kernel itself keeps or ignores a signal, it ends no wait.
+    if info.code <= 0 && (masks::is_blocked() && keep_pending(info, context) || is_ignored_by_program()) {
+        return may_wait_on(context);
     }
     waits::ended();
     forward(info, context);
+}
+
+/// The program need not know of this signal: if it has ended a wait, that goes on.
+fn may_wait_on(context: &Context) {
+    if waits::is_waiting() && context.ended_a_wait() {
+        waits::sampled();
+    }
 }
 
 /// Takes a sample of the interrupted thread.

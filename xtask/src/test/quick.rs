@@ -21,9 +21,9 @@ const NEED_PACKAGES: &[&str] = &[
     "symbols",
 ];
 
-/// Programs of tests that do, and programs that take a good part of a minute each.
+/// Programs of tests that do, and programs that take a good part of a minute each, or longer.
 const PROGRAMS_NEED_PACKAGES: &[&str] = &["real_programs", "structure"];
-const SLOW: &[&str] = &["deep"];
+const SLOW: &[&str] = &["deep", "halt", "relocation"];
 
 /// End-to-end tests that are run, by name: one or two for each part of a
 /// recording. None takes longer than some seconds.
