@@ -1,5 +1,5 @@
 /* Threads and their ends: threads MODE.
- *   short      5,000 short-lived threads, one after the other
+ *   short      5,000 short-lived threads, one after the other. Says what they took till their last instruction, in nanoseconds
  *   many       200 threads at once
  *   exits      pthread_exit from a nested procedure, with cleanup handlers and thread-specific destructors
  *   cancel     cancellation of threads that compute and of threads that wait
@@ -27,9 +27,14 @@ __attribute__((noinline)) uint64_t work(uint64_t steps)
     return x;
 }
 
+static uint64_t short_ns;
+
 static void *short_one(void *unused)
 {
+    struct timespec t;
     work(30000);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    short_ns += t.tv_sec * 1000000000ull + t.tv_nsec;
     return unused;
 }
 
@@ -159,6 +164,7 @@ int main(int argc, char **argv)
             if (pthread_create(&ids[0], 0, short_one, 0) || pthread_join(ids[0], 0))
                 return 1;
         puts("5000 threads");
+        fprintf(stderr, "%llu\n", (unsigned long long)short_ns);
     } else if (!strcmp(mode, "many")) {
         for (int i = 0; i < 200; i++)
             if (pthread_create(&ids[i], 0, many_one, 0))

@@ -58,7 +58,9 @@ fn the_start_of_a_process_is_not_its_program() {
     assert!(own > 0 && own < start, "{own}, start {start}");
     assert!(profile.quality.overhead_ns >= own, "{own} of {:?}", profile.quality);
     assert!(never * 10 > 100 * 300_000 * 5, "{never} of {cost_ns}");
-    assert_eq!(profile.through(&["call_init"], "cpu-time"), 0);
+    // What callpath costs the loader's call of its start is its own. A sample may come just behind it.
+    let behind = profile.through(&["call_init"], "cpu-time");
+    assert!(behind * 20 < own, "{behind} of {own}");
     let total = profile.total("cpu-time");
     assert!(total < cost_ns + cost_ns / 20 + 20_000_000 && total * 100 > cost_ns * 80, "{total} of {cost_ns}");
 }
