@@ -406,10 +406,10 @@ impl Process {
         if self.outside.is_some() {
             return self.refresh_from_outside(shared);
         }
-        // A process that has ended has no map; what it had is still right for its raw samples.
+        // A process that has ended, or is about to, has no map; what it had is still right for its raw samples.
         match Maps::read(self.handle.pid()) {
-            Ok(maps) => self.publish_maps(shared, &maps),
-            Err(_) => self.code.map_read = Instant::now(),
+            Ok(maps) if !maps.entries.is_empty() => self.publish_maps(shared, &maps),
+            _ => self.code.map_read = Instant::now(),
         }
     }
 

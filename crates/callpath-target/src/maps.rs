@@ -1,11 +1,14 @@
 //! A process's memory map as the kernel reports it.
 
 use callpath_format::address::RunAddr;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use crate::error::TargetError;
 use crate::pid::Pid;
-use crate::process::read_whole;
+use crate::process::read_rest;
 
 /// A file as the kernel knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -45,11 +48,13 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// Reads a process's map.
+    /// Reads a process's map: all of it, or nothing of a process that is ending, or whose main thread has ended.
     pub fn read(pid: Pid) -> Result<Maps, TargetError> {
         let path = PathBuf::from(format!("/proc/{pid}/maps"));
-        let text = read_whole(&path).map_err(|source| TargetError::Read { path, source })?;
-        Ok(Maps::parse(&text))
+        match read_to_its_end(&path) {
+            Ok(text) => Ok(Maps::parse(&text)),
+            Err(source) => Err(TargetError::Read { path, source }),
+        }
     }
 
     /// Free memory of `len` bytes, in whole pages, from which all of `near` is reached by 32 bits: below it as near as
@@ -178,6 +183,18 @@ fn unescape(path: &[u8]) -> Vec<u8> {
     plain
 }
 
+/// The text of a map. The kernel writes a page of it at a time, and nothing more once the process has given up its memory, or
+/// has another program's: what was read until then looks like a whole map.
+fn read_to_its_end(path: &Path) -> io::Result<Vec<u8>> {
+    loop {
+        let mut file = File::open(path)?;
+        let text = read_rest(&mut file)?;
+        if text.is_empty() || file.read_at(&mut [0], 0)? > 0 {
+            return Ok(text);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,5 +263,47 @@ mod tests {
         let here = RunAddr(own_map_names_the_test as *const () as u64);
         let entry = maps.entries.iter().find(|e| e.start <= here && here < e.end).unwrap();
         assert_eq!(entry.path, std::env::current_exe().unwrap());
+    }
+
+    #[test]
+    fn the_map_of_a_process_that_ends_is_whole_or_empty() {
+        // No two pages can become one line: the map is longer than what the kernel writes at a time.
+        const PAGES: usize = 400;
+        let len_bytes = PAGES * 4096;
+        // SAFETY: new memory.
+        let pages = unsafe {
+            libc::mmap(std::ptr::null_mut(), len_bytes, libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        assert_ne!(pages, libc::MAP_FAILED);
+        for page in (0..PAGES).step_by(2) {
+            // SAFETY: a page of what was mapped above.
+            assert_eq!(unsafe { libc::mprotect(pages.byte_add(page * 4096), 4096, libc::PROT_NONE) }, 0);
+        }
+        let of_pages = |maps: &Maps| {
+            let range = pages as u64..(pages as u64) + len_bytes as u64;
+            maps.entries.iter().filter(|entry| range.contains(&entry.start.0)).count()
+        };
+        let (mut whole, mut empty) = (0, 0);
+        for _ in 0..500 {
+            // SAFETY: the child does nothing but end.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: as above.
+                unsafe { libc::_exit(0) };
+            }
+            assert!(child > 0);
+            let mut is_there = true;
+            while is_there {
+                let maps = Maps::read(Pid(child as u32)).unwrap();
+                is_there = !maps.entries.is_empty();
+                assert!(!is_there || of_pages(&maps) == PAGES, "{} of {PAGES}", of_pages(&maps));
+                *(if is_there { &mut whole } else { &mut empty }) += 1;
+            }
+            // SAFETY: a child of this process.
+            assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+        }
+        assert!(whole > 0 && empty == 500, "{whole} whole, {empty} empty");
+        // SAFETY: what was mapped above, which nothing refers to.
+        unsafe { libc::munmap(pages, len_bytes) };
     }
 }

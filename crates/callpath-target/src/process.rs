@@ -13,9 +13,13 @@ use crate::pid::Pid;
 
 /// A file under /proc, whole: it says no length, and each small piece would be a system call.
 pub(crate) fn read_whole(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    read_rest(&mut File::open(path)?)
+}
+
+/// What follows in such a file.
+pub(crate) fn read_rest(file: &mut File) -> io::Result<Vec<u8>> {
     // The kernel gives a page at a time.
     const BLOCK_BYTES: usize = 4096;
-    let mut file = File::open(path)?;
     let (mut bytes, mut len) = (vec![0; BLOCK_BYTES], 0);
     loop {
         match file.read(&mut bytes[len..]) {
