@@ -1,5 +1,7 @@
 /* Code that the program writes itself: jit MODE.
  *   frames       procedures with and without a frame pointer, that work themselves and call back into C
+ *   heir         as frames, in memory that a thread maps once the first one has ended
+ *   succeeds N   works for some milliseconds and executes itself, so often
  *   rewritten    another procedure at the same address all the time, alike but for the size of its frame; its locals are
  *                return addresses of a procedure that never calls it
  *   appended     one procedure after the other behind the ones before, each called at once
@@ -11,6 +13,7 @@
  *   described DIR  a frame that nothing in the code tells: jumps that nobody can follow lead through it, and its locals are
  *                return addresses; a jitdump in DIR describes it, and another one at the same place, which is not the code there;
  *                DIR/took has what calls of both took, ns of CPU time: of that which is not described, and of the other */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +96,50 @@ static int run_frames(void)
         outer(between, 200000 + i * 7919 % 401 * 500);
     puts("framed");
     return 0;
+}
+
+static int map_page(void)
+{
+    page = mmap(0, 1 << 17, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    end = page;
+    return page == MAP_FAILED;
+}
+
+static void *heir(void *unused)
+{
+    (void)unused;
+    struct timespec till_it_has_ended = {0, 200000000};
+    nanosleep(&till_it_has_ended, 0);
+    exit(map_page() || run_frames());
+}
+
+static int run_heir(void)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, 0, heir, 0))
+        return 1;
+    pthread_exit(0);
+}
+
+__attribute__((noinline)) void nothing(uint64_t unused)
+{
+    (void)unused;
+}
+
+static int run_succeeds(char **argv)
+{
+    long left = atol(argv[2]);
+    if (left <= 0) {
+        puts("succeeded");
+        return 0;
+    }
+    inner = emit_without_pointer(40, 3000000);
+    for (int i = 0; i < 3; i++)
+        inner(nothing, 0);
+    char next[16];
+    snprintf(next, sizeof next, "%ld", left - 1);
+    execl("/proc/self/exe", argv[0], argv[1], next, NULL);
+    return 1;
 }
 
 /* The file in which profilers find names: records of the kernel's jitdump specification. */
@@ -361,10 +408,12 @@ int main(int argc, char **argv)
     const char *mode = argc > 1 ? argv[1] : "";
     if (!strcmp(mode, "trampolines"))
         return run_trampolines();
-    page = mmap(0, 1 << 17, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED)
+    if (!strcmp(mode, "heir"))
+        return run_heir();
+    if (map_page())
         return 1;
-    end = page;
+    if (!strcmp(mode, "succeeds"))
+        return run_succeeds(argv);
     if (!strcmp(mode, "deep"))
         return run_deep();
     if (!strcmp(mode, "frames"))

@@ -186,6 +186,12 @@ impl ProcessCode {
         self.in_modules.iter().map(|(id, _)| *id)
     }
 
+    /// Whether a memory map may be that of the same program, later: our object, at least, is where it was.
+    pub(crate) fn may_have(&self, maps: &Maps) -> bool {
+        let is_in = |m: &Mapping| maps.entries.iter().any(|e| e.executable && e.file.is_some() && e.start == m.start);
+        !maps.entries.is_empty() && (self.in_modules.is_empty() || self.in_modules.iter().any(|(_, m)| is_in(m)))
+    }
+
     /// Whether a memory map lacks something that raw samples may lie in.
     pub(crate) fn is_missing_in(&self, maps: &Maps) -> bool {
         let is_there = |m: &Mapping| maps.entries.iter().any(|e| e.executable && e.start == m.start && e.end == m.end);

@@ -58,7 +58,7 @@ pub(crate) struct GeneratedCode {
     pid: Pid,
     memory: Memory,
     areas: Vec<Area>,
-    /// By the multiple of [`STRETCH_BYTES`] in which they lie.
+    /// By where they begin: two areas may share a multiple of [`STRETCH_BYTES`].
     stretches: FxHashMap<u64, Stretch>,
     /// Regions of stretches that were given up.
     replaced: Vec<Region>,
@@ -245,7 +245,7 @@ impl GeneratedCode {
 
     /// The unit that a frame lies in, as far as known.
     pub(crate) fn bounds(&self, module: ModuleIndex, addr: RunAddr) -> Option<Bounds> {
-        let stretch = self.stretches.get(&(addr.0 & !(STRETCH_BYTES - 1))).filter(|stretch| stretch.module == module);
+        let stretch = self.stretch_at(addr).filter(|stretch| stretch.module == module);
         let procedure = stretch.and_then(|stretch| stretch.procedure_at(addr));
         let procedure = procedure.map(|procedure| {
             let end = RunAddr(procedure.start.0.saturating_add(procedure.len_bytes.into()));
@@ -316,6 +316,11 @@ impl GeneratedCode {
         Some(RunAddr(base.max(area.range.start.0))..RunAddr(end))
     }
 
+    /// The stretch in which `addr` lies, if it has been analysed.
+    fn stretch_at(&self, addr: RunAddr) -> Option<&Stretch> {
+        self.stretches.get(&self.range_at(addr)?.start.0)
+    }
+
     /// The module of a point in generated code, and its recipe if one holds for the bytes as they are now.
     pub(crate) fn locate(
         &mut self,
@@ -326,11 +331,11 @@ impl GeneratedCode {
         let addr = point.lookup();
         let nowhere = (ModuleIndex::NONE, None);
         let Some(range) = self.range_at(addr) else { return nowhere };
-        let base = addr.0 & !(STRETCH_BYTES - 1);
+        let base = range.start.0;
         let known = self.stretches.get(&base).filter(|stretch| stretch.range == range);
         let mut is_current = known.is_some_and(|stretch| stretch.is_as_analysed(&self.memory, addr));
         if !is_current && known.is_none_or(Stretch::is_due) {
-            is_current = self.analyse(base, range.clone(), modules);
+            is_current = self.analyse(range.clone(), modules);
         }
         let mut is_postponed = !is_current;
         let (module, found) = match self.stretches.get(&base).filter(|stretch| stretch.range == range) {
@@ -379,7 +384,7 @@ impl GeneratedCode {
     }
 
     /// Reads and analyses a stretch; `false`: not now.
-    fn analyse(&mut self, base: u64, range: Range<RunAddr>, modules: &mut ModuleList) -> bool {
+    fn analyse(&mut self, range: Range<RunAddr>, modules: &mut ModuleList) -> bool {
         if !self.budget.allows() {
             return false;
         }
@@ -394,6 +399,7 @@ impl GeneratedCode {
         }
         code.truncate(got);
         let (name, fallback) = (area.name.clone(), area.module);
+        let base = range.start.0;
         let before = self.stretches.remove(&base);
         let now = CodeAt { start: from, bytes: &code };
         let build = match &before {
@@ -429,7 +435,8 @@ impl GeneratedCode {
 
     /// Counts whether frames at `addr` that have no recipe can be walked over in another way.
     pub(crate) fn note_try(&mut self, addr: RunAddr, success: bool) {
-        let Some(stretch) = self.stretches.get_mut(&(addr.0 & !(STRETCH_BYTES - 1))) else { return };
+        let Some(range) = self.range_at(addr) else { return };
+        let Some(stretch) = self.stretches.get_mut(&range.start.0) else { return };
         let was_hopeless = stretch.is_hopeless();
         stretch.tries += 1;
         stretch.successes += u32::from(success);
@@ -439,8 +446,7 @@ impl GeneratedCode {
     /// Whether rbp surely is the pointer of a frame of the code at a point.
     pub(crate) fn is_framed(&self, point: CodePoint) -> bool {
         let addr = point.lookup();
-        let stretch = self.stretches.get(&(addr.0 & !(STRETCH_BYTES - 1)));
-        stretch.is_some_and(|s| {
+        self.stretch_at(addr).is_some_and(|s| {
             s.is_as_analysed(&self.memory, addr) && has_frame_pointer(&s.code, s.code_start, point.pc())
         })
     }
@@ -513,6 +519,30 @@ mod tests {
         assert_eq!(code.locate(at, &met, &mut modules), (version, recipe));
         // What is not known of any bytes is not known now.
         assert_eq!(code.locate(at, &Witness::default(), &mut modules).1, None);
+    }
+
+    #[test]
+    fn two_areas_within_one_stretch() {
+        let code = vec![0x90_u8; 2 * STRETCH_BYTES as usize];
+        let start = (code.as_ptr() as u64).next_multiple_of(STRETCH_BYTES);
+        let mut modules = Vec::new();
+        let mut generated = GeneratedCode::new(Pid(std::process::id()));
+        let module = module_index(&mut modules, Path::new(NAMELESS), None);
+        for offset in [0, 0xc000] {
+            let range = RunAddr(start + offset)..RunAddr(start + offset + 0x1000);
+            let mappings = vec![range.start];
+            generated.areas.push(Area { range, name: NAMELESS.into(), module, mappings });
+        }
+        // What lies between them is another module's.
+        let points = [100, 0xc100].map(|offset| CodePoint::Exact(RunAddr(start + offset)));
+        let versions = points.map(|point| generated.locate(point, &Witness::default(), &mut modules).0);
+        assert!(versions.iter().all(|version| *version != module), "both are analysed");
+        let ranges: Vec<_> = generated.stretches.values().map(|stretch| stretch.range.clone()).collect();
+        assert!(ranges.len() == 2 && generated.areas.iter().all(|area| ranges.contains(&area.range)), "{ranges:?}");
+        let mut publisher = Publisher::create(1 << 20, Vec::new(), &[]).expect("memory");
+        let published: Vec<_> = generated.mappings(&mut publisher).iter().map(|m| m.start..m.end).collect();
+        let areas: Vec<_> = generated.areas.iter().map(|area| area.range.clone()).collect();
+        assert_eq!(published, areas);
     }
 
     #[test]

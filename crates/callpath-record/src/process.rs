@@ -91,6 +91,7 @@ impl ThreadState {
 /// A process.
 pub(crate) struct Process {
     pub(crate) slot: usize,
+    stage: Stage,
     pub(crate) handle: ProcessHandle,
     pub(crate) sequence: u32,
     parent: u32,
@@ -132,6 +133,16 @@ pub(crate) struct Process {
     outside: Option<Box<Outside>>,
 }
 
+/// Whether more comes of a process's program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Measured,
+    /// It has executed another program, whose memory map says nothing of its samples.
+    Succeeded,
+    /// It goes on, and is not measured any more.
+    Left,
+}
+
 impl Process {
     /// A process that has just filled in its slot.
     pub(crate) fn new(shared: &Shared, slot: usize, sequence: u32, started_ns: u64) -> Process {
@@ -141,6 +152,7 @@ impl Process {
         code.innermost_only = shared.allocator.settings().infers();
         Process {
             slot,
+            stage: Stage::Measured,
             sequence,
             parent: handle.parent().map_or(0, |p| p.0),
             forked: at.forked_from.load(Relaxed) != 0,
@@ -189,6 +201,7 @@ impl Process {
     /// Writes what has been accounted for already to the slot that the process has taken after executing another
     /// program: the thread that continues keeps its CPU time and its usage.
     pub(crate) fn hand_on(&mut self, shared: &Shared, to: usize) {
+        self.stage = Stage::Succeeded;
         self.ran.hand_on();
         // Its own have come to their end, however long it stays for tables: they would sample the next program.
         self.set_running(false);
@@ -217,6 +230,7 @@ impl Process {
             self.forget_clock();
             return self.sampled_ns(shared);
         }
+        self.stage = Stage::Succeeded;
         self.ran.hand_on();
         self.set_running(false);
         self.find_threads(shared);
@@ -401,14 +415,22 @@ impl Process {
         }
     }
 
+    /// What samples still wait for is decided with what is known when they are looked at next.
+    pub(crate) fn leave(&mut self) {
+        if self.stage == Stage::Measured {
+            self.stage = Stage::Left;
+        }
+    }
+
     /// Publishes the load map as the process's memory map is now, with the tables of all its modules.
     pub(crate) fn refresh_map(&mut self, shared: &mut Shared) {
         if self.outside.is_some() {
             return self.refresh_from_outside(shared);
         }
-        // A process that has ended, or is about to, has no map; what it had is still right for its raw samples.
+        // A process that has ended, or is about to, has no map; one that has executed another program has that one's. What it
+        // had is still right for its raw samples.
         match Maps::read(self.handle.pid()) {
-            Ok(maps) if !maps.entries.is_empty() => self.publish_maps(shared, &maps),
+            Ok(maps) if self.stage != Stage::Succeeded && self.code.may_have(&maps) => self.publish_maps(shared, &maps),
             _ => self.code.map_read = Instant::now(),
         }
     }

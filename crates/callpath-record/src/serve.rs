@@ -250,6 +250,7 @@ impl<'o> Recorder<'o> {
         });
         // A disk that was full may have room again: what counts is what can be written now.
         self.trouble = None;
+        self.processes.iter_mut().for_each(Process::leave);
         self.write_all();
         self.shared.allocator.session().recorder.store(Session::GONE, Relaxed);
         for process in &mut self.processes {
@@ -460,6 +461,7 @@ impl<'o> Recorder<'o> {
     }
 
     fn take_leave_at(&mut self, mut process: Process, ended: Instant) {
+        process.leave();
         process.drain_raw(&mut self.shared);
         if process.awaits_tables() {
             return self.leaving.push((process, ended));

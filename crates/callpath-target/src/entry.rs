@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use callpath_format::address::RunAddr;
 
 use crate::error::TargetError;
-use crate::process::read_whole;
+use crate::proc_file::read_whole;
 use crate::step::{Stepped, Stepper};
 
 /// `int3`

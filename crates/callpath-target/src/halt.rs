@@ -8,7 +8,6 @@ mod across_pages;
 mod borrowed;
 mod gather;
 mod interrupted;
-mod listed;
 mod load;
 mod move_out;
 mod prepare;

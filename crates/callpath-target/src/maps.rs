@@ -7,8 +7,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::TargetError;
+use crate::listed::living_thread;
 use crate::pid::Pid;
-use crate::process::read_rest;
+use crate::proc_file::read_rest;
 
 /// A file as the kernel knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -48,13 +49,17 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// Reads a process's map: all of it, or nothing of a process that is ending, or whose main thread has ended.
+    /// Reads a process's map: all of it, or nothing of a process that is ending.
     pub fn read(pid: Pid) -> Result<Maps, TargetError> {
         let path = PathBuf::from(format!("/proc/{pid}/maps"));
-        match read_to_its_end(&path) {
-            Ok(text) => Ok(Maps::parse(&text)),
-            Err(source) => Err(TargetError::Read { path, source }),
+        let mut text = read_to_its_end(&path).map_err(|source| TargetError::Read { path, source })?;
+        if text.is_empty() {
+            // Its first thread may have ended before the others.
+            let living = living_thread(pid).filter(|living| *living != pid);
+            let of_living = living.and_then(|living| read_to_its_end(Path::new(&format!("/proc/{living}/maps"))).ok());
+            text = of_living.unwrap_or_default();
         }
+        Ok(Maps::parse(&text))
     }
 
     /// Free memory of `len` bytes, in whole pages, from which all of `near` is reached by 32 bits: below it as near as
@@ -186,17 +191,22 @@ fn unescape(path: &[u8]) -> Vec<u8> {
 /// The text of a map. The kernel writes a page of it at a time, and nothing more once the process has given up its memory, or
 /// has another program's: what was read until then looks like a whole map.
 fn read_to_its_end(path: &Path) -> io::Result<Vec<u8>> {
-    loop {
+    /// More programs in turn than a process executes while its map is read.
+    const ROUNDS: u32 = 10;
+    for _ in 0..ROUNDS {
         let mut file = File::open(path)?;
         let text = read_rest(&mut file)?;
         if text.is_empty() || file.read_at(&mut [0], 0)? > 0 {
             return Ok(text);
         }
     }
+    Ok(Vec::new())
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::memory::{has_memory, read_memory};
+
     use super::*;
 
     #[test]
@@ -305,5 +315,47 @@ mod tests {
         assert!(whole > 0 && empty == 500, "{whole} whole, {empty} empty");
         // SAFETY: what was mapped above, which nothing refers to.
         unsafe { libc::munmap(pages, len_bytes) };
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_has_its_memory() {
+        static WORD: u64 = 0x5eed;
+        // SAFETY: the child's two threads make system calls only, and end with the child.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above. The first thread alone ends; a thread of the raw kind needs nothing of the C library's.
+            unsafe {
+                let flags =
+                    libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD | libc::CLONE_FS | libc::CLONE_FILES;
+                let mut stack = vec![0_u64; 8192];
+                libc::clone(wait_for_ever, stack.as_mut_ptr().add(8192).cast(), flags, std::ptr::null_mut());
+                std::mem::forget(stack);
+                libc::syscall(libc::SYS_exit, 0);
+            }
+        }
+        assert!(child > 0);
+        let pid = Pid(child as u32);
+        while living_thread(pid).is_none_or(|living| living == pid) {
+            std::thread::yield_now();
+        }
+        let maps = Maps::read(pid);
+        let mut word = [0; 8];
+        let (got, has_memory) = (read_memory(pid, (&raw const WORD) as u64, &mut word), has_memory(pid));
+        // SAFETY: a child of this process.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        let here = RunAddr((&raw const WORD) as u64);
+        assert!(maps.unwrap().entries.iter().any(|entry| entry.start <= here && here < entry.end));
+        assert_eq!((got, u64::from_ne_bytes(word), has_memory), (8, WORD, true));
+        assert!(!crate::memory::has_memory(pid));
+    }
+
+    extern "C" fn wait_for_ever(_: *mut libc::c_void) -> libc::c_int {
+        loop {
+            // SAFETY: touches nothing.
+            unsafe { libc::pause() };
+        }
     }
 }

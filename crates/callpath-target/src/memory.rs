@@ -2,10 +2,13 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::address::RunAddr;
 
 use crate::error::TargetError;
+use crate::listed::living_thread;
 use crate::maps::MapEntry;
 use crate::pid::Pid;
 
@@ -140,6 +143,33 @@ impl Drop for SharedMemory {
 /// Reads another process's memory into `into`; fewer bytes than asked for where it ends, none where this user may not
 /// look.
 pub fn read_memory(pid: Pid, addr: u64, into: &mut [u8]) -> usize {
+    match read_memory_of(pid, addr, into) {
+        0 if !into.is_empty() && has_failed_for_want_of_a_process() => {
+            heir_of(pid).map_or(0, |heir| read_memory_of(heir, addr, into))
+        }
+        got => got,
+    }
+}
+
+fn has_failed_for_want_of_a_process() -> bool {
+    std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+}
+
+/// The thread by which the memory of a process is reached whose first thread has ended before others.
+fn heir_of(pid: Pid) -> Option<Pid> {
+    // Of a process that has ended, much may be asked. Who takes its number later is not known here as having ended.
+    static GONE: AtomicU32 = AtomicU32::new(0);
+    if GONE.load(Relaxed) == pid.0 {
+        return None;
+    }
+    let heir = living_thread(pid).filter(|heir| *heir != pid);
+    if heir.is_none() {
+        GONE.store(pid.0, Relaxed);
+    }
+    heir
+}
+
+fn read_memory_of(pid: Pid, addr: u64, into: &mut [u8]) -> usize {
     let mut got = 0;
     while got < into.len() {
         let rest = &mut into[got..];
@@ -158,13 +188,18 @@ pub fn read_memory(pid: Pid, addr: u64, into: &mut [u8]) -> usize {
 
 /// Whether a process has memory still. It loses it some time before it has ended: while its last pages are freed.
 pub fn has_memory(pid: Pid) -> bool {
+    let has_it = |thread: Pid| is_readable(thread) || !has_failed_for_want_of_a_process();
+    has_it(pid) || heir_of(pid).is_some_and(has_it)
+}
+
+fn is_readable(pid: Pid) -> bool {
     let mut byte = 0_u8;
     let local = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
     // Nothing is ever mapped there: where there is memory, it is the address that is wrong.
     let remote = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 1 };
     // SAFETY: the local part is a valid byte; the other is looked at in the other process only.
     let read = unsafe { libc::process_vm_readv(pid.0 as i32, &local, 1, &remote, 1, 0) };
-    read >= 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+    read >= 0
 }
 
 /// A copy of the kernel's virtual shared object, which is the same in every 64-bit process.

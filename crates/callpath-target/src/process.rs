@@ -1,7 +1,6 @@
 //! Processes and threads by number: whether they live, what they run.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -10,31 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::maps::without_deletion;
 use crate::memory::read_memory;
 use crate::pid::Pid;
-
-/// A file under /proc, whole: it says no length, and each small piece would be a system call.
-pub(crate) fn read_whole(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-    read_rest(&mut File::open(path)?)
-}
-
-/// What follows in such a file.
-pub(crate) fn read_rest(file: &mut File) -> io::Result<Vec<u8>> {
-    // The kernel gives a page at a time.
-    const BLOCK_BYTES: usize = 4096;
-    let (mut bytes, mut len) = (vec![0; BLOCK_BYTES], 0);
-    loop {
-        match file.read(&mut bytes[len..]) {
-            Ok(0) => break,
-            Ok(read) => len += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-        if bytes.len() - len < BLOCK_BYTES {
-            bytes.resize(len.next_multiple_of(BLOCK_BYTES) + 2 * BLOCK_BYTES, 0);
-        }
-    }
-    bytes.truncate(len);
-    Ok(bytes)
-}
+use crate::proc_file::read_whole;
 
 /// A process, distinguished from a later one with the same number.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! What `/proc/PID/task/TID/status` says of a thread.
 
 use crate::pid::Pid;
-use crate::process::read_whole;
+use crate::proc_file::read_whole;
 
 /// Of a thread. Sets of signals: bit n-1 is signal n.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
@@ -76,8 +77,14 @@ fn spread(mut values: Vec<f64>) -> String {
 /// How long a program of eight busy threads stands still.
 fn stops(callpath: &Path, program: &Path, (place, attaches): (&Path, usize)) -> anyhow::Result<()> {
     let mut busy = Command::new(program).args(["0", "3600"]).spawn()?;
-    let mut longest = Vec::new();
+    let (mut longest, mut kernels) = (Vec::new(), Vec::new());
     for _ in 0..attaches {
+        let mut three = [0.0; 3];
+        for one in &mut three {
+            *one = stop_by_the_kernel(&busy)?;
+            std::thread::sleep(BETWEEN_STOPS);
+        }
+        kernels.push(three.into_iter().fold(0.0, f64::max));
         let mut probe = Command::new(callpath);
         probe
             .args(["probe", "-f", "leaf", "--duration", "0.05", "-p", &busy.id().to_string(), "-o"])
@@ -90,12 +97,36 @@ fn stops(callpath: &Path, program: &Path, (place, attaches): (&Path, usize)) -> 
     }
     busy.kill()?;
     busy.wait()?;
-    longest.sort_by(f64::total_cmp);
-    let at = |share: f64| longest.get(((longest.len() as f64 * share) as usize).min(longest.len() - 1)).copied();
-    let [median, p99, most] = [0.5, 0.99, 1.0].map(|share| at(share).unwrap_or_default());
     println!(
-        "\nthe longest stop of each of {attaches} probes of a program of eight busy threads, set and taken out, ms (most: {most:.1})\n"
+        "\nhow long a program of eight busy threads stands still, ms: the longest stop of each of {attaches} probes, set and taken out; and \
+         the longest of three times until SIGSTOP has stopped them all, before each probe\n"
     );
-    println!("| | now: median, p99 |\n|---|--:|\n| {attaches} probes | {median:.1}, {p99:.1} |");
+    println!("| | median | p99 | most |\n|---|--:|--:|--:|");
+    for (name, mut times) in [("probes", longest), ("SIGSTOP", kernels)] {
+        times.sort_by(f64::total_cmp);
+        let at = |share: f64| times.get(((times.len() as f64 * share) as usize).min(times.len() - 1)).copied();
+        let [median, p99, most] = [0.5, 0.99, 1.0].map(|share| at(share).unwrap_or_default());
+        println!("| {name} | {median:.1} | {p99:.1} | {most:.1} |");
+    }
     Ok(())
+}
+
+/// Between two stops that the kernel makes.
+const BETWEEN_STOPS: Duration = Duration::from_millis(20);
+
+/// The time from SIGSTOP until all threads of a child have stopped, ms: what any stop of them takes on this machine at this moment.
+/// It goes on after that.
+fn stop_by_the_kernel(child: &std::process::Child) -> anyhow::Result<f64> {
+    let pid = child.id() as libc::pid_t;
+    let began = Instant::now();
+    // SAFETY: a child of this process, which has not been waited for.
+    ensure!(unsafe { libc::kill(pid, libc::SIGSTOP) } == 0, "SIGSTOP: {}", std::io::Error::last_os_error());
+    let mut status = 0;
+    // SAFETY: as above; a valid place. The kernel reports the stop when the last thread has stopped.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) };
+    let took = began.elapsed();
+    // SAFETY: as above.
+    unsafe { libc::kill(pid, libc::SIGCONT) };
+    ensure!(waited == pid && libc::WIFSTOPPED(status), "it has not stopped: {status:#x}");
+    Ok(took.as_secs_f64() * 1e3)
 }

@@ -5,8 +5,8 @@ use callpath_format::frame::ModuleIndex;
 use callpath_target::{has_memory, read_memory};
 use rustc_hash::FxHashMap;
 
+use super::GeneratedCode;
 use super::stretch::COMPARED_BYTES;
-use super::{GeneratedCode, STRETCH_BYTES};
 
 /// What has become of the code that a frame is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +59,7 @@ impl Look<'_> {
         if !self.code.versions.contains_key(&module) {
             return CodeState::NotAnalysed;
         }
-        let stretch = self.code.stretches.get(&(addr.0 & !(STRETCH_BYTES - 1)));
+        let stretch = self.code.stretch_at(addr);
         CodeState::Gone { latest: stretch.is_some_and(|stretch| stretch.module == module) }
     }
 }

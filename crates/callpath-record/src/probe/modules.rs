@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use callpath_image::elf::Image;
-use callpath_target::{FileId, MapEntry, Maps, Pid};
+use callpath_target::{FileId, MapEntry, Maps, Pid, TargetError};
 
 use crate::error::RecordError;
 use crate::modules::{Key, MappedCode};
@@ -22,9 +22,13 @@ pub fn is_left_alone(path: &Path) -> bool {
 /// stopped or changed. Without those whose files are gone or replaced.
 ///
 /// # Errors
-/// If its memory map cannot be read.
+/// If its memory map cannot be read, or is empty: it is ending.
 pub fn probed_modules(pid: Pid) -> Result<Vec<(PathBuf, Arc<Image>)>, RecordError> {
-    let all = Loaded::all(&Maps::read(pid)?).into_iter().filter(|loaded| !loaded.is_left_alone());
+    let maps = Maps::read(pid)?;
+    if maps.entries.is_empty() {
+        return Err(TargetError::NoProcess { pid }.into());
+    }
+    let all = Loaded::all(&maps).into_iter().filter(|loaded| !loaded.is_left_alone());
     Ok(all.filter_map(|loaded| Some((loaded.path.clone(), Arc::new(loaded.image(pid)?.0)))).collect())
 }
 

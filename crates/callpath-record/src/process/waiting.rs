@@ -10,7 +10,7 @@ use crate::module::Awaited;
 use crate::raw::{self, Raw, Walked};
 use crate::shared::Shared;
 
-use super::{MAP_IS_OLD, Process, ThreadState};
+use super::{MAP_IS_OLD, Process, Stage, ThreadState};
 
 /// Samples that waited for a table are walked for so long at a time: new ones come meanwhile, and need room.
 pub(crate) const LOOK_AT_MOST: Duration = Duration::from_millis(2);
@@ -97,7 +97,7 @@ impl Process {
     /// Continues samples of generated code that could not be analysed when they came. Code of a
     /// process that has ended cannot be read any more.
     pub(super) fn look_again_at_postponed(&mut self, shared: &mut Shared) {
-        let has_ended = self.has_ended();
+        let has_ended = self.has_ended() || self.stage != Stage::Measured;
         if self.postponed.is_empty() || !has_ended && !self.code.generated.shall_look_again() {
             return;
         }

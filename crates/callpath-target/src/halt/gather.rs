@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::listed::threads_of;
 use super::refusal;
 use super::release::let_go;
 use super::sharers::Strangers;
 use super::shelter::Shelter;
 use super::tracer::{Patience, Thread, Tracer, look};
 use crate::error::TargetError;
+use crate::listed::threads_of;
 use crate::pid::Pid;
 use crate::ptrace::{self, Stop};
 use crate::task_status::TaskStatus;
@@ -193,7 +193,7 @@ impl Gathering {
             for thread in self.threads.iter_mut().filter(|thread| !thread.stopped) {
                 match look(thread.tid, thread.tid == thread.process)? {
                     // The kernel does not tell of a first thread that ends before the others.
-                    None if patience.is_long() && has_ended(thread) => ended.push(thread.tid),
+                    None if patience.is_long() && thread.has_ended() => ended.push(thread.tid),
                     None => continue,
                     Some(Stop::Ended) => ended.push(thread.tid),
                     Some(Stop::Signal(signal)) => {
@@ -233,8 +233,4 @@ impl Gathering {
             name: status.name,
         }
     }
-}
-
-fn has_ended(thread: &Thread) -> bool {
-    TaskStatus::read(thread.process, thread.tid).is_none_or(|status| status.has_ended())
 }

@@ -35,7 +35,8 @@ const MADE_ANEW: [libc::c_long; 20] = [
 const SYS_IO_PGETEVENTS: libc::c_long = 333;
 
 /// Of such calls, those with a signal mask of their own. Made anew, they see signals that they let through.
-const WITH_MASK: [libc::c_long; 3] = [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, SYS_IO_PGETEVENTS];
+const WITH_MASK: [libc::c_long; 4] =
+    [libc::SYS_epoll_pwait, libc::SYS_epoll_pwait2, SYS_IO_PGETEVENTS, libc::SYS_io_uring_enter];
 
 impl Thread {
     /// Once it has stopped: notes whether it is in such a call, and has it made anew unless a signal is about to

@@ -1,10 +1,10 @@
 //! What is done before all threads are stopped, while most of them run: above all, registering the process for changes
 //! of its code (`membarrier`).
 
-use super::listed::threads_of;
 use super::release::let_go;
 use super::tracer::{REGISTER_SYNC_CORE, Tracer};
 use crate::error::TargetError;
+use crate::listed::threads_of;
 use crate::pid::Pid;
 use crate::task_status::TaskStatus;
 

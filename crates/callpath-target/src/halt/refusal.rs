@@ -5,7 +5,7 @@ use std::io::Read;
 use super::tracer::Tracer;
 use crate::error::TargetError;
 use crate::pid::Pid;
-use crate::process::read_whole;
+use crate::proc_file::read_whole;
 use crate::ptrace;
 use crate::task_status::TaskStatus;
 

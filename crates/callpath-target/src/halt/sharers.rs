@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::listed::living_thread;
+use crate::listed::living_thread;
 use crate::pid::Pid;
 
 /// Processes that did not share it when they were looked at, before it was stopped: they never will, only a new one can. So a

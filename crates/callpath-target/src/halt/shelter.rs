@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use callpath_format::address::RunAddr;
 
-use super::listed::living_thread;
 use super::untouched::is_untouched;
+use crate::listed::living_thread;
 use crate::maps::{MapEntry, Maps};
 use crate::pid::Pid;
 use crate::remote_call::{Before, CALLS_AND_RETURNS, SYSTEM_CALL, find_code, is_restarted};

@@ -57,6 +57,13 @@ pub(super) struct Tracer {
     pub(super) run_until: Option<Instant>,
 }
 
+impl Thread {
+    /// Whether it has ended, by the kernel's list.
+    pub(super) fn has_ended(&self) -> bool {
+        TaskStatus::read(self.process, self.tid).is_none_or(|status| status.has_ended())
+    }
+}
+
 impl Tracer {
     pub(super) fn new(pid: Pid, threads: Vec<Thread>, since: Instant, memory: TracedMemory) -> Tracer {
         let (system_call_at, shelter, borrowed, run_until) = (None, None, None, None);
@@ -222,6 +229,10 @@ impl Traced for Tracer {
         loop {
             if let Some(stop) = self.look(tid)? {
                 return Ok(stop);
+            }
+            // The kernel does not tell of a first thread that ends before the others.
+            if patience.is_long() && self.thread(tid)?.has_ended() {
+                return Ok(Stop::Ended);
             }
             if Instant::now() > until {
                 return Err(self.failed("running a thread of it", "it does not come back"));

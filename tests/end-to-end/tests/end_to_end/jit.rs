@@ -17,6 +17,24 @@ fn procedures_with_and_without_a_frame_pointer() {
     assert!(profile.percent_through(&["main", "run_frames", "[jit]!", "between", "[jit]!", "in_c"]) > 15.0);
 }
 
+/// Of a process whose first thread has ended, the kernel shows memory and map of the others only.
+#[test]
+fn code_that_comes_once_the_first_thread_has_ended() {
+    let profile = jit("heir");
+    profile.assert_full(900);
+    assert!(profile.percent_through(&["heir", "run_frames", "[jit]!"]) > 90.0);
+    assert!(profile.percent_through(&["heir", "run_frames", "[jit]!", "between", "[jit]!", "in_c"]) > 15.0);
+}
+
+/// What a program has generated is looked at when it runs no more, in part: the next one is in its place.
+#[test]
+fn code_of_programs_that_execute_the_next() {
+    let program = Program::compiled(C { source: "jit.c", output: "jit", options: &["-z", "execstack"] });
+    let profile = program.arguments(["succeeds", "100"]).same().profile();
+    profile.assert_full(900);
+    assert!(profile.percent_through(&["main", "run_succeeds", "[jit]!"]) > 50.0, "{:?}", profile.of_kind("procedure"));
+}
+
 #[test]
 fn another_frame_size_at_the_same_address() {
     let profile = jit("rewritten");

@@ -196,6 +196,28 @@ fn threads_that_are_there_and_those_that_come() {
     assert!(maps.len() <= before[2].len() + 6, "{maps:?}");
 }
 
+/// The kernel shows no memory map by the process's number then.
+#[test]
+fn a_process_whose_first_thread_has_ended() {
+    if !is_allowed("a_process_whose_first_thread_has_ended") {
+        return;
+    }
+    let mut running = Running::nasty(&["2", "20"]);
+    running.tell("leave");
+    assert_eq!(running.line(), "left");
+    let map = format!("/proc/{}/maps", running.pid());
+    while std::fs::read(&map).is_ok_and(|map| !map.is_empty()) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut attached = Attached::to(&["-p", &running.pid()]);
+    attached.until(100);
+    let ended = attached.interrupt();
+    assert!(ended.status == 0 && !ended.stderr.contains("not sampled"), "{ended:?}");
+    let profile = attached.profile(&[]);
+    profile.assert_full(990);
+    assert!(profile.percent_through(&["down", "work"]) > 95.0, "{:?}", profile.of_kind("procedure"));
+}
+
 /// Waits that had begun before, that begin and end meanwhile, and that go on at the end.
 #[test]
 fn what_threads_wait_for() {
@@ -246,21 +268,6 @@ fn static_programs_that_wait() {
         assert!(whole * 2 > naps, "{words:?}: {whole} of {naps}: {profile:?}");
         assert!(profile.through(&["waits_for_good"], "wall-time") * 10 > naps * 9, "{words:?}: {profile:?}");
     }
-}
-
-#[test]
-fn a_process_whose_first_thread_has_ended() {
-    if !is_allowed("a_process_whose_first_thread_has_ended") {
-        return;
-    }
-    let mut running = Running::nasty(&["2", "5"]);
-    running.tell("leave");
-    assert_eq!(running.line(), "left");
-    let mut attached = Attached::to(&["-p", &running.pid()]);
-    attached.until(200);
-    let ended = attached.interrupt();
-    assert!(ended.status == 0 && !ended.stderr.contains("not sampled"), "{ended:?}");
-    attached.profile(&[]).assert_full(990);
 }
 
 #[test]
