@@ -162,11 +162,12 @@ fn heir_of(pid: Pid) -> Option<Pid> {
     if GONE.load(Relaxed) == pid.0 {
         return None;
     }
-    let heir = living_thread(pid).filter(|heir| *heir != pid);
-    if heir.is_none() {
+    // A first thread that is ending gives up its memory before it has ended.
+    let living = living_thread(pid);
+    if living.is_none() {
         GONE.store(pid.0, Relaxed);
     }
-    heir
+    living.filter(|heir| *heir != pid)
 }
 
 fn read_memory_of(pid: Pid, addr: u64, into: &mut [u8]) -> usize {
