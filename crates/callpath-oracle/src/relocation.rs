@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_image::plt;
 use callpath_tables::calls_in_copies::{CallsInCopies, unwinders_can_be_told};
 use callpath_tables::copies::{Copies, copy_all};
 use callpath_tables::module::Module as Analysed;
@@ -196,6 +197,7 @@ impl Relocation {
         if let Some(teller) = teller {
             relocation.routine = Some(teller.tell(&mut relocation.stepper, &known)?);
         }
+        analysed.iter().try_for_each(|of_module| relocation.lead_stubs(of_module))?;
         Ok(relocation)
     }
 
@@ -339,6 +341,33 @@ impl Relocation {
         let memory = RunAddr(place)..RunAddr(place + len);
         self.modules.push(Relocated { loaded: loaded.clone(), copies, moved, memory, springboards, counters });
         Ok(known)
+    }
+
+    /// Lets the words that a module's stubs read lead to copies, where the loader has bound them for good.
+    fn lead_stubs(&mut self, (loaded, module): &(Module, Analysed)) -> Result<(), OracleError> {
+        let Some(closed) = module.image().relocated_range() else { return Ok(()) };
+        let mut edits = Edits::default();
+        for word in plt::words(module.image()).into_iter().filter(|word| closed.contains(word)) {
+            let at = RunAddr(word.0.wrapping_add(loaded.bias));
+            let mut bytes = [0; size_of::<u64>()];
+            if self.stepper.read(at.0, &mut bytes) < bytes.len() {
+                continue;
+            }
+            if let Some(copy) = self.copy_of(RunAddr(u64::from_le_bytes(bytes))) {
+                let new = copy.0.to_le_bytes().to_vec();
+                edits.writes.push(Write { at, old: Some(bytes.to_vec()), new });
+            }
+        }
+        Ok(self.stepper.apply(self.stepper.pid(), &edits)?)
+    }
+
+    /// Where the copy of a procedure is entered, by the procedure's first instruction.
+    fn copy_of(&self, entry: RunAddr) -> Option<RunAddr> {
+        let contains = |module: &&Relocated| (module.loaded.start()..module.loaded.end()).contains(&entry.0);
+        let module = self.modules.iter().find(contains)?;
+        let made = &module.copies.made;
+        let index = made.binary_search_by_key(&entry.to_link(module.loaded.bias), |made| made.copy.entry).ok()?;
+        Some(RunAddr(made.get(index)?.copy.entered_at.0.wrapping_add(module.loaded.bias)))
     }
 
     /// Instructions that trap, instead of what stands there.

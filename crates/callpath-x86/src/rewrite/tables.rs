@@ -20,6 +20,7 @@ use crate::encoding;
 use crate::graph::{TableEntries, Terminator};
 use crate::instruction::motion::{LongDisplacement, with_long_displacement};
 use crate::instruction::{self, Control, Operation, Register};
+use crate::state::CALL_CLOBBERED;
 use crate::tables::Data;
 
 /// How many instructions are looked at, of those behind its jumps, for each instruction of a procedure.
@@ -230,6 +231,11 @@ fn is_seen(
             }
             registers &= !instruction.replaces().general_bits();
             flags.0 &= !instruction.flags_replaced().0;
+            if matches!(instruction.control(), Control::Call | Control::CallIndirect) {
+                // What is there afterwards is the callee's.
+                CALL_CLOBBERED.iter().for_each(|register| registers &= !(1 << register));
+                flags.0 = 0;
+            }
             if (registers, flags.0) == (0, 0) {
                 break;
             }

@@ -92,6 +92,8 @@ fn what_may_be_seen_or_may_change_stays() {
     // Flags of the addition: setc al; and the control: a case that overwrites both first.
     assert_eq!(targets(&copied(&switch(&[0x0f, 0x92, 0xc0]), true)), []);
     assert_eq!(targets(&copied(&switch(&[0x31, 0xc0, 0x0f, 0x92, 0xc0]), true)).len(), 3);
+    // A call comes first, and leaves its own: call rcx; test eax, eax
+    assert_eq!(targets(&copied(&switch(&[0xff, 0xd1, 0x85, 0xc0]), true)).len(), 3);
     // A signed comparison (jg) does not keep the index from being negative.
     let mut signed = switch(&[0xb8, 1, 0, 0, 0]);
     signed[3] = 0x7f;
