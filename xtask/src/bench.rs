@@ -1,5 +1,6 @@
 //! Measurements of single costs, each with a program of its own.
 
+pub mod attach;
 pub mod depth;
 pub mod diff;
 pub mod exact;

@@ -62,6 +62,7 @@ cargo xtask CMD
                     numbers of `callpath merge`; then what docs/engines.md shows [--engines duckdb,spark,docs]
   bench-sample    CPU per sample over that of a recorder of pc and sp alone [--runs N] [--rate HZ]
   bench-depth     CPU per sample at stack depths of 10 to 100,000, two threads 1,500 deep over 15 [--runs N] [--svg FILE]
+  bench-attach    how soon `record -p` samples a process of 200 libraries and 500 threads [--runs N]
   bench-start     `record true` over `true`, tables cached and not [--runs N]
   bench-time      cpu-time over the kernel's account of dd, xz and a read loop, as root and as nobody [--runs N]
   bench-make      `make -j2` of a project from Debian's archive, recorded over bare, and the count of processes [--runs N]
@@ -129,6 +130,7 @@ fn run(command: &str, arguments: Arguments) -> anyhow::Result<ExitCode> {
         "engines" => engines::run(&arguments),
         "bench-sample" => bench::sample::run(&arguments),
         "bench-depth" => bench::depth::run(&arguments),
+        "bench-attach" => bench::attach::run(&arguments),
         "bench-start" => bench::start::run(&arguments),
         "bench-time" => bench::time::run(&arguments),
         "bench-make" => bench::make::run(&arguments),

@@ -101,8 +101,8 @@ pub fn stubs(image: &Image, name_of: impl Fn(LinkAddr) -> Option<String>) -> Vec
 pub fn words(image: &Image) -> Vec<LinkAddr> {
     let Some(table) = image.section(".rela.plt") else { return Vec::new() };
     let relocations = table.data.chunks_exact(RELOCATION_LEN).map_while(|entry| entry.u64_at(0).zip(entry.u64_at(8)));
-    let of_stubs = relocations
-        .filter(|(_, info)| matches!(*info as u32, abi::R_X86_64_JUMP_SLOT | abi::R_X86_64_IRELATIVE));
+    let of_stubs =
+        relocations.filter(|(_, info)| matches!(*info as u32, abi::R_X86_64_JUMP_SLOT | abi::R_X86_64_IRELATIVE));
     of_stubs.map(|(slot, _)| LinkAddr(slot)).collect()
 }
 

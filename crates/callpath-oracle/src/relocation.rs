@@ -15,7 +15,9 @@ use callpath_tables::module::Module as Analysed;
 use callpath_tables::recipes::Moved;
 use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::asked;
-use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper, Write};
+use callpath_target::{
+    Edits, LARGE_PAGE_BYTES, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper, Write,
+};
 use callpath_x86::rewrite::{Cell, KnownCode, Operation, Place, Plan, exits};
 
 use crate::error::OracleError;
@@ -87,6 +89,8 @@ struct Counted {
     place: Place,
 }
 
+/// This much code of a module, bytes, is worth large pages.
+const LARGE_BYTES: u64 = 256 << 10;
 /// The length of a counter, bytes.
 const COUNTER_BYTES: u64 = 8;
 
@@ -219,11 +223,15 @@ impl Relocation {
             loaded.mappings.iter().filter(|m| m.executable).map(|mapping| mapping.end - mapping.start).sum();
         // Short jumps grow, copies are aligned, and there is what is inserted. A block has a byte at least.
         let room = code * if options.overwrite || options.routine || options.enlarge { 40 } else { 8 } + (1 << 20);
+        // As in a recording: much code lies in large pages.
+        let unit = if code >= LARGE_BYTES { LARGE_PAGE_BYTES } else { 1 };
+        let room = room.next_multiple_of(unit);
         let is_counted = options.count || options.passes || options.entries || options.routine;
         let counters_len = if is_counted { (2 * code + 2) * COUNTER_BYTES } else { 0 };
         let no_room = || OracleError::NoRoom { path: loaded.path.clone() };
-        let place =
-            Maps::read(pid)?.free_near(loaded.start()..loaded.end(), room + counters_len).ok_or_else(no_room)?;
+        let near = loaded.start()..loaded.end();
+        let place = Maps::read(pid)?.free_near(near, unit - 1 + room + counters_len).ok_or_else(no_room)?;
+        let place = place.next_multiple_of(unit);
         let link = |address: u64| RunAddr(address).to_link(loaded.bias);
         let run = |address: LinkAddr| RunAddr(address.0.wrapping_add(loaded.bias));
         let mut counted: Vec<Counted> = Vec::new();
@@ -298,7 +306,7 @@ impl Relocation {
         };
         self.planning += begun.elapsed();
         let frames_len = frames.as_ref().map_or(0, |frames| frames.bytes.len() as u64);
-        let len = run(frames_at).0 + frames_len - place;
+        let len = (run(frames_at).0 + frames_len - place).next_multiple_of(unit);
         if len > room {
             return Err(no_room());
         }

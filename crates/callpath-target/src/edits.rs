@@ -21,7 +21,8 @@ pub struct Edits<'m> {
 /// Memory that the program gets.
 #[derive(Debug)]
 pub enum NewMemory<'m> {
-    /// For code: the program can read and execute it, not write it.
+    /// For code: the program can read and execute it, not write it. What it has of whole large pages
+    /// ([`LARGE_PAGE_BYTES`](crate::LARGE_PAGE_BYTES)) lies in such, where the kernel has them for those who ask.
     Code {
         /// Where. Nothing may be there.
         at: RunAddr,

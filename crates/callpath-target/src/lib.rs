@@ -46,7 +46,7 @@ pub use perf_map::PerfMapFile;
 pub use pid::Pid;
 pub use process::{ProcessHandle, Waiting, descriptors_are_scarce, processes, thread_lives};
 pub use refused::refused_calls;
-pub use remote_memory::SharedMapping;
+pub use remote_memory::{LARGE_PAGE_BYTES, SharedMapping};
 pub use ring::{Record, Records, Ring, RingRecord, StackCopy, What};
 pub use stack_sampler::StackSampler;
 pub use step::{StepOptions, Stepped, Stepper, TrapCause};

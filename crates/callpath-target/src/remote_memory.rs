@@ -13,6 +13,8 @@ use crate::task_status::TaskStatus;
 use crate::traced::Traced;
 
 pub(crate) const PAGE_BYTES: u64 = 4096;
+/// The size of a large page, bytes, and its alignment. Much code runs faster in large pages: the processor knows where few of the small ones lie.
+pub const LARGE_PAGE_BYTES: u64 = 2 << 20;
 const MAPPING: &str = "mapping memory";
 pub(crate) const PROTECTING: &str = "protecting memory";
 
@@ -59,7 +61,15 @@ pub(crate) fn map(traced: &mut impl Traced, thread: Pid, memory: &NewMemory<'_>)
         NewMemory::Code { at, len_bytes } => {
             let protection = libc::PROT_READ | libc::PROT_EXEC;
             let mapping = Mapping { at: Some(*at), len_bytes: *len_bytes, protection, descriptor: None };
-            mapping.map(traced, thread).map(drop)
+            mapping.map(traced, thread)?;
+            if at.0.next_multiple_of(LARGE_PAGE_BYTES).saturating_add(LARGE_PAGE_BYTES)
+                <= at.0.saturating_add(*len_bytes)
+            {
+                // Where the kernel has none, the pages are small ones, and nothing else changes.
+                let advice = [at.0, *len_bytes, libc::MADV_HUGEPAGE as u64, 0, 0, 0];
+                traced.system_call(thread, libc::SYS_madvise, advice)?;
+            }
+            Ok(())
         }
         NewMemory::Shared { at, memory } => {
             map_shared(traced, thread, [SharedMapping { memory, at: Some(*at), writable: true }]).map(drop)

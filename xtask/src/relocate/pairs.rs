@@ -14,6 +14,14 @@ use crate::statistics::{Spread, median, spread};
 use crate::suite;
 use crate::suite::prepared::{Prepared, Stdin};
 
+/// User time as copies over bare.
+struct Ratio {
+    /// Of the pairs.
+    spread: Spread,
+    /// The least of all runs over the least: others on the machine only add to what a run takes.
+    of_least: f64,
+}
+
 /// Of one program: prints the ratio of the user times.
 pub fn of_program(command: &dyn Fn() -> Command, options: &Options, pairs: usize) -> anyhow::Result<ExitCode> {
     let quiet = || {
@@ -21,7 +29,8 @@ pub fn of_program(command: &dyn Fn() -> Command, options: &Options, pairs: usize
         command.stdin(Stdio::null());
         Ok(command)
     };
-    println!("{:.3}", ratios(&quiet, options, pairs)?);
+    let ratio = ratios(&quiet, options, pairs)?;
+    println!("{:.3}, least over least {:.3}", ratio.spread, ratio.of_least);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -31,28 +40,30 @@ pub fn of_suite(names: Option<&str>, options: &Options, pairs: usize) -> anyhow:
     suite::install_for(&chosen, &[])?;
     let place = suite::work_directory()?;
     println!(
-        "user time as copies over bare, median and quartiles of {pairs} pairs\n\n| program | over bare |\n|---|---|"
+        "user time as copies over bare, median and quartiles of {pairs} pairs, and the least over the least\n\n\
+         | program | over bare | least |\n|---|---|---|"
     );
-    let (mut medians, mut has_failed) = (Vec::new(), false);
+    let (mut medians, mut least, mut has_failed) = (Vec::new(), Vec::new(), false);
     for program in chosen {
         let inputs = place.join(program.name);
         std::fs::create_dir_all(&inputs)?;
         match of_prepared(program.prepare, &inputs, (options, pairs)) {
             Ok(Some(ratio)) => {
-                medians.push(ratio.median);
-                println!("| {} | {ratio:.3} |", program.name);
+                medians.push(ratio.spread.median);
+                least.push(ratio.of_least);
+                println!("| {} | {:.3} | {:.3} |", program.name, ratio.spread, ratio.of_least);
             }
-            Ok(None) => println!("| {} | SKIPPED: it has to be talked to |", program.name),
+            Ok(None) => println!("| {} | SKIPPED: it has to be talked to | |", program.name),
             Err(error) if matches!(error.downcast_ref(), Some(OracleError::Threads { .. })) => {
-                println!("| {} | SKIPPED: {error:#} |", program.name);
+                println!("| {} | SKIPPED: {error:#} | |", program.name);
             }
             Err(error) => {
                 has_failed = true;
-                println!("| {} | FAILED: {error:#} |", program.name);
+                println!("| {} | FAILED: {error:#} | |", program.name);
             }
         }
     }
-    println!("\nMedian of {} programs {:.3}", medians.len(), median(&medians));
+    println!("\nMedian of {} programs {:.3}; of the least {:.3}", medians.len(), median(&medians), median(&least));
     std::fs::remove_dir_all(&place)?;
     Ok(if medians.is_empty() || has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -61,7 +72,7 @@ fn of_prepared(
     prepare: fn(&Path, u32) -> anyhow::Result<Prepared>,
     inputs: &Path,
     (options, pairs): (&Options, usize),
-) -> anyhow::Result<Option<Spread>> {
+) -> anyhow::Result<Option<Ratio>> {
     /// Of the suite's sizes, one of about a second.
     const SIZE: u32 = 2;
     let prepared = prepare(inputs, SIZE)?;
@@ -82,13 +93,14 @@ fn of_prepared(
 }
 
 /// The user time of runs as copies over that of bare runs.
-fn ratios(command: &dyn Fn() -> anyhow::Result<Command>, options: &Options, pairs: usize) -> anyhow::Result<Spread> {
+fn ratios(command: &dyn Fn() -> anyhow::Result<Command>, options: &Options, pairs: usize) -> anyhow::Result<Ratio> {
     let quiet = || {
         let mut command = command()?;
         command.stdout(Stdio::null()).stderr(Stdio::null());
         anyhow::Ok(command)
     };
     let mut ratios = Vec::new();
+    let mut least = [f64::INFINITY; 2];
     for _ in 0..pairs {
         let before = user_time_of_children()?;
         let status = quiet()?.status().context("failed to run the program")?;
@@ -99,9 +111,11 @@ fn ratios(command: &dyn Fn() -> anyhow::Result<Command>, options: &Options, pair
             .run_to_end(|trouble| eprintln!("relocate: {trouble}"))?;
         let after = user_time_of_children()?;
         ensure!(status.code() == Some(copied), "the bare run ended with {status}, that of copies with {copied}");
-        ratios.push((after - between).as_secs_f64() / (between - before).as_secs_f64());
+        let [copied, bare] = [after - between, between - before].map(|time| time.as_secs_f64());
+        least = [least[0].min(copied), least[1].min(bare)];
+        ratios.push(copied / bare);
     }
-    Ok(spread(&ratios))
+    Ok(Ratio { spread: spread(&ratios), of_least: least[0] / least[1] })
 }
 
 /// Of all that have ended.

@@ -15,7 +15,11 @@ pub(super) struct Analysed {
 impl Analysed {
     /// How much memory its copies may take, bytes.
     pub(super) fn room(&self) -> u64 {
-        let code = self.module.file().code();
-        paths::room(code.iter().map(|code| code.end.0.saturating_sub(code.start.0)).sum())
+        paths::room(self.code_bytes())
+    }
+
+    /// The length of its code, bytes.
+    pub(super) fn code_bytes(&self) -> u64 {
+        self.module.file().code().iter().map(|code| code.end.0.saturating_sub(code.start.0)).sum()
     }
 }

@@ -31,7 +31,7 @@ use super::layout::{Head, Layout, Next, OfContexts, Tables};
 use super::linkage::{Links, bound_words};
 use super::loader::calls_us;
 use super::meanwhile::meanwhile;
-use super::regions::Regions;
+use super::regions::{Regions, Wanted};
 use super::returns::Returns;
 use super::teller::{Teller, write};
 use super::times::Times;
@@ -155,13 +155,12 @@ fn put_all_in(
     };
     let counted: Vec<(usize, &Analysed)> =
         analysed.iter().enumerate().filter(|(index, _)| chosen.get(*index).is_some_and(Option::is_some)).collect();
-    let room = |analysed: &&Analysed| (analysed.loaded.start..analysed.loaded.end, analysed.room());
     let maps = Maps::read(pid)?;
     let later = routines.and_then(|routines| calls_us(&analysed, &maps, &routines));
     if later.is_none() && copied.counts().is_some() {
         recorder.note("libraries loaded later (dlopen) are not counted: this C library's loader cannot be hooked");
     }
-    let regions = Regions::reserve(&maps, counted.iter().map(|(_, analysed)| room(analysed)), teller.at);
+    let regions = Regions::reserve(&maps, counted.iter().map(|(_, analysed)| wanted(analysed)), teller.at);
     let guided = ByGuide::new(copied.counts().and_then(|counts| counts.guide.as_ref()), (pid, is_first), &analysed)?;
     guided.notes.iter().for_each(|note| recorder.note(note));
     let mut layout = Layout::new(regions, ReturnUsers::default(), teller.at);
@@ -222,6 +221,11 @@ fn put_all_in(
             finished.map_err(|reason| RecordError::NotChosen { reason })
         }
     }
+}
+
+/// What is to be copied of a module.
+fn wanted(of: &Analysed) -> Wanted {
+    Wanted { module: of.loaded.start..of.loaded.end, code_bytes: of.code_bytes(), room: of.room() }
 }
 
 /// The procedures of a module that shall run as copies.
@@ -288,10 +292,15 @@ impl Placing<'_, '_> {
         let bias = *bias;
         let no_room = || RecordError::NoRoom { module: loaded.path.clone() };
         let maps = Maps::read(self.pid)?;
-        let region = self.layout.regions.place(loaded.start..loaded.end, of_module.room(), &maps);
+        let wanted = wanted(of_module);
+        let is_first = self.layout.first.contains(loaded);
+        if !is_first {
+            self.layout.regions.begin_anew();
+        }
+        let region = self.layout.regions.place(&wanted, &maps);
         let place = match region {
             Some((_, place)) => place,
-            None => maps.free_near(loaded.start..loaded.end, of_module.room()).ok_or_else(no_room)?,
+            None => maps.free_near(wanted.module.clone(), wanted.room).ok_or_else(no_room)?,
         };
         let is_chosen = |entry: LinkAddr| chosen.has(entry);
         let paddings = chosen.paddings();
@@ -313,7 +322,7 @@ impl Placing<'_, '_> {
         let hashed = hashed.map(|routines| Hashing { routine: routines.count_path, first_procedure: next.hashed });
         let (first_word, inside) = (next.word, layout.inside);
         // The loader has not bound those of a library that comes later.
-        let first = Some(&layout.first).filter(|first| first.contains(loaded));
+        let first = Some(&layout.first).filter(|_| is_first);
         let words = &first.map(|first| bound_words(self.pid, of_module, first)).unwrap_or_default();
         let (placing, bound) = (by, Bound { words, module: &(loaded.start..loaded.end) });
         let counting =
@@ -356,12 +365,15 @@ impl Placing<'_, '_> {
             let reason = "what is known of its copies does not fit into the memory shared with the program; raise or lift its limit of address space (ulimit -v), or count fewer functions (--only)";
             return Err(RecordError::NotCounted { module: loaded.path.clone(), reason: reason.to_owned() });
         }
-        let memory = NewMemory::Code { at: RunAddr(place), len_bytes: run(end).0 - place };
-        self.made.push(write(self.pid, vec![memory], (changes, bias))?);
+        let memory = match region {
+            Some((region, _)) => self.layout.regions.memory_for(region, &wanted, run(end)),
+            None => Some(NewMemory::Code { at: RunAddr(place), len_bytes: run(end).0 - place }),
+        };
+        self.made.push(write(self.pid, memory.into_iter().collect(), (changes, bias))?);
         self.links.add(&copies, taking_nodes, bias);
         self.recorder.shared.moved.push(moved);
         if let Some((region, _)) = region {
-            self.layout.regions.take(region, run(end));
+            self.layout.regions.take(region, &wanted, run(end));
         }
         self.layout.heads.push(Head { at: RunAddr(place), region: region.map(|(region, _)| region) });
         Ok(result)

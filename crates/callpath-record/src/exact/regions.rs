@@ -2,11 +2,13 @@
 //!
 //! A copy that is called reads what stands at its return address only where it knows that this can be read
 //! (`callpath_format::shared::activation`): in one of two regions, the one that it lies in and another.
+//!
+//! Copies of a large module begin with a large page, and what is left of the last one is for modules behind it.
 
 use std::ops::Range;
 
 use callpath_format::address::RunAddr;
-use callpath_target::Maps;
+use callpath_target::{LARGE_PAGE_BYTES, Maps, NewMemory};
 
 const PAGE_BYTES: u64 = 4096;
 /// Modules this far from each other are not in one region, bytes.
@@ -15,6 +17,19 @@ const NEAR_BYTES: u64 = 1 << 30;
 const REACH_BYTES: u64 = (1 << 31) - (1 << 24);
 /// Address space that is left free for copies of libraries that come later, bytes.
 const LATER_BYTES: u64 = 512 << 20;
+/// This much code, bytes, is worth large pages.
+const LARGE_BYTES: u64 = 256 << 10;
+
+/// What is to be copied of a module.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// Where the module lies.
+    pub(super) module: Range<u64>,
+    /// The length of its code, bytes.
+    pub(super) code_bytes: u64,
+    /// How much its copies may take, bytes.
+    pub(super) room: u64,
+}
 
 /// Address space that copies may be put in.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,6 +40,23 @@ struct Region {
     space: Range<u64>,
     /// Behind the last copies.
     next: u64,
+    /// Behind what is mapped for copies: there, or in the large page that they end in.
+    mapped: u64,
+}
+
+impl Region {
+    /// Where the copies of a module begin, if they are the next.
+    fn place(&self, wanted: &Wanted) -> u64 {
+        let begins_pages = wanted.code_bytes >= LARGE_BYTES && self.next == self.mapped;
+        if begins_pages { self.next.next_multiple_of(LARGE_PAGE_BYTES) } else { self.next }
+    }
+
+    /// How far memory has to be mapped for copies of a module that end at `end`.
+    fn mapped_for(&self, wanted: &Wanted, end: RunAddr) -> u64 {
+        let is_large = end.0.saturating_sub(self.place(wanted)) >= LARGE_BYTES;
+        let unit = if is_large { LARGE_PAGE_BYTES } else { PAGE_BYTES };
+        end.0.next_multiple_of(unit).min(self.space.end).max(self.mapped)
+    }
 }
 
 /// The regions of a program.
@@ -32,13 +64,12 @@ struct Region {
 pub(super) struct Regions(Vec<Region>);
 
 impl Regions {
-    /// For modules, by ascending address: where each is, and how much its copies may take, bytes. Where there is not enough address
-    /// space for all that are near each other, they have no region.
+    /// For modules, by ascending address. Where there is not enough address space for all that are near each other, they have no region.
     /// `homes`: what copies there have to reach, where some can at all.
-    pub(super) fn reserve(maps: &Maps, modules: impl Iterator<Item = (Range<u64>, u64)>, homes: RunAddr) -> Regions {
+    pub(super) fn reserve(maps: &Maps, modules: impl Iterator<Item = Wanted>, homes: RunAddr) -> Regions {
         let mut groups: Vec<(Range<u64>, u64)> = Vec::new();
-        for (module, room) in modules {
-            let room = room.next_multiple_of(PAGE_BYTES);
+        for Wanted { module, room, .. } in modules {
+            let room = room.next_multiple_of(PAGE_BYTES).saturating_add(LARGE_PAGE_BYTES);
             match groups.last_mut() {
                 Some((near, sum)) if module.end.saturating_sub(near.start) < NEAR_BYTES => {
                     near.end = near.end.max(module.end);
@@ -49,38 +80,58 @@ impl Regions {
         }
         let region = |(near, room): (Range<u64>, u64)| {
             let with_more = room.saturating_add(LATER_BYTES);
+            let free = |room: u64| {
+                let start = maps.free_near(near.clone(), room.saturating_add(LARGE_PAGE_BYTES))?;
+                Some(start.next_multiple_of(LARGE_PAGE_BYTES))
+            };
             let reaches = |start: &u64| (start + with_more).max(homes.0) - homes.0.min(*start) < REACH_BYTES;
             let can_reach = near.end.max(homes.0) - near.start.min(homes.0) < REACH_BYTES;
-            let (start, room) =
-                match maps.free_near(near.clone(), with_more).filter(|start| !can_reach || reaches(start)) {
-                    Some(start) => (start, with_more),
-                    None => (maps.free_near(near.clone(), room)?, room),
-                };
-            Some(Region { near, space: start..start + room, next: start })
+            let (start, room) = match free(with_more).filter(|start| !can_reach || reaches(start)) {
+                Some(start) => (start, with_more),
+                None => (free(room)?, room),
+            };
+            Some(Region { near, space: start..start + room, next: start, mapped: start })
         };
         Regions(groups.into_iter().filter_map(region).collect())
     }
 
-    /// The region that copies of a module can be in, and where they are put, which take `room` bytes at most: of one that was there at
-    /// the beginning, or comes later and is as near. The program may have mapped something there meanwhile.
-    pub(super) fn place(&self, module: Range<u64>, room: u64, maps: &Maps) -> Option<(usize, u64)> {
+    /// The region that copies of a module can be in, and where they are put: of one that was there at the beginning, or comes later and
+    /// is as near. The program may have mapped something there meanwhile.
+    pub(super) fn place(&self, wanted: &Wanted, maps: &Maps) -> Option<(usize, u64)> {
+        let Wanted { module, room, .. } = wanted;
         let is_near = |region: &Region| {
-            let copies = region.next..region.next.saturating_add(room);
-            copies.end.max(module.end) - copies.start.min(module.start) < REACH_BYTES
+            let start = region.place(wanted);
+            start.saturating_add(*room).max(module.end) - start.min(module.start) < REACH_BYTES
         };
         let first = self.0.iter().position(|region| region.near.contains(&module.start));
         let index = first.or_else(|| self.0.iter().position(is_near))?;
         let region = self.0.get(index)?;
-        let place = region.next..region.next.checked_add(room)?;
-        let is_free = || maps.entries.iter().all(|entry| entry.end.0 <= place.start || place.end <= entry.start.0);
-        (place.end <= region.space.end && is_free()).then_some((index, place.start))
+        let start = region.place(wanted);
+        let end = start.checked_add(*room)?;
+        // To map: with what lies before it, so that all of a region can be read.
+        let is_free =
+            || maps.entries.iter().all(|entry| entry.end.0 <= region.mapped || end.max(region.mapped) <= entry.start.0);
+        (end <= region.space.end && is_free()).then_some((index, start))
     }
 
-    /// Copies have been put into a region, up to an address.
-    pub(super) fn take(&mut self, index: usize, end: RunAddr) {
+    /// The memory that copies of a module need which end at `end`, besides what is mapped.
+    pub(super) fn memory_for(&self, index: usize, wanted: &Wanted, end: RunAddr) -> Option<NewMemory<'static>> {
+        let region = self.0.get(index)?;
+        let len_bytes = region.mapped_for(wanted, end) - region.mapped;
+        (len_bytes > 0).then_some(NewMemory::Code { at: RunAddr(region.mapped), len_bytes })
+    }
+
+    /// Copies of a module have been put into a region, up to an address.
+    pub(super) fn take(&mut self, index: usize, wanted: &Wanted, end: RunAddr) {
         if let Some(region) = self.0.get_mut(index) {
+            region.mapped = region.mapped_for(wanted, end);
             region.next = end.0.next_multiple_of(PAGE_BYTES);
         }
+    }
+
+    /// What comes next begins with memory of its own: forks of a program do not load the same libraries, and have what each needs.
+    pub(super) fn begin_anew(&mut self) {
+        self.0.iter_mut().for_each(|region| region.next = region.mapped);
     }
 
     /// Those that copies know which are in a region: their own first.
@@ -97,6 +148,13 @@ impl Regions {
 mod tests {
     use super::*;
 
+    fn range(memory: Option<NewMemory<'_>>) -> Option<Range<u64>> {
+        memory.map(|memory| match memory {
+            NewMemory::Code { at, len_bytes } => at.0..at.0 + len_bytes,
+            other => panic!("{other:?}"),
+        })
+    }
+
     #[test]
     fn copies_of_modules_near_each_other_lie_behind_each_other() {
         let maps = Maps::parse(
@@ -107,25 +165,57 @@ mod tests {
             0x7fff_f7a0_0000..0x7fff_f7a0_5000,
             0x7fff_f7b0_0000..0x7fff_f7b0_1000,
         ];
-        let mut regions =
-            Regions::reserve(&maps, modules.iter().map(|module| (module.clone(), 0x1800)), RunAddr(0x7fff_f000_0000));
+        let wanted = |module: &Range<u64>, room| Wanted { module: module.clone(), code_bytes: 0x1000, room };
+        let [one, two, three] = modules.each_ref().map(|module| wanted(module, 0x1800));
+        let all = [&one, &two, &three].map(Clone::clone).into_iter();
+        let mut regions = Regions::reserve(&maps, all, RunAddr(0x7fff_f000_0000));
         assert_eq!(regions.known_in(None)[0][1], 0);
-        let (program, at) = regions.place(modules[0].clone(), 0x1800, &maps).unwrap();
-        regions.take(program, RunAddr(at + 0x10));
-        let (first, a) = regions.place(modules[1].clone(), 0x1800, &maps).unwrap();
-        regions.take(first, RunAddr(a + 0x1001));
-        let (second, b) = regions.place(modules[2].clone(), 0x1800, &maps).unwrap();
+        let (program, at) = regions.place(&one, &maps).unwrap();
+        regions.take(program, &one, RunAddr(at + 0x10));
+        let (first, a) = regions.place(&two, &maps).unwrap();
+        let memory = regions.memory_for(first, &two, RunAddr(a + 0x1001));
+        assert_eq!(range(memory), Some(a..a + 0x2000));
+        regions.take(first, &two, RunAddr(a + 0x1001));
+        let (second, b) = regions.place(&three, &maps).unwrap();
         assert_eq!((first, b), (second, a + 0x2000));
-        regions.take(second, RunAddr(b + 1));
+        regions.take(second, &three, RunAddr(b + 1));
         assert_eq!(regions.known_in(Some(first)), [[a, 0x3000], [at, 0x1000]]);
         assert_eq!(regions.known_in(Some(program)), [[at, 0x1000], [a, 0x3000]]);
         // One that comes later lies behind them, if nothing else does.
-        let later = 0x7fff_f000_0000..0x7fff_f000_1000;
-        assert_eq!(regions.place(later.clone(), 0x1800, &maps), Some((first, a + 0x3000)));
+        let later = wanted(&(0x7fff_f000_0000..0x7fff_f000_1000), 0x1800);
+        assert_eq!(regions.place(&later, &maps), Some((first, a + 0x3000)));
         let taken = format!("{:x}-{:x} rw-p 0 0:0 0\n", a + 0x4000, a + 0x5000);
-        assert_eq!(regions.place(later, 0x1800, &Maps::parse(taken.as_bytes())), None);
+        assert_eq!(regions.place(&later, &Maps::parse(taken.as_bytes())), None);
         // It is full, or too far away.
-        assert_eq!(regions.place(modules[1].clone(), 2 * LATER_BYTES, &maps), None);
-        assert_eq!(regions.place(0x1000..0x2000, 1, &maps), None);
+        assert_eq!(regions.place(&wanted(&modules[1], 2 * LATER_BYTES), &maps), None);
+        assert_eq!(regions.place(&wanted(&(0x1000..0x2000), 1), &maps), None);
+    }
+
+    #[test]
+    fn copies_of_large_modules_lie_in_large_pages() {
+        let maps = Maps::parse(b"7ffff7a00000-7ffff7b05000 r-xp 0 0:0 0 /a\n");
+        let module = 0x7fff_f7a0_0000..0x7fff_f7b0_5000;
+        let small = Wanted { module: module.clone(), code_bytes: 0x1000, room: 0x5000 };
+        let large = Wanted { module, code_bytes: LARGE_BYTES, room: 0x30_0000 };
+        let all = [&small, &large, &small, &large].map(Clone::clone).into_iter();
+        let mut regions = Regions::reserve(&maps, all, RunAddr(0x7fff_f7a0_0000));
+        let mut put = |wanted: &Wanted, len: u64| {
+            let (index, at) = regions.place(wanted, &maps).unwrap();
+            let memory = regions.memory_for(index, wanted, RunAddr(at + len));
+            regions.take(index, wanted, RunAddr(at + len));
+            (at, range(memory))
+        };
+        let (start, first) = put(&small, 0x1800);
+        assert!(start.is_multiple_of(LARGE_PAGE_BYTES));
+        assert_eq!(first, Some(start..start + 0x2000));
+        // It is mapped together with what lies between.
+        let (at, second) = put(&large, 0x20_1000);
+        assert_eq!((at, second), (start + 0x20_0000, Some(start + 0x2000..start + 0x60_0000)));
+        // There is room behind it, which is mapped. Of large modules less may be chosen.
+        assert_eq!(put(&small, 0x1000), (start + 0x40_1000, None));
+        assert_eq!(put(&large, 0x1000), (start + 0x40_2000, None));
+        assert_eq!(put(&large, 0x20_0000), (start + 0x40_3000, Some(start + 0x60_0000..start + 0x80_0000)));
+        regions.begin_anew();
+        assert_eq!(regions.place(&small, &maps), Some((0, start + 0x80_0000)));
     }
 }
