@@ -13,7 +13,9 @@ pub use row::Row;
 
 /// All of them, in the order of the table.
 pub fn all() -> impl Iterator<Item = &'static Row> {
-    [native::ROWS, scripted::ROWS, managed::ROWS, outside::ROWS, checked::ROWS, servers::ROWS, tools::ROWS].into_iter().flatten()
+    [native::ROWS, scripted::ROWS, managed::ROWS, outside::ROWS, checked::ROWS, servers::ROWS, tools::ROWS]
+        .into_iter()
+        .flatten()
 }
 
 #[cfg(test)]
