@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, bail};
 
 /// Options that take no value.
-const FLAGS: [&str; 3] = ["quick", "list", "five-pairs"];
+const FLAGS: [&str; 5] = ["quick", "list", "five-pairs", "no-install", "outside"];
 
 /// The options that were typed.
 #[derive(Debug, Default)]

@@ -61,9 +61,14 @@ impl Recording {
 
     /// Removes the output of the run before and gives the command up to the program's name.
     fn command(&self, rate: usize) -> anyhow::Result<Command> {
+        self.command_with(rate, &[])
+    }
+
+    /// The same, with options.
+    fn command_with(&self, rate: usize, options: &[&str]) -> anyhow::Result<Command> {
         crate::suite::remove_output(&self.output())?;
         let mut command = Command::new(&self.callpath);
-        command.args(["record", "-F", &rate.to_string(), "-o"]).arg(self.output()).arg("--");
+        command.args(["record", "-F", &rate.to_string(), "-o"]).arg(self.output()).args(options).arg("--");
         command.env("CALLPATH_CACHE_DIR", self.cache());
         Ok(command)
     }

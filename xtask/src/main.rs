@@ -81,7 +81,7 @@ cargo xtask CMD
   bench-runtimes  whole call paths of Java, Node, .NET, numba, LuaJIT and PHP's JIT: callpath, perf, samply (which it installs), as far as
                     they are there [--programs a,b] [--milliseconds N] [--python FILE] [--dotnet FILE] [--no-install]
   bench-views     a database of 10 million contexts: length, and time to open it and print the top of each view [--contexts N] [--runs N]
-  bench-size      a measurement's length against the time that it took
+  bench-size      a measurement's length against the time that it took [--outside]
   bench-growth    the recorder's CPU beside a million contexts that grow by a hundred a second [--runs N] [--seconds N]
   diff-trust      false alarms of `callpath compare` on equal runs, and whether it finds a procedure that is 5% or 20% slower
                     [--pairs N] [--runs N] [--amount N]

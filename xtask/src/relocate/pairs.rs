@@ -20,6 +20,8 @@ struct Ratio {
     spread: Spread,
     /// The least of all runs over the least: others on the machine only add to what a run takes.
     of_least: f64,
+    /// The difference of the least ones by calls of procedures, nanoseconds.
+    ns_per_call: f64,
 }
 
 /// Of one program: prints the ratio of the user times.
@@ -30,7 +32,7 @@ pub fn of_program(command: &dyn Fn() -> Command, options: &Options, pairs: usize
         Ok(command)
     };
     let ratio = ratios(&quiet, options, pairs)?;
-    println!("{:.3}, least over least {:.3}", ratio.spread, ratio.of_least);
+    println!("{:.3}, least over least {:.3}, {:.2} ns a call", ratio.spread, ratio.of_least, ratio.ns_per_call);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -40,8 +42,8 @@ pub fn of_suite(names: Option<&str>, options: &Options, pairs: usize) -> anyhow:
     suite::install_for(&chosen, &[])?;
     let place = suite::work_directory()?;
     println!(
-        "user time as copies over bare, median and quartiles of {pairs} pairs, and the least over the least\n\n\
-         | program | over bare | least |\n|---|---|---|"
+        "user time as copies over bare, median and quartiles of {pairs} pairs, the least over the least, and their difference by calls, ns\n\n\
+         | program | over bare | least | a call |\n|---|---|---|---|"
     );
     let (mut medians, mut least, mut has_failed) = (Vec::new(), Vec::new(), false);
     for program in chosen {
@@ -51,15 +53,16 @@ pub fn of_suite(names: Option<&str>, options: &Options, pairs: usize) -> anyhow:
             Ok(Some(ratio)) => {
                 medians.push(ratio.spread.median);
                 least.push(ratio.of_least);
-                println!("| {} | {:.3} | {:.3} |", program.name, ratio.spread, ratio.of_least);
+                let Ratio { spread, of_least, ns_per_call } = ratio;
+                println!("| {} | {spread:.3} | {of_least:.3} | {ns_per_call:.2} |", program.name);
             }
-            Ok(None) => println!("| {} | SKIPPED: it has to be talked to | |", program.name),
+            Ok(None) => println!("| {} | SKIPPED: it has to be talked to | | |", program.name),
             Err(error) if matches!(error.downcast_ref(), Some(OracleError::Threads { .. })) => {
-                println!("| {} | SKIPPED: {error:#} | |", program.name);
+                println!("| {} | SKIPPED: {error:#} | | |", program.name);
             }
             Err(error) => {
                 has_failed = true;
-                println!("| {} | FAILED: {error:#} | |", program.name);
+                println!("| {} | FAILED: {error:#} | | |", program.name);
             }
         }
     }
@@ -115,7 +118,12 @@ fn ratios(command: &dyn Fn() -> anyhow::Result<Command>, options: &Options, pair
         least = [least[0].min(copied), least[1].min(bare)];
         ratios.push(copied / bare);
     }
-    Ok(Ratio { spread: spread(&ratios), of_least: least[0] / least[1] })
+    let counted = Options { entries: true, ..options.clone() };
+    let mut relocation = Relocation::of(Stepper::start(quiet()?, StepOptions::default())?, &counted)?;
+    relocation.run_to_end(|trouble| eprintln!("relocate: {trouble}"))?;
+    let calls: u64 = relocation.passes()?.iter().map(|passes| passes.count).sum();
+    let ns_per_call = (least[0] - least[1]) * 1e9 / calls as f64;
+    Ok(Ratio { spread: spread(&ratios), of_least: least[0] / least[1], ns_per_call })
 }
 
 /// Of all that have ended.

@@ -45,6 +45,7 @@ mod messages;
 mod ordinary_user;
 mod other_paths;
 mod outside;
+mod outside_crowds;
 mod packed;
 mod probe_control;
 mod probes;

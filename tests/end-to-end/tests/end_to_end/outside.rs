@@ -10,20 +10,20 @@ use callpath_end_to_end::{
     C, Ended, Profile, Program, callpath, compiled, copy_program, is_root, run_callpath, run_report, skip,
 };
 
-const OUTSIDE: C =
+pub(crate) const OUTSIDE: C =
     C { source: "outside.c", output: "outside", options: &["-O1", "-fno-optimize-sibling-calls", "-pthread"] };
 const NAPS: C = C { source: "naps.c", output: "naps", options: &["-O1", "-fno-optimize-sibling-calls", "-pthread"] };
 const STATIC: C = C { source: "burn.c", output: "outside_static", options: &["-O2", "-static"] };
 
 /// A program that runs without callpath; it ends with this.
-struct Running {
+pub(crate) struct Running {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
 impl Running {
-    fn start(command: &mut Command) -> Running {
+    pub(crate) fn start(command: &mut Command) -> Running {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
         let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().expect("a pipe")));
         Running { child, input, output }
@@ -36,11 +36,11 @@ impl Running {
         running
     }
 
-    fn pid(&self) -> String {
+    pub(crate) fn pid(&self) -> String {
         self.child.id().to_string()
     }
 
-    fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("it says something");
         line.trim_end().to_owned()
@@ -160,7 +160,7 @@ pub(crate) fn is_allowed(test: &str) -> bool {
 }
 
 #[track_caller]
-fn profile(directory: &Path, options: &[&str]) -> Profile {
+pub(crate) fn profile(directory: &Path, options: &[&str]) -> Profile {
     let ended = run_report(directory, &[&["--json"], options].concat());
     assert_eq!(ended.status, 0, "{ended:?}");
     let profile = Profile::of_json(&ended.stdout);
@@ -168,7 +168,7 @@ fn profile(directory: &Path, options: &[&str]) -> Profile {
     profile
 }
 
-fn run(words: &[&str]) -> (Ended, tempfile::TempDir) {
+pub(crate) fn run(words: &[&str]) -> (Ended, tempfile::TempDir) {
     let place = tempfile::tempdir().expect("room");
     (run_callpath(place.path(), words), place)
 }
@@ -381,9 +381,22 @@ fn to_come_and_to_go_changes_nothing() {
     if !is_allowed("to_come_and_to_go_changes_nothing") {
         return;
     }
+    come_and_go(30);
+}
+
+#[test]
+#[ignore = "takes minutes: `cargo xtask test --long`"]
+fn to_come_and_to_go_a_thousand_times_changes_nothing() {
+    if is_allowed("to_come_and_to_go_a_thousand_times_changes_nothing") {
+        come_and_go(1000);
+    }
+}
+
+/// Attaches to a busy program again and again.
+fn come_and_go(rounds: usize) {
     let running = Running::nasty(&["2", "5"]);
     let before = running.traces();
-    for _ in 0..30 {
+    for _ in 0..rounds {
         let (ended, _place) = run(&["record", "-q", "-p", &running.pid(), "--duration", "0.01"]);
         assert_eq!(ended.status, 0, "{ended:?}");
     }
