@@ -44,16 +44,13 @@ fn around(named: Named, environment: Words, exec: impl FnOnce(Words) -> c_int) -
     if ignore {
         signal::ignore();
     }
-    let blocked = masks::is_blocked_for_successor(is_own);
-    if blocked {
-        masks::block();
-    }
+    let mask = masks::show();
     let result = match &obstacle {
         Some(obstacle) if obstacle.is_disturbed_by_us() => environment::without_ours(environment, exec),
         _ => exec(environment),
     };
-    if blocked {
-        masks::unblock();
+    if let Some(mask) = mask {
+        masks::set_all_in_truth(mask);
     }
     if ignore {
         signal::take_back();

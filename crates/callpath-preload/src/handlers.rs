@@ -9,7 +9,7 @@
 
 use core::arch::global_asm;
 use core::ffi::c_int;
-use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::{AtomicU64, AtomicUsize};
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::hook::{Next, hook};
@@ -24,6 +24,9 @@ const RELAY_BYTES: usize = 16;
 
 /// By relay: the handler that it leads to, set once. 0: none yet.
 static HANDLERS: [AtomicUsize; RELAYS] = [const { AtomicUsize::new(0) }; RELAYS];
+
+/// By signal: the mask of its action has SIGSTKFLT and not SIGTRAP, which the kernel's must not have ([`masks::in_action`]).
+static MASKS_WITH_MORE: AtomicU64 = AtomicU64::new(0);
 
 /// Lower ones stand for something else.
 const FIRST_ADDRESS: usize = 4096;
@@ -100,6 +103,12 @@ fn in_front_of(signal: c_int, handler: usize) -> usize {
     HANDLERS.iter().position(leads_to).map_or(handler, |number| first_relay() + number * RELAY_BYTES)
 }
 
+/// Of a signal, in a mask of all; 0 for what is no signal.
+fn bit(signal: c_int) -> u64 {
+    let number = signal.checked_sub(1).and_then(|number| u32::try_from(number).ok());
+    number.and_then(|number| 1u64.checked_shl(number)).unwrap_or(0)
+}
+
 type Signal = unsafe extern "C" fn(c_int, usize) -> usize;
 
 /// Whether an action of this signal is kept here, and never reaches the kernel.
@@ -113,6 +122,7 @@ fn set(next: &Next<Signal>, flags: usize) -> usize {
     if is_kept(signal) {
         return signal::change(Some(signal::Action { handler, flags, mask: 0 })).handler;
     }
+    MASKS_WITH_MORE.fetch_and(!bit(signal), Relaxed);
     // SAFETY: the program's own arguments, or a relay to its handler.
     behind(unsafe { (next.real)(signal, in_front_of(signal, handler)) })
 }
@@ -129,6 +139,8 @@ fn change(next: &Next<Change>) -> c_int {
     let (signal, new, old) = next.arguments();
     // SAFETY: the program vouches that it is null or points to an action.
     let wanted = unsafe { new.as_ref() };
+    // The old action may be written to the same place.
+    let wanted_mask = wanted.map(|wanted| wanted.mask[0]);
     // SAFETY: the program vouches that it is null or a place for an action.
     let old_action = || unsafe { old.as_mut() };
     if is_kept(signal) {
@@ -138,13 +150,33 @@ fn change(next: &Next<Change>) -> c_int {
         }
         return 0;
     }
-    let passed = wanted.map(|wanted| Sigaction { handler: in_front_of(signal, wanted.handler), ..*wanted });
+    let is_ours = part::process().is_some() && signal::is_taken();
+    let passed = wanted.map(|wanted| {
+        let mut passed = Sigaction { handler: in_front_of(signal, wanted.handler), ..*wanted };
+        if is_ours && let Some(mask) = passed.mask.first_mut() {
+            *mask = masks::in_action(*mask);
+        }
+        passed
+    });
+    let bit = bit(signal);
+    let had_more = MASKS_WITH_MORE.load(Relaxed) & bit != 0;
     // SAFETY: null or an action of this frame's, with the program's handler or a relay to it; and its own place.
     let result = unsafe { (next.real)(signal, passed.as_ref().map_or(core::ptr::null(), core::ptr::from_ref), old) };
     if result == 0
         && let Some(old) = old_action()
     {
         old.handler = behind(old.handler);
+        if had_more && let Some(mask) = old.mask.first_mut() {
+            *mask |= masks::STANDS_IN;
+        }
+    }
+    if result == 0
+        && let Some((passed, wanted)) = passed.zip(wanted_mask)
+    {
+        match passed.mask.first() == Some(&wanted) {
+            true => MASKS_WITH_MORE.fetch_and(!bit, Relaxed),
+            false => MASKS_WITH_MORE.fetch_or(bit, Relaxed),
+        };
     }
     result
 }

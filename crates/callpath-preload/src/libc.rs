@@ -50,6 +50,7 @@ pub fn failed(error: c_int) -> c_int {
 }
 
 pub const SIGTRAP: c_int = 5;
+pub const SIGSTKFLT: c_int = 16;
 pub const SIG_DFL: usize = 0;
 pub const SIG_IGN: usize = 1;
 pub const SA_SIGINFO: c_ulong = 4;

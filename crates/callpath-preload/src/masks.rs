@@ -1,35 +1,73 @@
 //! The program's signal masks: SIGTRAP stays unblocked, and the program sees the mask that it set.
+//!
+//! Where the program blocks SIGTRAP, SIGSTKFLT is blocked in its place, which no kernel sends: so whatever puts an earlier mask back, a call
+//! that we see, `siglongjmp`, `setcontext` or the return of a handler, puts that back, too. Almost every program blocks both or none; where it
+//! treats them differently, a word of the thread says so.
 
 use callpath_collect::syscall::{call4, getpid};
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::hook::{Next, hook, real};
-use crate::libc::{SIGTRAP, syscall_number};
+use crate::libc::{SIGSTKFLT, SIGTRAP, syscall_number};
 use crate::tls::{self, Word};
 use crate::{part, signal};
 
 pub const TRAP_BIT: u64 = 1 << (SIGTRAP - 1);
+/// Stands for SIGTRAP in masks that the kernel has.
+pub const STANDS_IN: u64 = 1 << (SIGSTKFLT - 1);
+const BOTH: u64 = TRAP_BIT | STANDS_IN;
 const SIG_BLOCK: c_int = 0;
 const SIG_UNBLOCK: c_int = 1;
 const SIG_SETMASK: c_int = 2;
 const EINVAL: c_int = 22;
 
+/// Bits of [`Word::Mask`]: the program wants SIGSTKFLT otherwise than SIGTRAP; it waits with a mask that opens SIGTRAP.
+const DIFFER: u64 = 1;
+const OPENED: u64 = 2;
+/// Others tell masks apart: the first holds as long as the kernel has the mask that it was said of.
+const OF_MASK: u64 = 0xffff_fffc;
+
 type Change = unsafe extern "C" fn(c_int, *const u64, *mut u64) -> c_int;
 
 /// Whether the program has blocked SIGTRAP in the calling thread, as far as it knows.
 pub fn is_blocked() -> bool {
-    tls::get(Word::Mask) & 1 != 0
+    is_blocked_in(in_truth())
+}
+
+/// The same, of a thread whose mask this was when it was interrupted.
+pub fn is_blocked_in(mask: u64) -> bool {
+    signal::is_taken() && mask & STANDS_IN != 0 && tls::get(Word::Mask) & OPENED == 0
 }
 
 /// Whether it is really blocked: by a system call that the program makes directly.
 pub fn is_blocked_in_truth() -> bool {
-    change_in_truth(SIG_BLOCK, 0) & TRAP_BIT != 0
+    in_truth() & TRAP_BIT != 0
 }
 
-/// Sets what [`is_blocked`] returns.
-pub fn set_blocked(blocked: bool) {
-    tls::set(Word::Mask, u64::from(blocked));
+/// What the kernel gets for a mask of the program's.
+pub fn for_kernel(mask: u64) -> u64 {
+    if mask & TRAP_BIT != 0 { mask & !TRAP_BIT | STANDS_IN } else { mask & !STANDS_IN }
+}
+
+/// What the kernel gets for the mask of a handler, which really blocks SIGTRAP: its stack may have no room for a sample.
+pub fn in_action(mask: u64) -> u64 {
+    if mask & TRAP_BIT != 0 { mask } else { mask & !STANDS_IN }
+}
+
+/// Whether a mask has one of the two signals alone, which the kernel's does not say.
+pub fn differs(mask: u64) -> bool {
+    mask & BOTH != 0 && mask & BOTH != BOTH
+}
+
+/// The program's mask, of the kernel's and of what [`differs`] said.
+pub fn for_program(mask: u64, differs: bool) -> u64 {
+    match (mask & STANDS_IN != 0, differs) {
+        (false, false) => mask,
+        (false, true) => mask | STANDS_IN,
+        (true, false) => mask | BOTH,
+        (true, true) => mask & !STANDS_IN | TRAP_BIT,
+    }
 }
 
 /// The child of a vfork or of a raw clone takes no samples, and perhaps shares our words with its parent: it really
@@ -38,25 +76,88 @@ fn child_has_begun(pid: u32) -> bool {
     tls::get(Word::Mask) >> 32 == u64::from(pid)
 }
 
-/// Whether a program that is executed now must find SIGTRAP blocked although it is not.
-pub fn is_blocked_for_successor(is_own: bool) -> bool {
-    is_blocked() && (is_own || !child_has_begun(getpid()))
+/// The calling thread's mask as the program has it, of the kernel's.
+fn of_program(mask: u64) -> u64 {
+    for_program(mask, differ_in(mask))
 }
 
-/// Takes SIGTRAP out of the calling thread's mask and remembers whether it was in.
+fn differ_in(mask: u64) -> bool {
+    let word = tls::get(Word::Mask);
+    word & DIFFER != 0 && word & OF_MASK == said_of(mask)
+}
+
+fn said_of(mask: u64) -> u64 {
+    /// SIGKILL, SIGSTOP, and two of the C library's own, which nobody can block.
+    const NEVER: u64 = 1 << 8 | 1 << 18 | 3 << 31;
+    let mask = mask & !(TRAP_BIT | NEVER);
+    (mask ^ mask >> 32) << 2 & OF_MASK
+}
+
+/// Remembers of the kernel's mask whether the program's has one of the two signals alone.
+fn remember(mask: u64, differ: bool) {
+    tls::set(Word::Mask, if differ { said_of(mask) | DIFFER } else { 0 });
+}
+
+/// For a program that is executed now, or a child that inherits it: the mask as the program has it. Returns what the mask was, for
+/// [`set_all_in_truth`], if that is another one.
+pub fn show() -> Option<u64> {
+    if !signal::is_taken() || child_has_begun(getpid()) {
+        return None;
+    }
+    let before = in_truth();
+    let shown = of_program(before);
+    (before != shown).then(|| change_in_truth(SIG_SETMASK, shown))
+}
+
+/// Takes SIGTRAP out of a mask that the kernel has from elsewhere, and remembers whether it was in.
 pub fn adopt() {
-    let before = set_in_truth(SIG_UNBLOCK);
-    set_blocked(before & TRAP_BIT != 0);
+    if !signal::is_taken() {
+        return;
+    }
+    let before = in_truth();
+    set_all_in_truth(for_kernel(before));
+    remember(for_kernel(before), differs(before));
 }
 
-/// Really blocks SIGTRAP in the calling thread, for a child or a program that inherits the mask.
-pub fn block() {
-    set_in_truth(SIG_BLOCK);
+/// The same, of a thread that has just begun. `differ`: what [`differ`] said of the thread that made it.
+pub fn adopt_as_made(differ: bool) {
+    if !signal::is_taken() {
+        return;
+    }
+    let mask = in_truth();
+    if mask & TRAP_BIT != 0 {
+        // The program has asked for a mask of its own for it; or a signal was kept for its maker.
+        return adopt();
+    }
+    remember(mask, differ);
 }
 
-/// Takes [`block`] back.
+/// Whether the program has blocked SIGSTKFLT otherwise than SIGTRAP in the calling thread.
+pub fn differ() -> bool {
+    differ_in(in_truth())
+}
+
+/// Calls a handler of the program's. The interrupted code has the mask that it had, in our eyes as in the kernel's.
+pub fn in_handler(call: impl FnOnce()) {
+    let before = tls::get(Word::Mask);
+    tls::set(Word::Mask, before & !OPENED);
+    call();
+    tls::set(Word::Mask, before);
+}
+
+/// Makes a call that waits with a mask which opens SIGTRAP: it is really blocked up to then, so that no signal comes early.
+pub fn while_opened<R>(call: impl FnOnce() -> R) -> R {
+    change_in_truth(SIG_BLOCK, TRAP_BIT);
+    tls::set(Word::Mask, tls::get(Word::Mask) | OPENED);
+    let result = call();
+    tls::set(Word::Mask, tls::get(Word::Mask) & !OPENED);
+    unblock();
+    result
+}
+
+/// Lets samples come again, where a signal was kept.
 pub fn unblock() {
-    set_in_truth(SIG_UNBLOCK);
+    change_in_truth(SIG_UNBLOCK, TRAP_BIT);
 }
 
 /// Sets the whole mask of the calling thread.
@@ -64,11 +165,11 @@ pub fn set_all_in_truth(mask: u64) {
     change_in_truth(SIG_SETMASK, mask);
 }
 
-/// Returns the mask before.
-fn set_in_truth(how: c_int) -> u64 {
-    change_in_truth(how, TRAP_BIT)
+fn in_truth() -> u64 {
+    change_in_truth(SIG_BLOCK, 0)
 }
 
+/// Returns the mask before.
 fn change_in_truth(how: c_int, set: u64) -> u64 {
     let mut before = 0u64;
     let (set, at) = (core::ptr::from_ref(&set) as usize, core::ptr::from_mut(&mut before) as usize);
@@ -77,16 +178,10 @@ fn change_in_truth(how: c_int, set: u64) -> u64 {
     before
 }
 
-/// Puts SIGTRAP back into the calling thread's mask if the program had it there.
+/// Gives the calling thread the mask that the program set.
 pub fn give_back() {
-    if tls::get(Word::Mask) != 0 {
-        let block = TRAP_BIT;
-        // SAFETY: changes the thread's signal mask; the set has the size given.
-        unsafe {
-            call4(syscall_number::RT_SIGPROCMASK, [SIG_BLOCK as usize, core::ptr::from_ref(&block) as usize, 0, 8])
-        };
-        tls::set(Word::Mask, 0);
-    }
+    set_all_in_truth(of_program(in_truth()));
+    tls::set(Word::Mask, 0);
 }
 
 fn change(next: &Next<Change>) -> c_int {
@@ -95,46 +190,40 @@ fn change(next: &Next<Change>) -> c_int {
     let pid = getpid();
     if process.slot.pid.load(Relaxed) != pid {
         if !child_has_begun(pid) {
-            if is_blocked() {
-                block();
-            }
-            tls::set(Word::Mask, u64::from(pid) << 32 | u64::from(is_blocked()));
+            show();
+            tls::set(Word::Mask, u64::from(pid) << 32 | tls::get(Word::Mask) & u64::from(u32::MAX));
         }
         return next.original();
     }
-    // The C library reads a whole `sigset_t`.
-    let mut filtered = [0u64; 16];
-    let mut wanted = None;
-    let mut passed = set;
+    // The C library reads and writes whole `sigset_t`s.
+    let (mut filtered, mut before) = ([0u64; 16], [0u64; 16]);
     // SAFETY: the program vouches that it is null or points to a set, of which the kernel uses 64 bits.
-    if let Some(set) = unsafe { set.as_ref() } {
+    let wanted = unsafe { set.as_ref() }.copied();
+    let mut passed = set;
+    if let Some(wanted) = wanted {
         // A signal that was sent while it was blocked is really blocked: unblocking it reaches the kernel.
-        filtered[0] = if how == SIG_UNBLOCK { *set } else { *set & !TRAP_BIT };
-        wanted = Some(set & TRAP_BIT != 0);
+        filtered[0] = for_kernel(wanted) | if how == SIG_UNBLOCK { wanted & TRAP_BIT } else { 0 };
         passed = filtered.as_ptr();
     }
-    let before = is_blocked();
-    let after = match (how, wanted) {
-        (SIG_BLOCK, Some(trap)) => before | trap,
-        (SIG_UNBLOCK, Some(trap)) => before & !trap,
-        (SIG_SETMASK, Some(trap)) => trap,
-        _ => before,
-    };
-    // Such a signal is delivered inside the call, and its handler checks whether it is still blocked.
-    if !after {
-        set_blocked(false);
-    }
-    // SAFETY: `passed` is null or a whole set of this frame's; the program vouches for `old`.
-    let result = unsafe { (next.real)(how, passed, old) };
-    set_blocked(if result == 0 { after } else { before });
+    // SAFETY: `passed` is null or a whole set of this frame's, as is the other.
+    let result = unsafe { (next.real)(how, passed, before.as_mut_ptr()) };
     if result != 0 {
         return result;
     }
-    // SAFETY: the program vouches that it is null or a place for a set, to which the real one has just written.
-    if let Some(old) = unsafe { old.as_mut() }
-        && before
-    {
-        *old |= TRAP_BIT;
+    // By a system call that we have not seen, and that is none of what is remembered.
+    let unseen = if before[0] & STANDS_IN == 0 { before[0] & TRAP_BIT } else { 0 };
+    let was = of_program(before[0] & !unseen);
+    let is = match (how, wanted) {
+        (SIG_BLOCK, Some(set)) => was | set,
+        (SIG_UNBLOCK, Some(set)) => was & !set,
+        (_, Some(set)) => set,
+        (_, None) => was,
+    };
+    remember(for_kernel(is), differs(is));
+    // SAFETY: the program vouches that it is null or a place for a set.
+    if let Some(old) = unsafe { old.cast::<[u64; 16]>().as_mut() } {
+        before[0] = was | unseen;
+        *old = before;
     }
     result
 }

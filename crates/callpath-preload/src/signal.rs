@@ -179,7 +179,7 @@ fn programs_own(info: &Info, context: &mut Context) {
 /// Delivers a SIGTRAP of the program's to its handler, or keeps it until the program unblocks it.
 fn deliver(info: &Info, context: &mut Context) {
     // Where the kernel itself keeps or ignores a signal, it ends no wait.
-    if info.code <= 0 && (masks::is_blocked() && keep_pending(info, context) || is_ignored_by_program()) {
+    if info.code <= 0 && (masks::is_blocked_in(context.mask) && keep_pending(info, context) || is_ignored_by_program()) {
         return may_wait_on(context);
     }
     waits::ended();
@@ -262,7 +262,7 @@ fn forward(info: &Info, context: &Context) {
     const SA_NODEFER: c_ulong = 0x4000_0000;
     const SA_RESETHAND: c_ulong = 0x8000_0000;
     let flags = PROGRAMS_FLAGS.load(Relaxed) as c_ulong;
-    let blocked = masks::is_blocked();
+    let blocked = masks::is_blocked_in(context.mask);
     let handler = match PROGRAMS_HANDLER.load(Relaxed) {
         SIG_DFL | SIG_IGN => return die(),
         // A breakpoint where it is blocked: the kernel does not wait.
@@ -274,12 +274,10 @@ fn forward(info: &Info, context: &Context) {
     }
     // As the kernel would have it: ours blocks everything.
     let trap = if flags & SA_NODEFER != 0 { 0 } else { masks::TRAP_BIT };
-    masks::set_all_in_truth(context.mask | (PROGRAMS_MASK.load(Relaxed) & !masks::TRAP_BIT) | trap);
+    masks::set_all_in_truth(context.mask | masks::for_kernel(PROGRAMS_MASK.load(Relaxed)) | trap);
     type Handler = unsafe extern "C" fn(c_int, *const Info, *const Context);
     // SAFETY: the program gave it to the kernel as a handler of SIGTRAP. The kernel passes all three to each, whatever flags it has.
-    unsafe { Handler::at(handler)(SIGTRAP, info, context) }
-    // The interrupted code has the mask that it had, in our eyes as in the kernel's.
-    masks::set_blocked(blocked);
+    masks::in_handler(|| unsafe { Handler::at(handler)(SIGTRAP, info, context) });
 }
 
 /// The kernel's own way of ending the program, with the right status and core.

@@ -1,8 +1,6 @@
 //! Children that the C library starts by itself: `posix_spawn`, `system`, `popen`.
 
-use callpath_collect::syscall::getpid;
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::Ordering::Relaxed;
 
 use crate::environment::{self, Words};
 use crate::exec::Obstacle;
@@ -17,20 +15,17 @@ use crate::{masks, part, signal};
 fn around(named: Named, environment: Words, child: *mut c_int, spawn: impl FnOnce(Words) -> c_int) -> c_int {
     let Some(process) = part::process() else { return spawn(environment) };
     let obstacle = Obstacle::of(process, named, environment);
-    let is_own = process.slot.pid.load(Relaxed) == getpid();
-    let (ignored, blocked) = (signal::is_ignored_by_program(), masks::is_blocked_for_successor(is_own));
+    let ignored = signal::is_ignored_by_program();
     if ignored {
         signal::ignore();
     }
-    if blocked {
-        masks::block();
-    }
+    let mask = masks::show();
     let result = match &obstacle {
         Some(obstacle) if obstacle.is_disturbed_by_us() => environment::without_ours(environment, spawn),
         _ => spawn(environment),
     };
-    if blocked {
-        masks::unblock();
+    if let Some(mask) = mask {
+        masks::set_all_in_truth(mask);
     }
     if ignored {
         signal::take_back();

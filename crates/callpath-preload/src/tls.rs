@@ -33,7 +33,7 @@ global_asm!(
 pub enum Word {
     /// The `ArenaRef` of the thread's record; 0: none yet.
     Record = 0,
-    /// Bit 0: the program has blocked SIGTRAP in this thread, as far as it knows.
+    /// What the kernel's mask does not say of the program's (`crate::masks`).
     Mask = 8,
     /// Whether it is in a wait that a sample may have interrupted (`crate::waits`).
     Wait = 16,

@@ -73,12 +73,7 @@ fn under<R>(mask: *const c_void, call: impl FnOnce() -> R) -> R {
     if !opens || part::own_process().is_none() || !masks::is_blocked() {
         return call();
     }
-    masks::block();
-    masks::set_blocked(false);
-    let result = call();
-    masks::set_blocked(true);
-    masks::unblock();
-    result
+    masks::while_opened(call)
 }
 
 /// `sigtimedwait` and its kin, behind which a sample may not hide: a timer's signal that is sent inside the call is as

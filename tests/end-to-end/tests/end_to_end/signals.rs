@@ -35,6 +35,11 @@ fn sigtrap_blocked() {
 }
 
 #[test]
+fn masks_that_are_put_back_without_a_call() {
+    Program::nasty("masks.c").same();
+}
+
+#[test]
 fn sigtrap_sent_while_blocked() {
     traps("pending").assert_full(900);
 }
