@@ -96,15 +96,15 @@ int main(int argc, char **argv)
     raise(SIGUSR1);
     traps("a handler that blocked it has returned");
 
-    set(SIG_BLOCK, SIGTRAP, 0);
+    set(SIG_BLOCK, SIGTRAP, SIGSTKFLT);
     if (!sigsetjmp(back, 1)) {
-        set(SIG_UNBLOCK, SIGTRAP, 0);
+        set(SIG_UNBLOCK, SIGTRAP, SIGSTKFLT);
         traps("unblocked");
         siglongjmp(back, 1);
     }
     raise(SIGTRAP);
     say("siglongjmp to where it is blocked, and sent");
-    set(SIG_UNBLOCK, SIGTRAP, 0);
+    set(SIG_UNBLOCK, SIGTRAP, SIGSTKFLT);
     traps("unblocked again");
 
     fill(SIG_SETMASK, SIGTRAP);

@@ -264,6 +264,7 @@ impl Relocation {
             let starts = graph.blocks.iter().map(|block| Place::Before(block.code.start));
             for at in starts.clone() {
                 if is_enlarged {
+                    plan.insert(at, Operation::Set(Cell::OfActivation(0), -1));
                     plan.insert(at, Operation::Add(Cell::OfActivation(8), 1));
                 }
                 if options.overwrite {

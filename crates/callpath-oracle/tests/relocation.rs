@@ -327,6 +327,21 @@ fn len_of(relocation: &Relocation, procedure: LinkAddr) -> u64 {
     made.map_or(0, |made| made.len_bytes)
 }
 
+/// Landing pads of calls that have pushed arguments.
+#[test]
+fn landing_pads_that_arguments_are_popped_for() {
+    let directory = tempfile::tempdir().unwrap();
+    for options in [&["-O2"][..], &["-O1", "-fno-omit-frame-pointer"], &["-Os"], &["-O0"]] {
+        let source = "../../../tests/nasty/pushes.cpp";
+        let program = compile("g++", source, options, directory.path());
+        let options = Options { calls: Calls::Copy, enlarge: true, overwrite: true, ..Options::default() };
+        let relocation = check(&[program.to_str().unwrap()], &options);
+        let own = relocation.modules.iter().find(|module| module.loaded.path == program).unwrap();
+        let enlarged = own.copies.made.iter().filter(|made| made.copy.enlarged_at_home > 0).count();
+        assert!(enlarged >= 6, "{enlarged} of {}", own.copies.made.len());
+    }
+}
+
 /// What is called through a table that the loader has filled for good is called in its copy, not by the jump at its entry.
 #[test]
 fn calls_through_closed_tables_arrive_in_copies() {

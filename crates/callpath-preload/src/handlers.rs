@@ -9,8 +9,8 @@
 
 use core::arch::global_asm;
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU64, AtomicUsize};
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU64, AtomicUsize};
 
 use crate::hook::{Next, hook};
 use crate::libc::{SA_RESTART, SIG_IGN, SIGTRAP, Sigaction};

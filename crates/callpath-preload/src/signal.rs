@@ -179,7 +179,8 @@ fn programs_own(info: &Info, context: &mut Context) {
 /// Delivers a SIGTRAP of the program's to its handler, or keeps it until the program unblocks it.
 fn deliver(info: &Info, context: &mut Context) {
     // Where the kernel itself keeps or ignores a signal, it ends no wait.
-    if info.code <= 0 && (masks::is_blocked_in(context.mask) && keep_pending(info, context) || is_ignored_by_program()) {
+    if info.code <= 0 && (masks::is_blocked_in(context.mask) && keep_pending(info, context) || is_ignored_by_program())
+    {
         return may_wait_on(context);
     }
     waits::ended();

@@ -65,7 +65,11 @@ impl<'m> CallsInCopies<'m> {
             return_users::ask(plan, loads, self.homes);
         }
         let calls = graph.calls.iter().filter(|call| self.can_be_in_copy(flow, call));
-        calls.for_each(|call| plan.call_in_copy(call.code.start));
+        for call in calls {
+            plan.call_in_copy(call.code.start);
+            let last = LinkAddr(call.code.end.0.saturating_sub(1));
+            plan.pops_arguments(call.code.start, u32::try_from(self.frames.arguments_at(last)).unwrap_or(u32::MAX));
+        }
     }
 
     /// Whether the frames of a procedure's copy can be larger: it makes all calls itself, and unwinders can be told.

@@ -49,6 +49,12 @@ pub(crate) trait Analysis {
     /// The fact at the other end of a block. A block number beyond the graph's is a copied jump, which changes nothing.
     fn transfer(&mut self, block: u32, fact: &Self::Fact) -> Self::Fact;
 
+    /// The fact where an edge arrives, if that is not the one where it leaves. For facts that go forward.
+    fn along(&self, from: u32, to: u32, fact: &Self::Fact) -> Option<Self::Fact> {
+        let _ = (from, to, fact);
+        None
+    }
+
     /// Joins the fact of another edge to `known`. Returns whether `known` changed; a fact may change only a bounded
     /// number of times.
     fn join(&self, known: &mut Self::Fact, new: &Self::Fact) -> bool;
@@ -107,7 +113,8 @@ fn solve_joined<G: FlowGraph, A: Analysis>(
         let Some(Some(fact)) = facts.get(block as usize) else { continue };
         let behind = analysis.transfer(block, fact);
         for &to in next(block) {
-            if add(analysis, &mut facts, to, &behind) {
+            let arrived = analysis.along(block, to, &behind);
+            if add(analysis, &mut facts, to, arrived.as_ref().unwrap_or(&behind)) {
                 pending.add(to);
             }
         }

@@ -44,8 +44,10 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         target.longest_ms()?;
         std::thread::sleep(RECORDED);
         let bare = target.longest_ms()?;
-        let first = attached(&recording, &target)?;
-        println!("| {first} | {:.1} | {bare:.1} |", target.longest_ms()?);
+        let begun = attached(&recording, &target)?;
+        let longest = target.longest_ms()?;
+        let first = first_sample(&recording, begun)?;
+        println!("| {first} | {longest:.1} | {bare:.1} |");
         all.push(first as f64);
     }
     println!("\nfirst sample: {:.0} ms after callpath's start", spread(&all));
@@ -54,7 +56,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Records the program, and says after how many milliseconds its first sample was.
+/// Records the program, and says where its busy threads were when callpath was started.
 fn attached(recording: &Recording, target: &Target) -> anyhow::Result<u64> {
     suite::remove_output(&recording.output())?;
     let begun = slot()?;
@@ -62,6 +64,11 @@ fn attached(recording: &Recording, target: &Target) -> anyhow::Result<u64> {
     record.args(["record", "--quiet", "-F", "1000", "-p", &target.child.id().to_string()]);
     record.args(["--duration", &RECORDED.as_secs().to_string(), "-o"]).arg(recording.output());
     quietly(record.env("CALLPATH_CACHE_DIR", recording.cache()))?;
+    Ok(begun)
+}
+
+/// After how many milliseconds the first sample was.
+fn first_sample(recording: &Recording, begun: u64) -> anyhow::Result<u64> {
     let mut report = Command::new(&recording.callpath);
     report.arg("report").arg(recording.output()).arg("--json").env("CALLPATH_CACHE_DIR", recording.cache());
     let report = report.output().context("failed to run callpath report")?;

@@ -47,6 +47,8 @@ pub struct MovableFrames<'m> {
     entries: Vec<&'m FrameRange>,
     /// For each of them: whether it can still be said if the frames of its code are larger.
     can_be_larger: Vec<bool>,
+    /// From each of these addresses on, ascending: bytes of arguments on the stack that a landing pad does not expect there. 0 before the first.
+    arguments: Vec<(LinkAddr, u64)>,
 }
 
 /// A piece of moved code: it stands for the instruction at `origin`, and reaches up to the next piece.
@@ -130,19 +132,29 @@ impl<'m> MovableFrames<'m> {
             }
             reaches = reaches.max(end);
         }
-        let all = MovableFrames { file, entries, can_be_larger: Vec::new() };
-        let (mut entries, mut can_be_larger) = (Vec::new(), Vec::new());
+        let all = MovableFrames { file, entries, can_be_larger: Vec::new(), arguments: Vec::new() };
+        let (mut entries, mut can_be_larger, mut arguments) = (Vec::new(), Vec::new(), Vec::new());
         for (index, range) in all.entries.iter().enumerate().filter(|(index, _)| is_sure[*index]) {
             let Some(Description { rows, .. }) = all.describe(index) else { continue };
             entries.push(*range);
             can_be_larger.push(rows.iter().all(|(_, row)| row.enlarged(WORD_BYTES as u32 * 2).is_some()));
+            if rows.iter().any(|(_, row)| row.arguments_len > 0) {
+                arguments.extend(rows.iter().map(|(at, row)| (*at, row.arguments_len)));
+                arguments.push((range.code.end, 0));
+            }
         }
-        MovableFrames { file, entries, can_be_larger }
+        MovableFrames { file, entries, can_be_larger, arguments }
     }
 
     /// Whether what is said of an instruction can be said of its copy.
     pub fn speak_of(&self, at: LinkAddr) -> bool {
         self.entry_at(at).is_some()
+    }
+
+    /// Bytes of arguments on the stack that a landing pad does not expect there (`DW_CFA_GNU_args_size`), where a call's last byte is.
+    pub fn arguments_at(&self, at: LinkAddr) -> u64 {
+        let index = self.arguments.partition_point(|(from, _)| *from <= at).checked_sub(1);
+        index.and_then(|index| self.arguments.get(index)).map_or(0, |(_, bytes)| *bytes)
     }
 
     /// Whether that can still be said if the frames of code are larger.

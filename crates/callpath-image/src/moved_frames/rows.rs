@@ -22,7 +22,7 @@ pub(super) struct Row {
     /// By ascending register. What is not there is not said.
     rules: Vec<(u16, Rule)>,
     /// Bytes of arguments on the stack that a landing pad does not expect there (`DW_CFA_GNU_args_size`).
-    arguments_len: u64,
+    pub(super) arguments_len: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -31,7 +31,7 @@ use super::layout::{Head, Layout, Next, OfContexts, Tables};
 use super::linkage::{Links, bound_words};
 use super::loader::calls_us;
 use super::meanwhile::meanwhile;
-use super::regions::{Regions, Wanted};
+use super::regions::{LARGE_BYTES, Regions, Wanted};
 use super::returns::Returns;
 use super::teller::{Teller, write};
 use super::times::Times;
@@ -160,7 +160,7 @@ fn put_all_in(
     if later.is_none() && copied.counts().is_some() {
         recorder.note("libraries loaded later (dlopen) are not counted: this C library's loader cannot be hooked");
     }
-    let regions = Regions::reserve(&maps, counted.iter().map(|(_, analysed)| wanted(analysed)), teller.at);
+    let regions = Regions::reserve(&maps, counted.iter().map(|(_, analysed)| wanted(pid, analysed)), teller.at);
     let guided = ByGuide::new(copied.counts().and_then(|counts| counts.guide.as_ref()), (pid, is_first), &analysed)?;
     guided.notes.iter().for_each(|note| recorder.note(note));
     let mut layout = Layout::new(regions, ReturnUsers::default(), teller.at);
@@ -202,9 +202,13 @@ fn put_all_in(
     match copied {
         Copied::Counting(..) => {
             let mut counted = placing.finish(told)?;
-            if let Some(edits) = later {
+            // What was free when this was asked first may have been taken for what counts.
+            let later = routines.filter(|_| later.is_some());
+            let maps = Maps::read(pid)?;
+            if let Some(edits) = later.and_then(|routines| calls_us(&analysed, &maps, &routines)) {
                 let halted = halt(pid)?;
                 halted.apply(&edits)?;
+                made.push(edits);
                 halted.release()?;
                 layout.users = users;
                 counted.layout = Some(layout);
@@ -223,9 +227,10 @@ fn put_all_in(
     }
 }
 
-/// What is to be copied of a module.
-fn wanted(of: &Analysed) -> Wanted {
-    Wanted { module: of.loaded.start..of.loaded.end, code_bytes: of.code_bytes(), room: of.room() }
+/// What is to be copied of a module. Where address space is limited, none is taken to fill large pages.
+fn wanted(pid: Pid, of: &Analysed) -> Wanted {
+    let is_large = of.code_bytes() >= LARGE_BYTES && address_space_limit(pid) == u64::MAX;
+    Wanted { module: of.loaded.start..of.loaded.end, is_large, room: of.room() }
 }
 
 /// The procedures of a module that shall run as copies.
@@ -292,7 +297,7 @@ impl Placing<'_, '_> {
         let bias = *bias;
         let no_room = || RecordError::NoRoom { module: loaded.path.clone() };
         let maps = Maps::read(self.pid)?;
-        let wanted = wanted(of_module);
+        let wanted = wanted(self.pid, of_module);
         let is_first = self.layout.first.contains(loaded);
         if !is_first {
             self.layout.regions.begin_anew();

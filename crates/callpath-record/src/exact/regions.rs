@@ -18,15 +18,15 @@ const REACH_BYTES: u64 = (1 << 31) - (1 << 24);
 /// Address space that is left free for copies of libraries that come later, bytes.
 const LATER_BYTES: u64 = 512 << 20;
 /// This much code, bytes, is worth large pages.
-const LARGE_BYTES: u64 = 256 << 10;
+pub(super) const LARGE_BYTES: u64 = 256 << 10;
 
 /// What is to be copied of a module.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     /// Where the module lies.
     pub(super) module: Range<u64>,
-    /// The length of its code, bytes.
-    pub(super) code_bytes: u64,
+    /// Its copies are worth large pages, if that many are made ([`LARGE_BYTES`]).
+    pub(super) is_large: bool,
     /// How much its copies may take, bytes.
     pub(super) room: u64,
 }
@@ -47,13 +47,13 @@ struct Region {
 impl Region {
     /// Where the copies of a module begin, if they are the next.
     fn place(&self, wanted: &Wanted) -> u64 {
-        let begins_pages = wanted.code_bytes >= LARGE_BYTES && self.next == self.mapped;
+        let begins_pages = wanted.is_large && self.next == self.mapped;
         if begins_pages { self.next.next_multiple_of(LARGE_PAGE_BYTES) } else { self.next }
     }
 
     /// How far memory has to be mapped for copies of a module that end at `end`.
     fn mapped_for(&self, wanted: &Wanted, end: RunAddr) -> u64 {
-        let is_large = end.0.saturating_sub(self.place(wanted)) >= LARGE_BYTES;
+        let is_large = wanted.is_large && end.0.saturating_sub(self.place(wanted)) >= LARGE_BYTES;
         let unit = if is_large { LARGE_PAGE_BYTES } else { PAGE_BYTES };
         end.0.next_multiple_of(unit).min(self.space.end).max(self.mapped)
     }
@@ -165,7 +165,7 @@ mod tests {
             0x7fff_f7a0_0000..0x7fff_f7a0_5000,
             0x7fff_f7b0_0000..0x7fff_f7b0_1000,
         ];
-        let wanted = |module: &Range<u64>, room| Wanted { module: module.clone(), code_bytes: 0x1000, room };
+        let wanted = |module: &Range<u64>, room| Wanted { module: module.clone(), is_large: false, room };
         let [one, two, three] = modules.each_ref().map(|module| wanted(module, 0x1800));
         let all = [&one, &two, &three].map(Clone::clone).into_iter();
         let mut regions = Regions::reserve(&maps, all, RunAddr(0x7fff_f000_0000));
@@ -195,8 +195,8 @@ mod tests {
     fn copies_of_large_modules_lie_in_large_pages() {
         let maps = Maps::parse(b"7ffff7a00000-7ffff7b05000 r-xp 0 0:0 0 /a\n");
         let module = 0x7fff_f7a0_0000..0x7fff_f7b0_5000;
-        let small = Wanted { module: module.clone(), code_bytes: 0x1000, room: 0x5000 };
-        let large = Wanted { module, code_bytes: LARGE_BYTES, room: 0x30_0000 };
+        let small = Wanted { module: module.clone(), is_large: false, room: 0x5000 };
+        let large = Wanted { module, is_large: true, room: 0x30_0000 };
         let all = [&small, &large, &small, &large].map(Clone::clone).into_iter();
         let mut regions = Regions::reserve(&maps, all, RunAddr(0x7fff_f7a0_0000));
         let mut put = |wanted: &Wanted, len: u64| {

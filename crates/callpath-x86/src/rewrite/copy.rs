@@ -20,7 +20,9 @@ use crate::encode;
 use crate::encoding;
 use crate::graph::EdgeKind;
 use crate::instruction::motion::{LongDisplacement, Motion, displaced_by};
+use crate::instruction::{Control, Memory};
 use crate::liveness::LiveSet;
+use crate::state::{RBP, RSP};
 
 /// A procedure's copy.
 #[derive(Default)]
@@ -237,6 +239,10 @@ impl Copy {
                 });
                 match plan.bias().filter(|_| is_from_copy) {
                     Some(bias) => calls::write(&mut out, step, bias),
+                    // At an exit the frame has been made smaller before.
+                    None if leaves && plan.enlarged_by() > 0 && jumps_through_stack(step) => {
+                        return Err(Refusal { at: origin, reason: Reason::FrameUnknown });
+                    }
                     None if plan.enlarged_by() > 0 && source.frame.above().binary_search(&step.at).is_ok() => {
                         let moved = displaced_by(step.bytes, source.plan.enlarged_by() as i32);
                         out.bytes(&moved.ok_or(Refusal { at: origin, reason: Reason::FrameUnknown })?);
@@ -468,4 +474,10 @@ fn write(out: &mut Assembler, step: &Step<'_>, to: Target) {
         },
         Motion::Call => out.jump(Target::Fixed(step.at)),
     }
+}
+
+/// Whether it jumps to what is on the stack, as far as that can be seen.
+fn jumps_through_stack(step: &Step<'_>) -> bool {
+    let is_stack = |memory: Memory| matches!(memory.base.general64(), Some(RSP | RBP));
+    step.instruction.control() == Control::JumpIndirect && step.instruction.memory().is_some_and(is_stack)
 }

@@ -13,6 +13,8 @@
 //! derived from it, is its own and moves along; what lies above the return address does not move, so that the displacements of
 //! such operands grow by n. A procedure is refused where that could not be told.
 
+use std::collections::BTreeMap;
+
 use callpath_format::address::LinkAddr;
 use rustc_hash::FxHashMap;
 
@@ -20,7 +22,8 @@ use super::body::{Body, Step};
 use super::refusal::{Reason, Refusal};
 use crate::dataflow::{Analysis, Direction, solve};
 use crate::effect;
-use crate::graph::Terminator;
+use crate::graph::{EdgeKind, Terminator};
+use crate::instruction::motion::Motion;
 use crate::instruction::{Control, Instruction, Memory, Operation, Register};
 use crate::state::{RBP, RSP, State};
 use crate::value::{Base, Value};
@@ -40,8 +43,8 @@ pub(super) struct Frame {
 }
 
 /// What is known before each block, by its number; `None`: nothing known leads there.
-fn starts(body: &Body<'_, '_>, entry: u32) -> Vec<Option<State>> {
-    let mut followed = Followed { body };
+fn starts(body: &Body<'_, '_>, arguments: &BTreeMap<LinkAddr, u32>, entry: u32) -> Vec<Option<State>> {
+    let mut followed = Followed { body, arguments };
     let mut entries = vec![(entry, State::at_entry())];
     let dead: Vec<(u32, u32)> = body.behind_dead_calls().collect();
     loop {
@@ -67,15 +70,15 @@ pub(super) struct Height {
 }
 
 impl Frame {
-    /// Follows the frame of a procedure.
+    /// Follows the frame of a procedure. `arguments`: see [`super::Plan::pops_arguments`].
     ///
     /// # Errors
     /// Where it cannot be told how the frame is used.
-    pub(super) fn of(body: &Body<'_, '_>) -> Result<Frame, Refusal> {
+    pub(super) fn of(body: &Body<'_, '_>, arguments: &BTreeMap<LinkAddr, u32>) -> Result<Frame, Refusal> {
         let graph = body.graph;
         let unknown = |at: LinkAddr| Refusal { at, reason: Reason::FrameUnknown };
         let entry = graph.block_at(graph.entry).ok_or(unknown(graph.entry))?;
-        let starts = starts(body, entry);
+        let starts = starts(body, arguments, entry);
         let mut frame = Frame::default();
         for (number, start) in starts.into_iter().enumerate() {
             let (Some(block), Some(steps)) = (graph.blocks.get(number), body.steps_of(number)) else { continue };
@@ -227,6 +230,7 @@ impl Height {
 /// The states of a procedure's blocks.
 struct Followed<'b, 'g, 'a> {
     body: &'b Body<'g, 'a>,
+    arguments: &'b BTreeMap<LinkAddr, u32>,
 }
 
 impl Analysis for Followed<'_, '_, '_> {
@@ -239,6 +243,30 @@ impl Analysis for Followed<'_, '_, '_> {
             follow(&mut state, step);
         }
         state
+    }
+
+    /// A landing pad of a call does not have on the stack what was pushed for that call.
+    fn along(&self, from: u32, to: u32, behind: &State) -> Option<State> {
+        if self.arguments.is_empty() {
+            return None;
+        }
+        let kinds = || self.body.graph.edges_of(from).filter(|(block, _)| *block == to).map(|(_, kind)| kind);
+        if !kinds().any(|kind| kind == EdgeKind::LandingPad) {
+            return None;
+        }
+        let calls = self.body.steps_of(from as usize).unwrap_or(&[]).iter().filter(|step| step.motion == Motion::Call);
+        let pushed: Vec<u32> = calls.map(|call| self.arguments.get(&LinkAddr(call.at)).copied().unwrap_or(0)).collect();
+        let is_one = kinds().count() == 1 && pushed.iter().all(|bytes| pushed.first() == Some(bytes));
+        let rsp = match (behind.get(RSP), pushed.first().and_then(|bytes| i32::try_from(*bytes).ok())) {
+            (Value::Stack { base, offset }, Some(bytes)) if is_one => {
+                offset.checked_add(bytes).map_or(Value::Unknown, |offset| Value::Stack { base, offset })
+            }
+            _ => Value::Unknown,
+        };
+        let start = self.body.graph.blocks.get(to as usize).map_or(0, |block| block.code.start.0);
+        let mut state = behind.clone();
+        state.set(RSP, rsp, start as u32);
+        Some(state)
     }
 
     fn join(&self, known: &mut State, new: &State) -> bool {

@@ -213,6 +213,8 @@ impl Layout {
                 if wanted.contains(&step.end()) {
                     return Err(Refusal { at: LinkAddr(at), reason: Reason::SharedEdge });
                 }
+                // Nor may what stays at home lead there: it would pass what is inserted at the entry.
+                self.arrivals.insert(step.end());
             }
             wanted.insert(step.end());
             return Ok(());

@@ -322,7 +322,7 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         if let Some(at) = plan.places().find_map(|place| body.lacks(place)) {
             return Err(Refusal { at, reason: Reason::NoSuchPlace });
         }
-        let known = || frame.get_or_init(|| frame::Frame::of(body)).as_ref();
+        let known = || frame.get_or_init(|| frame::Frame::of(body, plan.arguments())).as_ref();
         let nothing = frame::Frame::default();
         let frame = match plan.enlarged_by() {
             0 if plan.notes_activations() => known().unwrap_or(&nothing),

@@ -235,6 +235,7 @@ pub struct Plan {
     words: Words,
     bias: Option<u64>,
     in_copy: BTreeSet<LinkAddr>,
+    arguments: BTreeMap<LinkAddr, u32>,
     contexts: Option<Contexts>,
     keeps_node: bool,
     /// Calls in the copy are not marked: activations have no word that a mark could lead to.
@@ -373,6 +374,19 @@ impl Plan {
     /// Run-time address minus link-time address, if the copy may make calls itself.
     pub(super) fn bias(&self) -> Option<u64> {
         self.bias
+    }
+
+    /// Says that a landing pad which an exception leaves a call for is entered with rsp so many bytes higher: what was pushed for the call
+    /// (`DW_CFA_GNU_args_size`) is gone there.
+    pub fn pops_arguments(&mut self, call: LinkAddr, bytes: u32) {
+        if bytes > 0 {
+            self.arguments.insert(call, bytes);
+        }
+    }
+
+    /// By call: see there.
+    pub(super) fn arguments(&self) -> &BTreeMap<LinkAddr, u32> {
+        &self.arguments
     }
 
     /// Lets the copy make a call like the original does: the return address is one of the copy. Unwinders have to know

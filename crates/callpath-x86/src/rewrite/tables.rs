@@ -178,9 +178,12 @@ fn reading(body: &Body<'_, '_>, block: u32, entries: &TableEntries, budget: &mut
     // Addresses are read as they are, distances are added to one.
     let operation = if entries.width_bytes == 8 { Operation::Move } else { Operation::SignExtend };
     let target = jump.instruction.register(0).general()?;
-    let (mut seen, mut flags) = (1u16 << target, instruction::Flags(0));
+    let (mut seen, mut flags, mut read) = (1u16 << target, instruction::Flags(0), 0);
     for step in before.iter().rev() {
         let instruction = &step.instruction;
+        if flags.0 == 0 {
+            read |= instruction.flags_read().0;
+        }
         let writes = instruction.writes().general_bits();
         if (instruction.reads().general_bits() | writes) & seen == 0 {
             continue;
@@ -195,6 +198,9 @@ fn reading(body: &Body<'_, '_>, block: u32, entries: &TableEntries, budget: &mut
         let is_sum = instruction.operation() == Operation::Add && is_whole && to.general() == Some(target);
         let other = from.general().filter(|&from| is_sum && from != target && seen.count_ones() == 1)?;
         (seen, flags) = (seen | 1 << other, instruction.flags_written());
+        if flags.0 & read != 0 {
+            return None;
+        }
     }
     None
 }

@@ -30,6 +30,22 @@ fn all_call_sites_and_recursion() {
     assert_counted(Program::nasty("sites.c"), (&ALL, &["sites"]), 5);
 }
 
+/// Landing pads of calls that have pushed arguments are entered with another stack pointer.
+#[test]
+fn exceptions_that_leave_calls_with_arguments_on_the_stack() {
+    for kind in ["calls", "paths", "calls,paths"] {
+        let program = Program::nasty("pushes.cpp").options(&["-F", "0", "--exact", kind, "--only", "pushes!*"]);
+        let recorded = program.same();
+        if kind != "paths" {
+            let profile = recorded.profile();
+            let counted =
+                ["catches_eight", "catches_ten", "cleans", "twelve", "note"].map(|name| profile.calls_of(name));
+            // note: half of the times by cleans, each time by its destructor, and a third of the times by either that catches.
+            assert_eq!(counted, [600, 600, 600, 600, 300 + 600 + 200 + 200], "{kind}");
+        }
+    }
+}
+
 #[test]
 fn without_samples() {
     let sites = Program::nasty("sites.c").options(&["-F", "0"]);
