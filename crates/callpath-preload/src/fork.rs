@@ -32,6 +32,7 @@ unsafe extern "C" fn child() {
     if refused::has(Calls::GETPID) {
         // It could not be distinguished from its parent.
         part::leave();
+        masks::give_back();
         return;
     }
     let begin = Beginning::now();

@@ -231,6 +231,26 @@ hook! {
         0
     }
 
+    /// `sighold(3)`
+    fn sighold(signal: c_int) -> c_int, or -1;
+    |next| {
+        if !is_kept(signal) {
+            return next.original();
+        }
+        masks::change_trap(true);
+        0
+    }
+
+    /// `sigrelse(3)`
+    fn sigrelse(signal: c_int) -> c_int, or -1;
+    |next| {
+        if !is_kept(signal) {
+            return next.original();
+        }
+        masks::change_trap(false);
+        0
+    }
+
     /// `siginterrupt(3)`
     fn siginterrupt(signal: c_int, interrupts: c_int) -> c_int, or -1;
     |next| {

@@ -37,7 +37,9 @@ pub fn is_blocked() -> bool {
 
 /// The same, of a thread whose mask this was when it was interrupted.
 pub fn is_blocked_in(mask: u64) -> bool {
-    signal::is_taken() && mask & STANDS_IN != 0 && tls::get(Word::Mask) & OPENED == 0
+    // During such a wait SIGTRAP is really blocked in the mask that is put back afterwards.
+    let is_open = || mask & TRAP_BIT != 0 && tls::get(Word::Mask) & OPENED != 0;
+    signal::is_taken() && mask & STANDS_IN != 0 && !is_open()
 }
 
 /// Whether it is really blocked: by a system call that the program makes directly.
@@ -50,7 +52,7 @@ pub fn for_kernel(mask: u64) -> u64 {
     if mask & TRAP_BIT != 0 { mask & !TRAP_BIT | STANDS_IN } else { mask & !STANDS_IN }
 }
 
-/// What the kernel gets for the mask of a handler, which really blocks SIGTRAP: its stack may have no room for a sample.
+/// What the kernel gets for the mask of a handler or a wait, which really blocks SIGTRAP: a handler's stack may have no room for a sample.
 pub fn in_action(mask: u64) -> u64 {
     if mask & TRAP_BIT != 0 { mask } else { mask & !STANDS_IN }
 }
@@ -119,22 +121,33 @@ pub fn adopt() {
     remember(for_kernel(before), differs(before));
 }
 
-/// The same, of a thread that has just begun. `differ`: what [`differ`] said of the thread that made it.
-pub fn adopt_as_made(differ: bool) {
+/// The same, of a thread that has just begun. `made_by`: what [`said`] in the thread that made it.
+pub fn adopt_as_made(made_by: u32) {
     if !signal::is_taken() {
         return;
     }
     let mask = in_truth();
-    if mask & TRAP_BIT != 0 {
+    if mask & TRAP_BIT != 0 || said_of(mask) != u64::from(made_by) & OF_MASK {
         // The program has asked for a mask of its own for it; or a signal was kept for its maker.
         return adopt();
     }
-    remember(mask, differ);
+    remember(mask, u64::from(made_by) & DIFFER != 0);
 }
 
-/// Whether the program has blocked SIGSTKFLT otherwise than SIGTRAP in the calling thread.
-pub fn differ() -> bool {
-    differ_in(in_truth())
+/// What is to be known of the calling thread's mask by a thread that inherits it.
+pub fn said() -> u32 {
+    let mask = in_truth();
+    (said_of(mask) | u64::from(differ_in(mask))) as u32
+}
+
+/// Makes a call whose children inherit the program's mask.
+pub fn shown<R>(call: impl FnOnce() -> R) -> R {
+    let before = show();
+    let result = call();
+    if let Some(mask) = before {
+        set_all_in_truth(mask);
+    }
+    result
 }
 
 /// Calls a handler of the program's. The interrupted code has the mask that it had, in our eyes as in the kernel's.
@@ -180,6 +193,9 @@ fn change_in_truth(how: c_int, set: u64) -> u64 {
 
 /// Gives the calling thread the mask that the program set.
 pub fn give_back() {
+    if !signal::is_taken() {
+        return;
+    }
     set_all_in_truth(of_program(in_truth()));
     tls::set(Word::Mask, 0);
 }
@@ -195,8 +211,8 @@ fn change(next: &Next<Change>) -> c_int {
         }
         return next.original();
     }
-    // The C library reads and writes whole `sigset_t`s.
-    let (mut filtered, mut before) = ([0u64; 16], [0u64; 16]);
+    // The C library reads a whole `sigset_t`.
+    let (mut filtered, mut own) = ([0u64; 16], [0u64; 16]);
     // SAFETY: the program vouches that it is null or points to a set, of which the kernel uses 64 bits.
     let wanted = unsafe { set.as_ref() }.copied();
     let mut passed = set;
@@ -205,14 +221,17 @@ fn change(next: &Next<Change>) -> c_int {
         filtered[0] = for_kernel(wanted) | if how == SIG_UNBLOCK { wanted & TRAP_BIT } else { 0 };
         passed = filtered.as_ptr();
     }
-    // SAFETY: `passed` is null or a whole set of this frame's, as is the other.
-    let result = unsafe { (next.real)(how, passed, before.as_mut_ptr()) };
+    let at = if old.is_null() { own.as_mut_ptr() } else { old };
+    // SAFETY: `passed` is null or a whole set of this frame's; `at` is one, or the program vouches for it.
+    let result = unsafe { (next.real)(how, passed, at) };
     if result != 0 {
         return result;
     }
+    // SAFETY: the real one has just written it.
+    let before = unsafe { at.read() };
     // By a system call that we have not seen, and that is none of what is remembered.
-    let unseen = if before[0] & STANDS_IN == 0 { before[0] & TRAP_BIT } else { 0 };
-    let was = of_program(before[0] & !unseen);
+    let unseen = if before & STANDS_IN == 0 { before & TRAP_BIT } else { 0 };
+    let was = of_program(before & !unseen);
     let is = match (how, wanted) {
         (SIG_BLOCK, Some(set)) => was | set,
         (SIG_UNBLOCK, Some(set)) => was & !set,
@@ -220,11 +239,8 @@ fn change(next: &Next<Change>) -> c_int {
         (_, None) => was,
     };
     remember(for_kernel(is), differs(is));
-    // SAFETY: the program vouches that it is null or a place for a set.
-    if let Some(old) = unsafe { old.cast::<[u64; 16]>().as_mut() } {
-        before[0] = was | unseen;
-        *old = before;
-    }
+    // SAFETY: as above.
+    unsafe { at.write(was | unseen) };
     result
 }
 

@@ -111,6 +111,7 @@ fn stop_before(process: &Process<'_>, all: Calls, install: impl FnOnce() -> c_lo
         signal::give_back();
     } else {
         signal::ignore();
+        masks::give_back();
     }
     let result = install();
     if result < 0 {

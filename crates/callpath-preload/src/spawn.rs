@@ -83,14 +83,14 @@ hook! {
     fn system(command: *const c_char) -> c_int, or failed(ENOSYS);
     |next| {
         shell_is_about_to_start();
-        next.original()
+        masks::shown(|| next.original())
     }
 
     /// `popen(3)`
     fn popen(command: *const c_char, kind: *const c_char) -> *mut c_void, or no_stream();
     |next| {
         shell_is_about_to_start();
-        next.original()
+        masks::shown(|| next.original())
     }
 }
 

@@ -118,7 +118,7 @@ fn prepared(start: [u64; 2]) -> Option<usize> {
     if let Some(creator) = process.arena.get(ArenaRef(tls::get(Word::Record) as u32)) {
         names::inherit(record, creator);
     }
-    record.masks_differ.store(u32::from(masks::differ()), Relaxed);
+    record.made_under.store(masks::said(), Relaxed);
     sample_if_due();
     Some(core::ptr::from_ref(record) as usize)
 }
@@ -238,7 +238,7 @@ unsafe extern "C" fn enter(record: &'static ThreadRecord, cfa: u64) -> Start {
             thread
         }
     };
-    masks::adopt_as_made(record.masks_differ.load(Relaxed) != 0);
+    masks::adopt_as_made(record.made_under.load(Relaxed));
     set_specific(core::ptr::from_ref(thread.record).cast());
     names::has_begun(&thread);
     timer::start(process, &thread);

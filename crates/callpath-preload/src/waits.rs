@@ -67,13 +67,15 @@ fn failed(result: c_int) -> bool {
 
 /// Makes a call that puts `mask` in the place of the thread's while it waits. If the program believes SIGTRAP blocked,
 /// it is then unblocked there as the program asks: not earlier, or a signal that comes early would not end the call.
-fn under<R>(mask: *const c_void, call: impl FnOnce() -> R) -> R {
+fn under<R>(mask: *const c_void, call: impl FnOnce(*const c_void) -> R) -> R {
     // SAFETY: null or a signal set, which the real procedure would read: the program vouches for it.
-    let opens = unsafe { mask.cast::<u64>().as_ref() }.is_some_and(|mask| mask & masks::TRAP_BIT == 0);
-    if !opens || part::own_process().is_none() || !masks::is_blocked() {
-        return call();
-    }
-    masks::while_opened(call)
+    let asked = unsafe { mask.cast::<u64>().as_ref() }.filter(|mask| **mask & masks::TRAP_BIT == 0);
+    let Some(asked) = asked.filter(|_| part::own_process().is_some() && signal::is_taken()) else { return call(mask) };
+    // The C library may read a whole set.
+    let mut passed = [0u64; 16];
+    passed[0] = masks::in_action(*asked);
+    let call = || call(passed.as_ptr().cast());
+    if masks::is_blocked() { masks::while_opened(call) } else { call() }
 }
 
 /// `sigtimedwait` and its kin, behind which a sample may not hide: a timer's signal that is sent inside the call is as
@@ -162,7 +164,7 @@ hook! {
         unless_sampled(failed, |passed| {
             let left = left(asked, passed);
             // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
-            under(mask, || unsafe { (next.real)(fds, count, pointer(&left), mask) })
+            under(mask, |mask| unsafe { (next.real)(fds, count, pointer(&left), mask) })
         })
     }
 
@@ -175,7 +177,7 @@ hook! {
         unless_sampled(failed, |passed| {
             let left = left(asked, passed);
             // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
-            under(mask, || unsafe { (next.real)(fds, count, pointer(&left), mask, room) })
+            under(mask, |mask| unsafe { (next.real)(fds, count, pointer(&left), mask, room) })
         })
     }
 
@@ -195,7 +197,7 @@ hook! {
         unless_sampled(failed, |passed| {
             let left = left(asked, passed);
             // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
-            under(mask, || unsafe { (next.real)(count, read, write, except, pointer(&left), mask) })
+            under(mask, |mask| unsafe { (next.real)(count, read, write, except, pointer(&left), mask) })
         })
     }
 
@@ -212,7 +214,7 @@ hook! {
     ) -> c_int, or -1;
     |next| unless_sampled(failed, |passed| {
         // SAFETY: a timeout is any number; all else is the program's own, which it vouches for.
-        under(mask, || unsafe { (next.real)(fd, events, room, left_ms(timeout, passed), mask) })
+        under(mask, |mask| unsafe { (next.real)(fd, events, room, left_ms(timeout, passed), mask) })
     })
 
     /// `epoll_pwait2(2)`
@@ -224,7 +226,7 @@ hook! {
         unless_sampled(failed, |passed| {
             let left = left(asked, passed);
             // SAFETY: `left` lives until the call has returned; all else is the program's own, which it vouches for.
-            under(mask, || unsafe { (next.real)(fd, events, room, pointer(&left), mask) })
+            under(mask, |mask| unsafe { (next.real)(fd, events, room, pointer(&left), mask) })
         })
     }
 
@@ -314,7 +316,10 @@ hook! {
 
     /// `sigsuspend(2)`
     fn sigsuspend(mask: *const c_void) -> c_int, or -1;
-    |next| unless_sampled(failed, |_| under(mask, || next.original()))
+    |next| unless_sampled(failed, |_| {
+        // SAFETY: the program's own set, which it vouches for, or a whole one of ours.
+        under(mask, |mask| unsafe { (next.real)(mask) })
+    })
 
     /// `semop(2)`
     fn semop(id: c_int, operations: *mut c_void, count: usize) -> c_int, or -1;

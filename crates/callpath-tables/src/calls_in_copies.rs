@@ -64,9 +64,10 @@ impl<'m> CallsInCopies<'m> {
         if let Some(loads) = self.users.loads(self.index, graph.entry) {
             return_users::ask(plan, loads, self.homes);
         }
-        let calls = graph.calls.iter().filter(|call| self.can_be_in_copy(flow, call));
-        for call in calls {
-            plan.call_in_copy(call.code.start);
+        for call in &graph.calls {
+            if self.can_be_in_copy(flow, call) {
+                plan.call_in_copy(call.code.start);
+            }
             let last = LinkAddr(call.code.end.0.saturating_sub(1));
             plan.pops_arguments(call.code.start, u32::try_from(self.frames.arguments_at(last)).unwrap_or(u32::MAX));
         }

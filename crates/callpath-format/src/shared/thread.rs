@@ -106,9 +106,9 @@ pub struct ThreadRecord {
     pub cache_generation: AtomicU32,
     /// The thread's timer (number + 1), 0 if it has none.
     pub timer: AtomicU32,
-    /// 1: the thread that created this one had blocked one of SIGTRAP and SIGSTKFLT alone, as the program sees it, and this one inherits that.
-    /// Valid until it runs.
-    pub masks_differ: AtomicU32,
+    /// Tells the signal mask apart that the thread had which created this one: its two halves combined by xor, times 4. Bit 0: the program had blocked
+    /// one of SIGTRAP and SIGSTKFLT alone. Valid until it runs.
+    pub made_under: AtomicU32,
     /// The stack's lowest address and one past its highest; 0, 0 where it is not known.
     pub stack: [AtomicU64; 2],
     /// The procedure that the thread began in, and its argument; 0 for a process's first thread.

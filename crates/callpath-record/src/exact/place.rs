@@ -205,7 +205,11 @@ fn put_all_in(
             // What was free when this was asked first may have been taken for what counts.
             let later = routines.filter(|_| later.is_some());
             let maps = Maps::read(pid)?;
-            if let Some(edits) = later.and_then(|routines| calls_us(&analysed, &maps, &routines)) {
+            let edits = later.and_then(|routines| calls_us(&analysed, &maps, &routines));
+            if later.is_some() && edits.is_none() {
+                recorder.note("libraries loaded later (dlopen) are not counted: there is no room near the loader");
+            }
+            if let Some(edits) = edits {
                 let halted = halt(pid)?;
                 halted.apply(&edits)?;
                 made.push(edits);

@@ -13,6 +13,7 @@
 //! derived from it, is its own and moves along; what lies above the return address does not move, so that the displacements of
 //! such operands grow by n. A procedure is refused where that could not be told.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use callpath_format::address::LinkAddr;
@@ -23,7 +24,6 @@ use super::refusal::{Reason, Refusal};
 use crate::dataflow::{Analysis, Direction, solve};
 use crate::effect;
 use crate::graph::{EdgeKind, Terminator};
-use crate::instruction::motion::Motion;
 use crate::instruction::{Control, Instruction, Memory, Operation, Register};
 use crate::state::{RBP, RSP, State};
 use crate::value::{Base, Value};
@@ -42,9 +42,9 @@ pub(super) struct Frame {
     above: Vec<u64>,
 }
 
-/// What is known before each block, by its number; `None`: nothing known leads there.
-fn starts(body: &Body<'_, '_>, arguments: &BTreeMap<LinkAddr, u32>, entry: u32) -> Vec<Option<State>> {
-    let mut followed = Followed { body, arguments };
+/// What is known before each block, by its number; `None`: nothing known leads there. Nothing at all, if it cannot be told.
+fn starts(body: &Body<'_, '_>, arguments: &BTreeMap<LinkAddr, u32>, entry: u32) -> Option<Vec<Option<State>>> {
+    let mut followed = Followed { body, arguments, is_lost: Cell::new(false) };
     let mut entries = vec![(entry, State::at_entry())];
     let dead: Vec<(u32, u32)> = body.behind_dead_calls().collect();
     loop {
@@ -54,7 +54,10 @@ fn starts(body: &Body<'_, '_>, arguments: &BTreeMap<LinkAddr, u32>, entry: u32) 
         // Whoever came there would have the frame as it is behind the call.
         let next =
             dead.iter().filter(|(root, _)| is_new(root)).find_map(|&(root, call)| Some((root, call, start(call)?)));
-        let Some((root, call, before)) = next else { return starts };
+        if followed.is_lost.get() {
+            return None;
+        }
+        let Some((root, call, before)) = next else { return Some(starts) };
         let behind = followed.transfer(call, before);
         entries.push((root, behind));
     }
@@ -78,7 +81,7 @@ impl Frame {
         let graph = body.graph;
         let unknown = |at: LinkAddr| Refusal { at, reason: Reason::FrameUnknown };
         let entry = graph.block_at(graph.entry).ok_or(unknown(graph.entry))?;
-        let starts = starts(body, arguments, entry);
+        let starts = starts(body, arguments, entry).ok_or(unknown(graph.entry))?;
         let mut frame = Frame::default();
         for (number, start) in starts.into_iter().enumerate() {
             let (Some(block), Some(steps)) = (graph.blocks.get(number), body.steps_of(number)) else { continue };
@@ -231,6 +234,8 @@ impl Height {
 struct Followed<'b, 'g, 'a> {
     body: &'b Body<'g, 'a>,
     arguments: &'b BTreeMap<LinkAddr, u32>,
+    /// Of a landing pad it cannot be said where rsp is.
+    is_lost: Cell<bool>,
 }
 
 impl Analysis for Followed<'_, '_, '_> {
@@ -254,14 +259,17 @@ impl Analysis for Followed<'_, '_, '_> {
         if !kinds().any(|kind| kind == EdgeKind::LandingPad) {
             return None;
         }
-        let calls = self.body.steps_of(from as usize).unwrap_or(&[]).iter().filter(|step| step.motion == Motion::Call);
-        let pushed: Vec<u32> = calls.map(|call| self.arguments.get(&LinkAddr(call.at)).copied().unwrap_or(0)).collect();
-        let is_one = kinds().count() == 1 && pushed.iter().all(|bytes| pushed.first() == Some(bytes));
-        let rsp = match (behind.get(RSP), pushed.first().and_then(|bytes| i32::try_from(*bytes).ok())) {
-            (Value::Stack { base, offset }, Some(bytes)) if is_one => {
-                offset.checked_add(bytes).map_or(Value::Unknown, |offset| Value::Stack { base, offset })
+        // A block ends behind the call that has the pad.
+        let call = self.body.steps_of(from as usize).and_then(<[Step<'_>]>::last);
+        let bytes = self.arguments.get(&LinkAddr(call?.at))?;
+        let Value::Stack { base, offset } = behind.get(RSP) else { return None };
+        let above = i32::try_from(*bytes).ok().and_then(|bytes| offset.checked_add(bytes));
+        let rsp = match above.filter(|_| kinds().count() == 1) {
+            Some(offset) => Value::Stack { base, offset },
+            None => {
+                self.is_lost.set(true);
+                Value::Unknown
             }
-            _ => Value::Unknown,
         };
         let start = self.body.graph.blocks.get(to as usize).map_or(0, |block| block.code.start.0);
         let mut state = behind.clone();
