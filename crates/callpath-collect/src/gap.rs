@@ -129,6 +129,13 @@ pub(crate) fn leave_start(process: &Process<'_>, thread: Thread<'_>, joined_cpu_
     }
 }
 
+/// How much of a weight, nanoseconds, is kernel time that no sample has shown. The kernel divides CPU time by where its ticks
+/// found the thread: so a few ticks in the kernel make much of what was run since kernel time. 0 where that is usual.
+pub(crate) fn unseen_in_kernel_ns(process: &Process<'_>, weight: &Weight<'_>) -> u64 {
+    let kernel_ns = weight.kernel_ns();
+    if kernel_ns < LEAST_PERIODS * process.session.settings.period_ns { 0 } else { kernel_ns }
+}
+
 /// Gives a sample's weight to a gap, and returns its node. `None`: it was nothing, or there is no memory for the node.
 pub(crate) fn add(process: &Process<'_>, thread: Thread<'_>, gap: Gap, weight: &Weight<'_>) -> Option<ArenaRef> {
     if weight.values().all(|value| value == 0) {

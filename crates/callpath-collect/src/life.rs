@@ -1,7 +1,7 @@
 //! A thread's life: its record is made in a chunk, its clocks are set when it begins, and what
 //! no sample has had is attributed when it ends.
 
-use callpath_format::frame::FrameKey;
+use callpath_format::frame::{FrameKey, Gap};
 use callpath_format::shared::thread::layout;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, Settings, ThreadRecord};
 use core::iter;
@@ -116,8 +116,9 @@ impl<'m> Thread<'m> {
     }
 
     /// Attributes what no sample has had yet: a clock's rest, which is less than a period, to the node of its last
-    /// sample, and what has happened since a counter's last sample, which may be much, to the root. For the thread
-    /// itself, when it ends. `no_sample_could_come`: nor could one come just before.
+    /// sample; kernel time that no tick of the kernel has shown, which may be much, to a gap; and what has happened since
+    /// a counter's last sample, to the root. For the thread itself, when it ends. `no_sample_could_come`: nor could one
+    /// come just before.
     pub fn flush(&self, process: &Process<'m>, no_sample_could_come: bool) {
         let Some(_in_sample) = InSample::begin(self.record) else { return };
         if no_sample_could_come {
@@ -126,19 +127,28 @@ impl<'m> Thread<'m> {
         let rest = Weight::of_all(process, *self);
         if let Some(mut tree) = Tree::new(process, *self) {
             let mut lost = false;
+            let unseen_ns = gap::unseen_in_kernel_ns(process, &rest);
             for (number, (column, metric)) in self.columns.iter().zip(process.session.metrics.iter()).enumerate() {
                 let value = column.value.load(Relaxed);
                 if value == 0 {
                     continue;
                 }
                 let is_clock = matches!(metric.meter, Settings::CPU_TIME | Settings::WALL_TIME);
+                let values = |value| iter::repeat_n(0, number).chain(iter::once(value));
+                let value = if metric.meter == Settings::CPU_TIME && unseen_ns > 0 {
+                    let root = ArenaRef(self.record.full_root.load(Relaxed));
+                    let gap = tree.child(root, FrameKey::gap(Gap::InKernel));
+                    lost |= !gap.is_some_and(|gap| tree.count(gap, 0, values(unseen_ns)));
+                    value.saturating_sub(unseen_ns)
+                } else {
+                    value
+                };
                 let last_node = match ArenaRef(column.last_node.load(Relaxed)) {
                     ArenaRef::NONE => &self.record.last_node,
                     _ => &column.last_node,
                 };
                 let node = if is_clock { last_node } else { &self.record.full_root };
-                let values = iter::repeat_n(0, number).chain(iter::once(value));
-                lost |= !tree.count(ArenaRef(node.load(Relaxed)), 0, values);
+                lost |= !tree.count(ArenaRef(node.load(Relaxed)), 0, values(value));
             }
             if !lost {
                 rest.mark_attributed(None);

@@ -132,6 +132,11 @@ impl<'m> Weight<'m> {
             self.clocks[1] = Some(clock::monotonic_ns());
         }
         self.value_clocks();
+        self.kernel_ns()
+    }
+
+    /// Of the CPU time, what the kernel has counted as its own; 0 where it is not divided.
+    pub(crate) fn kernel_ns(&self) -> u64 {
         self.clock_since(2)
     }
 

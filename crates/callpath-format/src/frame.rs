@@ -67,7 +67,8 @@ pub enum Gap {
     OwnStart = 4,
     /// It ended before its first sample.
     NeverSampled = 5,
-    /// It was in the kernel, where this user may not take samples from outside; or it is the kernel's own.
+    /// It was in the kernel, where this user may not take samples; or it is the kernel's own. From inside: the kernel counts
+    /// this as its own, but no tick showed where.
     InKernel = 6,
 }
 

@@ -1,4 +1,5 @@
-//! Whether a program is Go's without C: its runtime then asks the kernel for each signal itself, without the C library.
+//! Whether Go has built a program, and with C. Its runtime starts programs by system calls of its own; without C, it asks the kernel
+//! for each signal itself, too.
 
 use std::path::Path;
 
@@ -10,10 +11,24 @@ const OWNER: &[u8] = b"Go\0\0";
 /// With C, threads are made by the C library: a name that ends so is imported, or the runtime's own around it.
 const OF_C: &[u8] = b"pthread_create";
 
-/// Whether the dynamic ELF file at `path` is built by Go, without any C in it. A file that cannot be read is not.
-pub fn is_go_without_c(path: &Path) -> bool {
-    let has_c = |names: &[u8]| names.split(|byte| *byte == 0).any(|name| name.ends_with(OF_C));
-    let Ok(outline) = Outline::open(path) else { return false };
-    outline.has_note_of(OWNER).unwrap_or(false)
-        && outline.dynamic_names().is_ok_and(|names| names.is_some_and(|names| !has_c(&names)))
+/// What Go has built.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Go {
+    /// With C: its threads are the C library's.
+    WithC,
+    /// Without any C.
+    WithoutC,
+}
+
+impl Go {
+    /// How Go has built the dynamic ELF file at `path`. `None`: something else has, or it cannot be read.
+    pub fn of(path: &Path) -> Option<Go> {
+        let outline = Outline::open(path).ok()?;
+        if !outline.has_note_of(OWNER).unwrap_or(false) {
+            return None;
+        }
+        let names = outline.dynamic_names().ok()??;
+        let has_c = names.split(|byte| *byte == 0).any(|name| name.ends_with(OF_C));
+        Some(if has_c { Go::WithC } else { Go::WithoutC })
+    }
 }

@@ -16,7 +16,7 @@ use callpath_tables::recipes::Moved;
 use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::asked;
 use callpath_target::{
-    Edits, LARGE_PAGE_BYTES, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper, Write,
+    Edits, LARGE_PAGE_BYTES, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper, WORTH_LARGE_PAGES_BYTES, Write,
 };
 use callpath_x86::rewrite::{Cell, KnownCode, Operation, Place, Plan, exits};
 
@@ -89,8 +89,6 @@ struct Counted {
     place: Place,
 }
 
-/// This much code of a module, bytes, is worth large pages.
-const LARGE_BYTES: u64 = 256 << 10;
 /// The length of a counter, bytes.
 const COUNTER_BYTES: u64 = 8;
 
@@ -224,7 +222,7 @@ impl Relocation {
         // Short jumps grow, copies are aligned, and there is what is inserted. A block has a byte at least.
         let room = code * if options.overwrite || options.routine || options.enlarge { 40 } else { 8 } + (1 << 20);
         // As in a recording: much code lies in large pages.
-        let unit = if code >= LARGE_BYTES { LARGE_PAGE_BYTES } else { 1 };
+        let unit = if code >= WORTH_LARGE_PAGES_BYTES { LARGE_PAGE_BYTES } else { 1 };
         let room = room.next_multiple_of(unit);
         let is_counted = options.count || options.passes || options.entries || options.routine;
         let counters_len = if is_counted { (2 * code + 2) * COUNTER_BYTES } else { 0 };

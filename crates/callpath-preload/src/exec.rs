@@ -44,14 +44,10 @@ fn around(named: Named, environment: Words, exec: impl FnOnce(Words) -> c_int) -
     if ignore {
         signal::ignore();
     }
-    let mask = masks::show();
-    let result = match &obstacle {
+    let result = masks::shown(|| match &obstacle {
         Some(obstacle) if obstacle.is_disturbed_by_us() => environment::without_ours(environment, exec),
         _ => exec(environment),
-    };
-    if let Some(mask) = mask {
-        masks::set_all_in_truth(mask);
-    }
+    });
     if ignore {
         signal::take_back();
     }

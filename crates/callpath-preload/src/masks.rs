@@ -100,9 +100,8 @@ fn remember(mask: u64, differ: bool) {
     tls::set(Word::Mask, if differ { said_of(mask) | DIFFER } else { 0 });
 }
 
-/// For a program that is executed now, or a child that inherits it: the mask as the program has it. Returns what the mask was, for
-/// [`set_all_in_truth`], if that is another one.
-pub fn show() -> Option<u64> {
+/// Shows the mask as the program has it. Returns what the mask was, for [`set_all_in_truth`], if that is another one.
+fn show() -> Option<u64> {
     if !signal::is_taken() || child_has_begun(getpid()) {
         return None;
     }
@@ -140,7 +139,7 @@ pub fn said() -> u32 {
     (said_of(mask) | u64::from(differ_in(mask))) as u32
 }
 
-/// Makes a call whose children inherit the program's mask.
+/// Makes a call that executes a program, or whose children inherit the program's mask.
 pub fn shown<R>(call: impl FnOnce() -> R) -> R {
     let before = show();
     let result = call();

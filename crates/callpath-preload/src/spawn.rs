@@ -19,14 +19,10 @@ fn around(named: Named, environment: Words, child: *mut c_int, spawn: impl FnOnc
     if ignored {
         signal::ignore();
     }
-    let mask = masks::show();
-    let result = match &obstacle {
+    let result = masks::shown(|| match &obstacle {
         Some(obstacle) if obstacle.is_disturbed_by_us() => environment::without_ours(environment, spawn),
         _ => spawn(environment),
-    };
-    if let Some(mask) = mask {
-        masks::set_all_in_truth(mask);
-    }
+    });
     if ignored {
         signal::take_back();
     }

@@ -11,6 +11,7 @@ use std::time::Instant;
 use callpath_format::address::{CodePoint, LinkAddr, RunAddr};
 use callpath_format::frame::{FrameKey, ModuleIndex};
 use callpath_format::shared::load_map::{CurrentMap, Mapping, Published};
+use callpath_image::go::Go;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::ModuleRecord;
 use callpath_target::{MapEntry, Maps, Pid, read_memory};
@@ -173,7 +174,16 @@ impl ProcessCode {
 
     /// Whether the program handles all signals itself, so that a sample would end it.
     pub(crate) fn is_go_without_c(&self, modules: &Modules) -> bool {
-        self.in_modules.iter().any(|(id, _)| modules.get(*id).is_go_without_c)
+        self.has_go(modules, Go::WithoutC)
+    }
+
+    /// Whether it starts programs by system calls of its own, which nobody stands before.
+    pub(crate) fn executes_unseen(&self, modules: &Modules) -> bool {
+        self.has_go(modules, Go::WithC)
+    }
+
+    fn has_go(&self, modules: &Modules, go: Go) -> bool {
+        self.in_modules.iter().any(|(id, _)| modules.get(*id).go == Some(go))
     }
 
     /// Whether all tables are there that take little time.

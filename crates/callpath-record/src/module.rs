@@ -7,6 +7,7 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use callpath_format::shared::load_map::Mapping;
 use callpath_image::elf::Segment;
+use callpath_image::go::Go;
 use callpath_image::identity::ModuleIdentity;
 use callpath_image::return_use::ReturnUse;
 use callpath_tables::module_memo::LoadedModule;
@@ -67,8 +68,8 @@ pub(crate) struct Module {
     /// How its code uses return addresses.
     pub(crate) return_use: ReturnUse,
     segments: Vec<Segment>,
-    /// It handles signals past all hooks: a sample would end its process.
-    pub(crate) is_go_without_c: bool,
+    /// How Go has built it. Without C, it handles signals past all hooks: a sample would end its process.
+    pub(crate) go: Option<Go>,
 }
 
 impl Module {
@@ -96,15 +97,15 @@ impl Module {
             slicing: None,
             return_use: ReturnUse::default(),
             segments: Vec::new(),
-            is_go_without_c: false,
+            go: None,
         }
     }
 
     /// Its table has been made; it is published.
     pub(crate) fn take_table(&mut self, loaded: LoadedModule, publisher: &mut Publisher) {
         let path = std::mem::take(&mut self.path);
-        let is_go_without_c = self.is_go_without_c;
-        *self = Module { is_go_without_c, ..Module::published(path, loaded, publisher) };
+        let go = self.go;
+        *self = Module { go, ..Module::published(path, loaded, publisher) };
     }
 
     /// It has no table; a large one is left with its slices.

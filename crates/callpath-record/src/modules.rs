@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use callpath_format::address::RunAddr;
 use callpath_image::elf::Image;
-use callpath_image::go::is_go_without_c;
+use callpath_image::go::Go;
 use callpath_image::identity::ModuleIdentity;
 use callpath_image::return_use::ReturnUse;
 use callpath_tables::module_memo::{FirstLook, LoadedModule, find};
@@ -211,7 +211,7 @@ impl Modules {
             let mut done = Vec::new();
             while let Some(index) = Some(next.fetch_add(1, Relaxed)).filter(|i| *i < wanted.len()) {
                 let place = &wanted[index].place;
-                done.push((index, find(cache, place, &RecipeOptions::default()).ok(), is_go_without_c(place)));
+                done.push((index, find(cache, place, &RecipeOptions::default()).ok(), Go::of(place)));
                 beat.fetch_add(1, Relaxed);
             }
             done
@@ -228,10 +228,10 @@ impl Modules {
             })
         };
         found.sort_by_key(|(index, ..)| *index);
-        for ((_, found, is_go_without_c), unread) in found.into_iter().zip(wanted) {
+        for ((_, found, go), unread) in found.into_iter().zip(wanted) {
             let apart = (unread.place != unread.path).then(|| unread.clone());
             let id = self.enter_first_look(unread, found, publisher);
-            self.modules[id.0].is_go_without_c = is_go_without_c;
+            self.modules[id.0].go = go;
             if let (Some(unread), Some(identity)) = (apart, &self.modules[id.0].identity) {
                 self.apart.hold(identity, &unread.path, || unread.open());
             }

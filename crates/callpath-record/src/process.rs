@@ -459,6 +459,11 @@ impl Process {
         self.code.is_go_without_c(&shared.modules)
     }
 
+    /// Whether it starts programs past the C library; asked once its memory map is known.
+    pub(crate) fn executes_unseen(&self, shared: &Shared) -> bool {
+        self.code.executes_unseen(&shared.modules)
+    }
+
     /// Whether the recipe tables of all its modules are there.
     pub(crate) fn has_all_tables(&self, shared: &Shared) -> bool {
         self.code.has_all_tables(&shared.modules)

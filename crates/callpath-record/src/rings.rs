@@ -6,7 +6,9 @@ mod waits;
 use std::io;
 use std::time::{Duration, Instant};
 
-use callpath_target::{ControlGroup, EventSpec, Every, PerfEvent, Pid, StackSampler, StackSamples};
+use callpath_target::{
+    ControlGroup, EventSpec, Every, Hurried, PerfEvent, Pid, SampledFrom, StackSampler, StackSamples,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::process::{FirstStack, Origin};
@@ -23,6 +25,10 @@ const FIRST_OF_SWITCHES_BYTES: u32 = 8 << 10;
 
 /// Who waits is looked at again after a loss, but not more often than this.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// The serving thread hurries from when a ring is so full, and until all are emptier than that, per cent.
+const HURRY_AT: u64 = 50;
+const CALM_BELOW: u64 = 10;
 
 /// The first that is for stacks that are walked.
 const FOR_WALKS: usize = 2;
@@ -48,6 +54,10 @@ pub(crate) struct Outside {
     pub(crate) was_throttled: bool,
     /// Records were lost.
     pub(crate) has_lost: bool,
+    /// Other processes are measured from inside.
+    pub(crate) is_beside: bool,
+    /// While the rings fill faster than they are read.
+    hurried: Option<Hurried>,
     /// Records were lost, and nobody has looked since who waits; and some were lost since it was looked last whether they were.
     waits_are_lost: bool,
     loses: bool,
@@ -88,6 +98,8 @@ impl Outside {
             waits: Waits::default(),
             was_throttled: false,
             has_lost: false,
+            is_beside: false,
+            hurried: None,
             waits_are_lost: false,
             loses: false,
             looked: None,
@@ -105,8 +117,8 @@ impl Outside {
     }
 
     /// Samples a thread from when it executes a program.
-    pub(crate) fn begin_at_exec(&mut self, tid: u32) -> io::Result<()> {
-        self.sampler.begin_at_exec(tid)
+    pub(crate) fn begin_at_exec(&mut self, tid: u32, from: SampledFrom) -> io::Result<()> {
+        self.sampler.begin_at_exec(tid, from)
     }
 
     /// Samples everything from now on, or all of a control group.
@@ -132,6 +144,16 @@ impl Outside {
     pub(crate) fn shall_look_for_waits(&mut self) -> bool {
         let is_lost = !std::mem::take(&mut self.loses) && self.waits_are_lost && self.sampler.samples().switches;
         is_lost && self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_AGAIN_AFTER)
+    }
+
+    /// The serving thread comes before others, where this user may ask for that, as long as it finds rings half full: among many threads that run,
+    /// it would come too late to read them. `filled`: the greatest part of a ring that was full, per cent.
+    pub(crate) fn keep_up(&mut self, filled: u64) {
+        match filled {
+            HURRY_AT.. => drop(self.hurried.get_or_insert_with(Hurried::new)),
+            ..CALM_BELOW => self.hurried = None,
+            _ => {}
+        }
     }
 
     /// Has all looked at whose waits began in no record: some go on only when the recording has ended. `met`: the processes that have had

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use callpath_image::go::is_go_without_c;
+use callpath_image::go::Go;
 use callpath_image::peek::ElfPeek;
 use callpath_image::sanitizer::Sanitizer;
 use callpath_target::TargetError;
@@ -74,7 +74,9 @@ pub fn way_in(path: &Path) -> Result<WayIn, RecordError> {
     let (kind, file) = executed(path)?;
     match kind {
         ElfPeek::Static => Ok(WayIn::Outside("statically linked".to_owned())),
-        ElfPeek::Dynamic { .. } if is_go_without_c(&file) => Ok(WayIn::Outside("built by Go without cgo".to_owned())),
+        ElfPeek::Dynamic { .. } if Go::of(&file) == Some(Go::WithoutC) => {
+            Ok(WayIn::Outside("built by Go without cgo".to_owned()))
+        }
         ElfPeek::Dynamic { interpreter } if is_musl(&interpreter) => {
             Ok(WayIn::Outside("of another C library (musl)".to_owned()))
         }
@@ -112,7 +114,7 @@ pub fn check_program(path: &Path) -> Result<Suitable, RecordError> {
     let (kind, file) = executed(path)?;
     let ElfPeek::Dynamic { interpreter } = kind else { return Err(unsuitable(path, &reason(&file, path, &kind))) };
     check_privilege(&file)?;
-    if is_go_without_c(&file) {
+    if Go::of(&file) == Some(Go::WithoutC) {
         return Err(unsuitable(path, GO_WITHOUT_C));
     }
     Ok(Suitable { sanitizer: Sanitizer::of(&file), is_musl: is_musl(&interpreter) })

@@ -1,8 +1,8 @@
 //! What has passed in a process after the last samples of its threads, until its end.
 //!
 //! The process's clock and its event's count give the CPU time, with the kernel's work at the process's end. Up to a
-//! sample's period of it belongs to the last context; the rest goes to a gap, since it was never sampled. For wall
-//! time, a thread that was asked for a sample still waits there, and others have continued since.
+//! sample's period of it belongs to the last context; the rest goes to a gap, since it was never sampled; to that of
+//! the kernel, what the kernel had counted as its own before the last sample of a clock in user mode. For wall time, a thread that was asked for a sample still waits there, and others have continued since.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -158,7 +158,10 @@ impl AtEnd<'_> {
             && let Some(all_ns) = self.ran.at_end_ns(self.event)
         {
             let most_ns = self.most_ns(threads.iter().map(|(parting, _)| parting));
-            let rest_ns = all_ns.saturating_sub(self.accounted_ns).min(most_ns);
+            let mut rest_ns = all_ns.saturating_sub(self.accounted_ns).min(most_ns);
+            if self.source == Source::UserClock {
+                rest_ns -= self.leave_kernels(metric, threads, rest_ns);
+            }
             let running = threads.iter().filter(|(parting, _)| !parting.is_over).count().max(1) as u64;
             // The thread that ran it is unknown: the one that was seen running last is taken.
             let last = threads.iter_mut().max_by_key(|(parting, _)| (!parting.is_over, parting.seen_ns));
@@ -170,6 +173,21 @@ impl AtEnd<'_> {
                 add(tree, node, metric, rest_ns);
             }
         }
+    }
+
+    /// Gives what the kernel had counted as its own at each thread's last sample, where no tick showed it, to a gap.
+    /// At most `rest_ns`; returns how much it was.
+    fn leave_kernels(&self, metric: usize, threads: &mut [(Parting, &mut PathTree)], rest_ns: u64) -> u64 {
+        let mut left_ns = rest_ns;
+        for (parting, tree) in threads.iter_mut().filter(|(parting, _)| !parting.is_over) {
+            let kernel_ns = parting.pending_ns.unwrap_or(0).min(left_ns);
+            if kernel_ns >= self.usual_ns() {
+                let gap = tree.child(FULL_ROOT, FrameKey::gap(Gap::InKernel));
+                add(tree, gap, metric, kernel_ns);
+                left_ns -= kernel_ns;
+            }
+        }
+        rest_ns - left_ns
     }
 
     /// Threads cannot have run for longer than time has passed since they were seen: the event counts time that a
@@ -238,6 +256,27 @@ mod tests {
         assert_eq!(most(std::slice::from_ref(&seen)), 3_400_000 + 2 * 2_000_000);
         assert_eq!(most(&[seen.clone(), over, seen.clone()]), 8_800_000);
         assert_eq!(most(&[seen.clone(), Parting { pending_ns: None, ..seen }]), u64::MAX);
+    }
+
+    #[test]
+    fn what_the_kernel_counted_as_its_own_is_its() {
+        let mut tree = PathTree::default();
+        let node = tree.child(FULL_ROOT, KEY);
+        let parting = |pending_ns, is_over| Parting { pending_ns, is_over, nodes: vec![node], ..Parting::default() };
+        let ran = Ran::default();
+        let mut left = |parting: Parting, rest_ns| {
+            let mut tree = PathTree::default();
+            let given = at_end(&ran, Settings::CPU_TIME, 0).leave_kernels(0, &mut [(parting, &mut tree)], rest_ns);
+            let gap = tree.nodes().iter().position(|n| n.key == FrameKey::gap(Gap::InKernel));
+            let value = gap.and_then(|gap| tree.values(gap as u32).next()).map_or(0, |(_, value)| value);
+            assert_eq!(given, value);
+            given
+        };
+        assert_eq!(left(parting(Some(40_000_000), false), 42_000_000), 40_000_000);
+        assert_eq!(left(parting(Some(40_000_000), false), 30_000_000), 30_000_000);
+        assert_eq!(left(parting(Some(1_900_000), false), 42_000_000), 0);
+        assert_eq!(left(parting(Some(40_000_000), true), 42_000_000), 0);
+        assert_eq!(left(parting(None, false), 42_000_000), 0);
     }
 
     #[test]

@@ -23,9 +23,9 @@ const ALIGNMENT: u64 = 16;
 pub struct Copies {
     /// One behind the other, by ascending address of the copy and of its procedure.
     pub made: Vec<Made>,
-    /// Procedures that cannot be copied.
+    /// Procedures that cannot be copied, by ascending entry.
     pub refused: Vec<Refused>,
-    /// Where the first of them lies.
+    /// Where the first copy lies.
     pub start: LinkAddr,
     /// One past the last copy.
     pub end: LinkAddr,
@@ -118,6 +118,8 @@ impl Procedure<'_> {
 struct Procedures<'m, 'a> {
     flow: &'m ModuleFlow<'a>,
     graphs: &'m [ProcedureGraph],
+    /// The numbers of those with code, by entry.
+    numbers: FxHashMap<LinkAddr, usize>,
     stubs: Vec<Range<LinkAddr>>,
     fixed: FixedCode,
 }
@@ -130,7 +132,11 @@ impl<'m, 'a> Procedures<'m, 'a> {
         let fixed = FixedCode::of(module.file());
         with_flow(module, |flow, _| {
             let graphs = merged((0..flow.len()).map(|procedure| flow.graph(procedure)).collect());
-            then(&Procedures { flow, graphs: &graphs, stubs, fixed })
+            let mut numbers = FxHashMap::default();
+            for (number, graph) in graphs.iter().enumerate().filter(|(_, graph)| !graph.blocks.is_empty()) {
+                numbers.entry(graph.entry).or_insert(number);
+            }
+            then(&Procedures { flow, graphs: &graphs, numbers, stubs, fixed })
         })
     }
 
@@ -189,7 +195,7 @@ impl<'m, 'a> Procedures<'m, 'a> {
 
     /// The procedure that begins at an address.
     fn at(&self, entry: LinkAddr) -> Result<Procedure<'m>, Refusal> {
-        let found = self.graphs.iter().enumerate().find(|(_, graph)| graph.entry == entry && !graph.blocks.is_empty());
+        let found = self.numbers.get(&entry).and_then(|&number| Some((number, self.graphs.get(number)?)));
         if self.is_stub(entry) {
             return Err(Refusal { at: entry, reason: Reason::LinkageStub });
         }

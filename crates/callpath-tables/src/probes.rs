@@ -292,10 +292,11 @@ impl Prospect {
 impl ProbedModule {
     /// What became of the procedure that begins at `entry`, one of the chosen ones.
     pub fn prospect(&self, entry: LinkAddr) -> Prospect {
-        let refused = self.copies.refused.iter().find(|refused| refused.entry == entry);
-        match refused {
+        let Copies { refused, made, .. } = &self.copies;
+        let found = refused.binary_search_by_key(&entry, |refused| refused.entry).ok().and_then(|at| refused.get(at));
+        match found {
             Some(refused) => Prospect::Refused(refused.refusal),
-            None if self.copies.made.iter().any(|made| made.copy.entry == entry) => Prospect::Probed,
+            None if made.binary_search_by_key(&entry, |made| made.copy.entry).is_ok() => Prospect::Probed,
             None => Prospect::NoProcedure,
         }
     }

@@ -98,8 +98,13 @@ struct Inherited {
 
 const RAISED: [libc::__rlimit_resource_t; 3] = [libc::RLIMIT_NOFILE, libc::RLIMIT_FSIZE, libc::RLIMIT_AS];
 
+/// The most descriptors that a process may have, by the kernel.
+pub(crate) fn most_descriptors() -> Option<u64> {
+    std::fs::read_to_string("/proc/sys/fs/nr_open").ok()?.trim().parse().ok()
+}
+
 /// Takes for callpath itself as many descriptors, as long files and as much address space as this user may have; a
-/// program that is started gets the limits that there were.
+/// program that is started gets the limits that there were. Root may have more than its limits say.
 pub fn raise_own_limits() {
     for resource in RAISED {
         // SAFETY: valid places; only limits of this process are changed.
@@ -108,9 +113,11 @@ pub fn raise_own_limits() {
             if libc::getrlimit(resource, &mut limit) != 0 {
                 continue;
             }
-            let all = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-            // No kernel allows endless descriptors.
-            if resource == libc::RLIMIT_NOFILE || libc::setrlimit(resource, &all) != 0 {
+            let most = match resource {
+                libc::RLIMIT_NOFILE => most_descriptors().unwrap_or(0).max(limit.rlim_max),
+                _ => libc::RLIM_INFINITY,
+            };
+            if libc::setrlimit(resource, &libc::rlimit { rlim_cur: most, rlim_max: most }) != 0 {
                 limit.rlim_cur = limit.rlim_max;
                 libc::setrlimit(resource, &limit);
             }

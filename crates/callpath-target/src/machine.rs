@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
+use crate::launch::most_descriptors;
+
 /// What was found. `None` where the kernel does not say.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Machine {
@@ -43,7 +45,7 @@ pub struct Limits {
     pub address_space: Option<u64>,
     /// RLIMIT_FSIZE, bytes.
     pub file_size: Option<u64>,
-    /// RLIMIT_NOFILE, the hard one, up to which a recorder raises its own.
+    /// As many as a recorder may have: RLIMIT_NOFILE, the hard one; with CAP_SYS_RESOURCE, what the kernel allows any process.
     pub descriptors: Option<u64>,
     /// RLIMIT_SIGPENDING: timers of all processes of this user.
     pub pending_signals: Option<u64>,
@@ -52,12 +54,22 @@ pub struct Limits {
 /// `CAP_PERFMON` and `CAP_SYS_ADMIN`, either of which lets a process use perf events.
 pub const PERFMON_CAPABILITIES: u64 = 1 << 38 | 1 << 21;
 
+/// `CAP_SYS_RESOURCE`: a process may raise its limits.
+const RESOURCE_CAPABILITY: u64 = 1 << 24;
+
 impl Machine {
     /// Looks.
     pub fn look() -> Machine {
         let status = word_file("/proc/self/status").unwrap_or_default();
         let field = |name: &str| status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()));
         let number = |path: &str| word_file(path).and_then(|text| text.parse().ok());
+        let capabilities = field("CapEff:").and_then(|bits| u64::from_str_radix(&bits, 16).ok());
+        let in_user_namespace = word_file("/proc/self/uid_map").is_some_and(|map| {
+            let words: Vec<&str> = map.split_whitespace().collect();
+            words != ["0", "0", "4294967295"]
+        });
+        // Of a namespace's own root the kernel takes no higher limits.
+        let may_raise = capabilities.is_some_and(|held| held & RESOURCE_CAPABILITY != 0) && !in_user_namespace;
         Machine {
             kernel: word_file("/proc/sys/kernel/osrelease"),
             perf_event_paranoid: number("/proc/sys/kernel/perf_event_paranoid"),
@@ -65,11 +77,8 @@ impl Machine {
             seccomp: field("Seccomp:").and_then(|mode| mode.parse().ok()),
             // SAFETY: returns a number.
             user: unsafe { libc::geteuid() },
-            capabilities: field("CapEff:").and_then(|bits| u64::from_str_radix(&bits, 16).ok()),
-            in_user_namespace: word_file("/proc/self/uid_map").is_some_and(|map| {
-                let words: Vec<&str> = map.split_whitespace().collect();
-                words != ["0", "0", "4294967295"]
-            }),
+            capabilities,
+            in_user_namespace,
             pid_namespaces: field("NSpid:").map(|numbers| numbers.split_whitespace().count()),
             container: container(),
             clock_source: word_file("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
@@ -79,7 +88,7 @@ impl Machine {
             limits: Limits {
                 address_space: limit(libc::RLIMIT_AS).0,
                 file_size: limit(libc::RLIMIT_FSIZE).0,
-                descriptors: limit(libc::RLIMIT_NOFILE).1,
+                descriptors: limit(libc::RLIMIT_NOFILE).1.max(most_descriptors().filter(|_| may_raise)),
                 pending_signals: limit(libc::RLIMIT_SIGPENDING).0,
             },
         }

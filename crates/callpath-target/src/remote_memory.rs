@@ -15,6 +15,8 @@ use crate::traced::Traced;
 pub(crate) const PAGE_BYTES: u64 = 4096;
 /// The size of a large page, bytes, and its alignment. Much code runs faster in large pages: the processor knows where few of the small ones lie.
 pub const LARGE_PAGE_BYTES: u64 = 2 << 20;
+/// So much code, bytes, is worth large pages.
+pub const WORTH_LARGE_PAGES_BYTES: u64 = 256 << 10;
 const MAPPING: &str = "mapping memory";
 pub(crate) const PROTECTING: &str = "protecting memory";
 

@@ -115,6 +115,11 @@ impl<'r> Records<'r> {
         Records { words, at, end }
     }
 
+    /// How many bytes of records are left to read.
+    pub fn left_bytes(&self) -> u64 {
+        self.end.saturating_sub(self.at)
+    }
+
     /// Where the next record begins, in bytes since the ring was made.
     pub fn position(&self) -> u64 {
         self.at

@@ -13,10 +13,24 @@ use crate::pid::Pid;
 use crate::process::{descriptors_are_scarce, processes};
 use crate::ring::Ring;
 
+/// From when on a thread is sampled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum From {
+    /// From now on.
+    Now,
+    /// From when it executes a program, and what it starts then.
+    ItsExec,
+    /// The same of all threads of its process, and of those that they start.
+    EachExec,
+}
+
 /// The events of one thread, on every processor; threads that it starts inherit them.
 #[derive(Debug)]
 struct OfThread {
     generation: u32,
+    /// Its process.
+    pid: Pid,
+    from: From,
     _events: Vec<OwnedFd>,
 }
 
@@ -42,6 +56,10 @@ pub struct StackSampler {
     generation: u32,
     /// Those that have events of their own, by number. They stay when a thread has ended: others have inherited from it.
     threads: HashMap<u32, OfThread>,
+    /// Events whose thread has others now, or whose number another thread has: others may have inherited from them.
+    retired: Vec<OfThread>,
+    /// When all had events of this generation, as long as there may be older ones.
+    settled: Option<Instant>,
     /// Those that have inherited events of this generation.
     inherited: HashSet<u32>,
     /// Those that are to have events.
@@ -64,6 +82,9 @@ impl StackSampler {
     const RING_LENGTHS: [usize; 8] = [32 << 20, 16 << 20, 8 << 20, 4 << 20, 2 << 20, 1 << 20, 512 << 10, 256 << 10];
     const FOR_EVERYTHING: usize = 2;
 
+    /// Older events stay for so long: what has inherited no others tells of itself by them, and is given some.
+    const SETTLES_AFTER: Duration = Duration::from_millis(250);
+
     /// So many of the longest copies shall find room in a ring.
     const ROOM: usize = 32;
 
@@ -84,6 +105,8 @@ impl StackSampler {
             samples: StackSamples { stack_bytes, ..samples },
             generation: 0,
             threads: HashMap::new(),
+            retired: Vec::new(),
+            settled: None,
             inherited: HashSet::new(),
             waiting: VecDeque::new(),
             opened_on: HashMap::new(),
@@ -159,7 +182,7 @@ impl StackSampler {
     /// # Errors
     /// The kernel does not allow it.
     pub fn begin_everywhere(&mut self) -> io::Result<()> {
-        let all = self.open_on(Pid(0), Attributes::EVERY_THREAD, false)?;
+        let all = self.open_on(Pid(0), Attributes::EVERY_THREAD, From::Now)?;
         self.threads.insert(Attributes::EVERY_THREAD, all);
         Ok(())
     }
@@ -188,14 +211,27 @@ impl StackSampler {
         }
     }
 
-    /// Samples a thread from when it executes a program, and what it starts then.
+    /// Samples a thread from when it executes a program ([`From::ItsExec`], [`From::EachExec`]).
     ///
     /// # Errors
     /// There is no such thread, or the kernel allows it not.
-    pub fn begin_at_exec(&mut self, tid: u32) -> io::Result<()> {
-        let thread = self.open_on(Pid(tid), tid, true)?;
-        self.threads.insert(tid, thread);
+    pub fn begin_at_exec(&mut self, tid: u32, from: From) -> io::Result<()> {
+        let events = self.open_on(Pid(tid), tid, from)?;
+        self.keep(tid, events);
+        if from == From::EachExec {
+            self.begin_at_execs_of(Pid(tid));
+        }
         Ok(())
+    }
+
+    /// The same of all threads of a process, as far as they have no events of this generation.
+    fn begin_at_execs_of(&mut self, pid: Pid) {
+        for tid in threads_of(pid).into_iter().filter(|tid| !self.is_sampled(*tid)).collect::<Vec<_>>() {
+            // One that has ended needs none.
+            if let Ok(events) = self.open_on(pid, tid, From::EachExec) {
+                self.keep(tid, events);
+            }
+        }
     }
 
     /// Samples the first thread of a process, and those that it starts; its other threads by [`StackSampler::open_more`].
@@ -204,18 +240,32 @@ impl StackSampler {
     /// Its first thread cannot be sampled: there is no such process, or the kernel allows it not.
     pub fn begin(&mut self, pid: Pid) -> io::Result<()> {
         // The first one may have ended, and others go on.
-        let mut tried = self.open_on(pid, pid.0, false).map(|events| (pid.0, events));
+        let mut tried = self.open_on(pid, pid.0, From::Now).map(|events| (pid.0, events));
         for tid in threads_of(pid).into_iter().filter(|tid| *tid != pid.0) {
             let has_ended = tried.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH));
             if !has_ended {
                 break;
             }
-            tried = self.open_on(pid, tid, false).map(|events| (tid, events));
+            tried = self.open_on(pid, tid, From::Now).map(|events| (tid, events));
         }
         let (tid, events) = tried?;
-        self.threads.insert(tid, events);
+        self.keep(tid, events);
         self.wait_for_threads(pid);
         Ok(())
+    }
+
+    fn keep(&mut self, tid: u32, events: OfThread) {
+        self.retired.extend(self.threads.insert(tid, events));
+    }
+
+    /// Closes events of earlier generations. Whether there were any that threads have others for.
+    fn close_older(&mut self, all: bool) -> bool {
+        let (generation, before) = (self.generation, self.retired.len());
+        self.retired.retain(|events| events.generation == generation);
+        if all {
+            self.threads.retain(|_, events| events.generation == generation);
+        }
+        self.retired.len() < before
     }
 
     /// Puts all threads of a process in line that have no events.
@@ -234,14 +284,23 @@ impl StackSampler {
     /// Gives threads events that wait for them, for so long at most.
     pub fn open_more(&mut self, at_most: Duration) {
         let begun = Instant::now();
+        if self.waiting.is_empty() && self.settled.is_some_and(|since| since.elapsed() >= StackSampler::SETTLES_AFTER) {
+            self.settled = None;
+            self.close_older(true);
+        }
         while begun.elapsed() < at_most
             && let Some((pid, tid)) = self.waiting.pop_front()
         {
             if self.is_sampled(tid) {
                 continue;
             }
-            match self.open_on(pid, tid, false) {
-                Ok(thread) => drop(self.threads.insert(tid, thread)),
+            let mut opened = self.open_on(pid, tid, From::Now);
+            let are_scarce = opened.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EMFILE));
+            if are_scarce && self.close_older(false) {
+                opened = self.open_on(pid, tid, From::Now);
+            }
+            match opened {
+                Ok(events) => self.keep(tid, events),
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => drop(self.gone.insert(tid)),
                 Err(_) => drop(self.refused.insert(tid)),
             }
@@ -249,18 +308,31 @@ impl StackSampler {
                 // Threads that began meanwhile have inherited events, or their number is not known yet.
                 self.wait_for_threads(pid);
                 if self.waiting.is_empty() {
-                    let generation = self.generation;
-                    self.threads.retain(|_, thread| thread.generation == generation);
+                    self.settled.get_or_insert_with(Instant::now);
                 }
             }
         }
     }
 
-    /// A thread has begun; `event` is the one that tells of it, which it has inherited.
-    pub fn has_begun(&mut self, tid: u32, event: u64) {
+    /// A thread of a process has begun; `event` is the one that tells of it, which it has inherited.
+    pub fn has_begun(&mut self, of: (Pid, u32), event: u64) {
+        if self.is_current(event) {
+            self.retired.extend(self.threads.remove(&of.1));
+        }
+        self.has_inherited(of, event);
+    }
+
+    /// The same of one that has executed a program, where nothing told of it before.
+    pub fn has_executed(&mut self, of: (Pid, u32), event: u64) {
+        self.has_inherited(of, event);
+    }
+
+    fn has_inherited(&mut self, (pid, tid): (Pid, u32), event: u64) {
         if self.is_current(event) {
             self.inherited.insert(tid);
-            self.threads.remove(&tid);
+        } else if !self.samples.everything && self.opened_on.contains_key(&event) {
+            // Those that it has inherited are about to go.
+            self.waiting.push_back((pid, tid));
         }
     }
 
@@ -275,16 +347,31 @@ impl StackSampler {
         self.generation += 1;
         self.inherited.clear();
         self.waiting.clear();
+        self.settled = None;
         if self.samples.everything {
             // Those that there were go on if there can be no others.
             return drop(self.begin_everywhere());
         }
+        let pids: Vec<Pid> = pids.collect();
+        let not_yet = self.threads.iter().filter(|(_, events)| !pids.contains(&events.pid));
+        let to_come: Vec<(u32, Pid, From)> = not_yet.map(|(tid, events)| (*tid, events.pid, events.from)).collect();
+        for (tid, pid, from) in to_come {
+            match from {
+                From::Now => {}
+                From::EachExec => self.begin_at_execs_of(pid),
+                From::ItsExec => drop(self.begin_at_exec(tid, from)),
+            }
+        }
         for pid in pids {
             self.waiting.extend(threads_of(pid).into_iter().map(|tid| (pid, tid)));
         }
+        if self.waiting.is_empty() {
+            self.settled = Some(Instant::now());
+        }
     }
 
-    fn open_on(&mut self, pid: Pid, tid: u32, from_exec: bool) -> io::Result<OfThread> {
+    fn open_on(&mut self, pid: Pid, tid: u32, from: From) -> io::Result<OfThread> {
+        let from_exec = from != From::Now;
         if descriptors_are_scarce() {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
@@ -311,7 +398,7 @@ impl StackSampler {
         if !from_exec && self.samples.switches && tid != Attributes::EVERY_THREAD {
             self.fresh.push((pid, tid));
         }
-        Ok(OfThread { generation: self.generation, _events: events })
+        Ok(OfThread { generation: self.generation, pid, from, _events: events })
     }
 
     /// Waits until a ring is half full, for `at_most`. Whether one is.

@@ -2,15 +2,16 @@
 
 extern crate std;
 
-use callpath_format::shared::{ArenaRef, Settings};
+use callpath_format::frame::{FrameKey, Gap};
+use callpath_format::shared::{ArenaRef, Settings, Source};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Weight, add_pending};
-use crate::clock::monotonic_ns;
+use crate::clock::{Usage, monotonic_ns};
 use crate::process::Process;
 use crate::sample::{EventOf, Trigger};
-use crate::testing::{Chance, measured, metrics};
+use crate::testing::{Chance, costs, measured, metrics};
 use crate::thread::Thread;
 
 fn measured_by(meters: &[u32]) -> (Process<'static>, Thread<'static>) {
@@ -86,6 +87,32 @@ fn a_clocks_samples_add_up_to_its_time() {
     // A thread cannot run for longer than time passes; this one began long before its clock was set to zero.
     let cpu_ns = thread.record.clocks[0].load(Relaxed);
     assert_eq!(sums[1], cpu_ns);
+}
+
+/// Kernel time that no tick has shown is at no path when the thread ends: its last sample was elsewhere.
+#[test]
+fn kernel_time_that_no_tick_has_shown_is_a_gap() {
+    const PERIOD_NS: u64 = 1_000_000;
+    let (process, thread) = measured_by(&[Settings::CPU_TIME]);
+    process.slot.source.store(Source::UserClock as u32, Relaxed);
+    thread.start_clocks(&process);
+    let mut calls = 0;
+    while Usage::of_thread().kernel_ns < 3 * PERIOD_NS {
+        std::hint::black_box(std::fs::metadata("/").is_ok());
+        calls += 1;
+    }
+    let weight = Weight::of_trigger(&process, thread, Trigger::Kernel(EventOf::Clocks)).expect("it has run");
+    weight.mark_attributed(None);
+    let in_samples = weight.values().sum::<u64>();
+    thread.flush(&process, false);
+    let costs = costs(&process, thread);
+    let gap = costs.get(&[FrameKey::gap(Gap::InKernel).0][..]).map_or(0, |(_, values)| values[0]);
+    let usage = Usage::of_thread();
+    assert!((3 * PERIOD_NS..=usage.kernel_ns).contains(&gap), "{gap} of {}, {calls} calls", usage.kernel_ns);
+    let all = costs.values().map(|(_, values)| values[0]).sum::<u64>();
+    assert!(in_samples + all <= usage.user_ns + usage.kernel_ns);
+    // What was left at the last sample's node is less than what usually passes between two.
+    assert!(all - gap < 2 * PERIOD_NS + usage.user_ns - in_samples, "{costs:?}");
 }
 
 /// A meter of the thread's usage against what getrusage says.

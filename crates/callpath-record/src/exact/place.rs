@@ -19,7 +19,7 @@ use callpath_tables::module::Module;
 use callpath_tables::paths::{self, Bound, CountedModule, Descending, Hashing, Inside, Timing, counted};
 use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::{self, KnownCode, Told};
-use callpath_target::{Edits, Halted, Maps, NewMemory, Pid, SharedMapping, SharedMemory};
+use callpath_target::{Edits, Halted, Maps, NewMemory, Pid, SharedMapping, SharedMemory, WORTH_LARGE_PAGES_BYTES};
 use rustc_hash::FxHashMap;
 
 use super::analysed::Analysed;
@@ -31,7 +31,7 @@ use super::layout::{Head, Layout, Next, OfContexts, Tables};
 use super::linkage::{Links, bound_words};
 use super::loader::calls_us;
 use super::meanwhile::meanwhile;
-use super::regions::{LARGE_BYTES, Regions, Wanted};
+use super::regions::{Regions, Wanted};
 use super::returns::Returns;
 use super::teller::{Teller, write};
 use super::times::Times;
@@ -233,7 +233,7 @@ fn put_all_in(
 
 /// What is to be copied of a module. Where address space is limited, none is taken to fill large pages.
 fn wanted(pid: Pid, of: &Analysed) -> Wanted {
-    let is_large = of.code_bytes() >= LARGE_BYTES && address_space_limit(pid) == u64::MAX;
+    let is_large = of.code_bytes() >= WORTH_LARGE_PAGES_BYTES && address_space_limit(pid) == u64::MAX;
     Wanted { module: of.loaded.start..of.loaded.end, is_large, room: of.room() }
 }
 

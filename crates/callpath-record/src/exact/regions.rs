@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use callpath_format::address::RunAddr;
-use callpath_target::{LARGE_PAGE_BYTES, Maps, NewMemory};
+use callpath_target::{LARGE_PAGE_BYTES, Maps, NewMemory, WORTH_LARGE_PAGES_BYTES};
 
 const PAGE_BYTES: u64 = 4096;
 /// Modules this far from each other are not in one region, bytes.
@@ -17,15 +17,13 @@ const NEAR_BYTES: u64 = 1 << 30;
 const REACH_BYTES: u64 = (1 << 31) - (1 << 24);
 /// Address space that is left free for copies of libraries that come later, bytes.
 const LATER_BYTES: u64 = 512 << 20;
-/// This much code, bytes, is worth large pages.
-pub(super) const LARGE_BYTES: u64 = 256 << 10;
 
 /// What is to be copied of a module.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     /// Where the module lies.
     pub(super) module: Range<u64>,
-    /// Its copies are worth large pages, if that many are made ([`LARGE_BYTES`]).
+    /// Its copies are worth large pages, if that many are made ([`WORTH_LARGE_PAGES_BYTES`]).
     pub(super) is_large: bool,
     /// How much its copies may take, bytes.
     pub(super) room: u64,
@@ -53,7 +51,7 @@ impl Region {
 
     /// How far memory has to be mapped for copies of a module that end at `end`.
     fn mapped_for(&self, wanted: &Wanted, end: RunAddr) -> u64 {
-        let is_large = wanted.is_large && end.0.saturating_sub(self.place(wanted)) >= LARGE_BYTES;
+        let is_large = wanted.is_large && end.0.saturating_sub(self.place(wanted)) >= WORTH_LARGE_PAGES_BYTES;
         let unit = if is_large { LARGE_PAGE_BYTES } else { PAGE_BYTES };
         end.0.next_multiple_of(unit).min(self.space.end).max(self.mapped)
     }

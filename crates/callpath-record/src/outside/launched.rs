@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use callpath_target::{Launch, Pid, ProcessHandle, StackSamples, TargetError, raise_own_limits, survive_long_files};
+use callpath_target::{
+    Launch, Pid, ProcessHandle, SampledFrom, StackSamples, TargetError, raise_own_limits, survive_long_files,
+};
 
 use super::attached::{check_events, refusal};
 use crate::error::RecordError;
@@ -53,7 +55,7 @@ pub(crate) fn record_from_outside(
     let signals = Signals::hold_back();
     let mut begin = |pid: Pid| {
         let failed = |source| TargetError::Event { event: "cpu-clock with copies of stacks", pid, source };
-        outside.begin_at_exec(pid.0).map_err(failed)
+        outside.begin_at_exec(pid.0, SampledFrom::ItsExec).map_err(failed)
     };
     let (waiter, pid) = Waiter::start_after(&launch, prepared.doorbell(), Some(&mut begin))?;
     if gains_privileges(program) {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use callpath_format::shared::Source;
-use callpath_target::{Maps, Pid, ProcessHandle};
+use callpath_target::{Maps, Pid, ProcessHandle, SampledFrom};
 
 use crate::arena::wake;
 use crate::process::{self, Process};
@@ -52,7 +52,10 @@ impl Recorder<'_> {
         let mut process = Process::new(&self.shared, slot, self.sequence, started_ns);
         self.sequence += 1;
         let pid = process.pid();
-        if let Some(origin) = self.outside.as_mut().and_then(|outside| outside.origins.remove(&pid.0)) {
+        let origin = self.outside.as_mut().and_then(|outside| outside.origins.remove(&pid.0));
+        // It has events, which what it starts inherits.
+        let mut has_events = origin.is_some();
+        if let Some(origin) = origin {
             self.shared.allocator.slot(slot).inherited_cpu_ns.fetch_max(origin.before_ns, Relaxed);
         }
         // A slot of the same process: it has executed another program since, perhaps before it was let in.
@@ -63,6 +66,7 @@ impl Recorder<'_> {
         });
         if let Some(mut before) = before {
             if before.is_from_outside() {
+                has_events = true;
                 match before.give_up(&mut self.shared, slot) {
                     Ok(sequence) => {
                         process.sequence = sequence;
@@ -95,8 +99,16 @@ impl Recorder<'_> {
             self.sequence -= 1;
             let name = process.program_name();
             // It waits for the answer.
-            let note = (!self.sample_started(pid.0, false)).then(|| format!("{name} was not measured: {GO_WITHOUT_C}"));
+            let note = (!self.sample_started(pid.0, SampledFrom::Now))
+                .then(|| format!("{name} was not measured: {GO_WITHOUT_C}"));
             return self.refuse(slot, note.as_deref());
+        }
+        if !has_events && process.executes_unseen(&self.shared) && !self.sample_started(pid.0, SampledFrom::EachExec) {
+            let name = process.program_name();
+            self.note(&format!(
+                "of the programs that {name} starts, static ones are not measured: it starts them without the C library, and here none \
+                 can be sampled from outside (`callpath doctor` says why)"
+            ));
         }
         self.hold(process);
     }

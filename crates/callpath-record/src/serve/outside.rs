@@ -18,6 +18,8 @@ const OPEN_AT_MOST: Duration = Duration::from_millis(5);
 const LOOK_AT_MOST: Duration = Duration::from_millis(5);
 
 /// For the user.
+const SOME_FROM_OUTSIDE: &str =
+    "programs that load no preloaded object (static, musl, Go, another environment) were sampled from outside";
 const LOST_BY_PRIVILEGES: &str = "some processes were sampled only until they executed a program that gains privileges (setuid, setgid or \
                                   file capabilities): only root may sample such programs";
 
@@ -37,6 +39,8 @@ impl Recorder<'_> {
         let rings: Arc<[Ring]> = outside.sampler.rings();
         let mut due: Vec<Due<'_>> = Vec::new();
         let mut read = Vec::with_capacity(rings.len());
+        let filled = |ring: &Ring| ring.records().left_bytes() * 100 / ring.len_bytes().max(1) as u64;
+        outside.keep_up(rings.iter().map(filled).max().unwrap_or(0));
         for ring in &*rings {
             let mut records = ring.records();
             due.extend(records.by_ref().map(|record| Due { time_ns: record.time_ns().unwrap_or(0), record }));
@@ -195,6 +199,7 @@ impl Recorder<'_> {
             },
             What::Named { name, is_exec: true } => {
                 self.has_executed(pid, name, (places, outside));
+                outside.sampler.has_executed((pid, tid), event);
                 if outside.sampler.process_of(event) == Some(pid) {
                     // What was asked for is there without a sample, too.
                     self.place_of(pid, (places, outside));
@@ -206,8 +211,11 @@ impl Recorder<'_> {
                 }
             }
             What::Began { by } => {
-                outside.sampler.has_begun(tid, event);
-                if pid.0 != by && outside.sampler.samples().with_children {
+                let with_children = outside.sampler.samples().with_children;
+                if pid.0 == by || with_children {
+                    outside.sampler.has_begun((pid, tid), event);
+                }
+                if pid.0 != by && with_children {
                     let known = self.met(Pid(by)).and_then(|parent| parent.origin_of_fork());
                     let of_parent =
                         || outside.origins.entry(by).or_insert_with(|| Origin::read_late(Pid(by))).of_fork();
@@ -297,6 +305,9 @@ impl Recorder<'_> {
             self.note("some processes were not measured: there are too many at once");
             return None;
         };
+        if outside.is_beside {
+            self.note(SOME_FROM_OUTSIDE);
+        }
         self.sequence += 1;
         self.processes.push(process);
         places.insert(pid.0, self.processes.len() - 1);

@@ -4,15 +4,11 @@ use std::sync::atomic::Ordering::Release;
 
 use callpath_format::shared::Settings;
 use callpath_format::shared::wanted::WantedState;
-use callpath_target::{Maps, Pid, ProcessHandle};
+use callpath_target::{Maps, Pid, ProcessHandle, SampledFrom};
 
 use super::Recorder;
 use crate::arena::wake;
 use crate::rings::{Outside, USER_ONLY, of_started, sees_user_mode_only};
-
-/// For the user.
-const SOME_FROM_OUTSIDE: &str =
-    "programs that load no preloaded object (static, musl, Go, another environment) were sampled from outside";
 
 impl Recorder<'_> {
     /// Answers processes that run, or are about to run, programs that load no preloaded object.
@@ -21,7 +17,8 @@ impl Recorder<'_> {
         let asked: Vec<_> =
             session.wanted.iter().enumerate().filter_map(|(at, wanted)| Some((at, wanted.read()?))).collect();
         for (at, (tid, unmeasured, waits)) in asked {
-            let taken = self.sample_started(tid, waits);
+            let from = if waits { SampledFrom::ItsExec } else { SampledFrom::Now };
+            let taken = self.sample_started(tid, from);
             let session = self.shared.allocator.session();
             if taken && let Some(program) = unmeasured.and_then(|index| session.unmeasured.get(index)) {
                 program.count(false);
@@ -37,7 +34,7 @@ impl Recorder<'_> {
     }
 
     /// Samples a thread from when it executes a program, or a process that runs one. Whether that could be had.
-    pub(crate) fn sample_started(&mut self, tid: u32, at_exec: bool) -> bool {
+    pub(crate) fn sample_started(&mut self, tid: u32, from: SampledFrom) -> bool {
         let settings = self.shared.allocator.settings();
         let wall = settings.uses(Settings::WALL_TIME);
         if !(settings.uses(Settings::CPU_TIME) || wall) || self.shared.programs.are_counted() {
@@ -68,12 +65,12 @@ impl Recorder<'_> {
                 outside
             }
         };
-        let begun =
-            if at_exec { outside.begin_at_exec(tid).is_ok() } else { self.begin_outside(&mut outside, pid).is_ok() };
+        outside.is_beside = true;
+        let begun = match from {
+            SampledFrom::Now => self.begin_outside(&mut outside, pid),
+            SampledFrom::ItsExec | SampledFrom::EachExec => outside.begin_at_exec(tid, from),
+        };
         self.outside = Some(outside);
-        if begun {
-            self.note(SOME_FROM_OUTSIDE);
-        }
-        begun
+        begun.is_ok()
     }
 }

@@ -47,7 +47,8 @@ fn is_whole(ended: &Ended, measurement: &Path) {
     let profile = Profile::of_json(&said.stdout);
     profile.assert_sound();
     profile.assert_full(900);
-    assert!(profile.through(&["main", "outer"], "cpu-time") * 2 > profile.total("cpu-time"), "{profile:?}");
+    // By samples: the kernel divides CPU time by where its ticks find the program, and 60 ms have few of them.
+    assert!(profile.through(&["main", "outer"], "samples") * 2 > profile.total("samples"), "{profile:?}");
 }
 
 /// callpath itself was the last that could be started.
