@@ -1,8 +1,8 @@
-/* A program as Go builds it with C: a note says so, its threads are the C library's, and it starts a program by system calls of its own, which
- * nobody stands before: past_hooks PROGRAM ARGUMENTS... It ends with that one's status. */
+/* A program as Go builds it with C: a note says so, its threads are the C library's, and they start a program by system calls of their own,
+ * which nobody stands before: past_hooks THREADS TIMES PROGRAM ARGUMENTS... It ends with the greatest status of all. */
 #include <pthread.h>
 #include <stdint.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 
 extern char **environ;
@@ -44,18 +44,33 @@ static long start(const char *program, char **arguments, char **environment)
 static void *starts(void *words)
 {
     char **arguments = words;
-    int status = 0;
-    long pid = start(arguments[0], arguments, environ);
-    if (pid < 0 || waitpid((pid_t)pid, &status, 0) != pid)
-        return (void *)126;
-    return (void *)(intptr_t)(WIFEXITED(status) ? WEXITSTATUS(status) : 125);
+    intptr_t greatest = 0;
+    for (int times = atoi(arguments[1]); times > 0; times--) {
+        int status = 0;
+        long pid = start(arguments[2], arguments + 2, environ);
+        if (pid < 0 || waitpid((pid_t)pid, &status, 0) != pid)
+            return (void *)126;
+        intptr_t one = WIFEXITED(status) ? WEXITSTATUS(status) : 125;
+        greatest = one > greatest ? one : greatest;
+    }
+    return (void *)greatest;
 }
 
 int main(int argc, char **argv)
 {
-    pthread_t thread;
-    void *status = (void *)124;
-    if (argc > 1 && pthread_create(&thread, NULL, starts, argv + 1) == 0)
-        pthread_join(thread, &status);
-    return (int)(intptr_t)status;
+    enum { MOST = 16 };
+    pthread_t threads[MOST];
+    intptr_t greatest = 0;
+    int count = argc > 3 ? atoi(argv[1]) : 0;
+    if (count < 1 || count > MOST)
+        return 124;
+    for (int i = 0; i < count; i++)
+        if (pthread_create(&threads[i], NULL, starts, argv + 1) != 0)
+            return 123;
+    for (int i = 0; i < count; i++) {
+        void *status;
+        pthread_join(threads[i], &status);
+        greatest = (intptr_t)status > greatest ? (intptr_t)status : greatest;
+    }
+    return (int)greatest;
 }

@@ -16,7 +16,8 @@ use callpath_tables::recipes::Moved;
 use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::asked;
 use callpath_target::{
-    Edits, LARGE_PAGE_BYTES, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper, WORTH_LARGE_PAGES_BYTES, Write,
+    Edits, LARGE_PAGE_BYTES, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper,
+    WORTH_LARGE_PAGES_BYTES, Write,
 };
 use callpath_x86::rewrite::{Cell, KnownCode, Operation, Place, Plan, exits};
 

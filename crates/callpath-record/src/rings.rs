@@ -54,8 +54,6 @@ pub(crate) struct Outside {
     pub(crate) was_throttled: bool,
     /// Records were lost.
     pub(crate) has_lost: bool,
-    /// Other processes are measured from inside.
-    pub(crate) is_beside: bool,
     /// While the rings fill faster than they are read.
     hurried: Option<Hurried>,
     /// Records were lost, and nobody has looked since who waits; and some were lost since it was looked last whether they were.
@@ -98,7 +96,6 @@ impl Outside {
             waits: Waits::default(),
             was_throttled: false,
             has_lost: false,
-            is_beside: false,
             hurried: None,
             waits_are_lost: false,
             loses: false,

@@ -79,6 +79,8 @@ pub struct Recorded {
 pub(crate) struct Recorder<'o> {
     /// What is sampled from outside. The first to go, as below.
     pub(crate) outside: Option<Outside>,
+    /// That is beside processes that are measured from inside.
+    is_beside: bool,
     pub(crate) shared: Shared,
     options: &'o RecordOptions,
     session: SessionFile,
@@ -140,6 +142,7 @@ impl<'o> Recorder<'o> {
             session,
             processes: Vec::new(),
             outside: None,
+            is_beside: false,
             held: Vec::new(),
             leaving: Vec::new(),
             sequence: 0,
@@ -259,6 +262,7 @@ impl<'o> Recorder<'o> {
                 self.loss.get_or_insert(error);
             }
         }
+        self.notes.extend(self.totals.note_of_outside().filter(|_| self.is_beside));
         self.notes.extend(self.shared.programs.note_of_guide());
         self.notes.extend(self.totals.notes_of_events(&options.events));
         match self.processes.len() {

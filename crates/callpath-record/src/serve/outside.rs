@@ -18,8 +18,6 @@ const OPEN_AT_MOST: Duration = Duration::from_millis(5);
 const LOOK_AT_MOST: Duration = Duration::from_millis(5);
 
 /// For the user.
-const SOME_FROM_OUTSIDE: &str =
-    "programs that load no preloaded object (static, musl, Go, another environment) were sampled from outside";
 const LOST_BY_PRIVILEGES: &str = "some processes were sampled only until they executed a program that gains privileges (setuid, setgid or \
                                   file capabilities): only root may sample such programs";
 
@@ -305,9 +303,6 @@ impl Recorder<'_> {
             self.note("some processes were not measured: there are too many at once");
             return None;
         };
-        if outside.is_beside {
-            self.note(SOME_FROM_OUTSIDE);
-        }
         self.sequence += 1;
         self.processes.push(process);
         places.insert(pid.0, self.processes.len() - 1);

@@ -20,7 +20,13 @@ pub(super) struct Totals {
     overwritten: Overwritten,
     /// Processes that there was no memory for.
     without_record: u64,
+    /// There were processes that were sampled from outside.
+    from_outside: bool,
 }
+
+/// For the user.
+const SOME_FROM_OUTSIDE: &str =
+    "programs that load no preloaded object (static, musl, Go, another environment) were sampled from outside";
 
 impl Totals {
     /// Adds a process, once.
@@ -28,11 +34,17 @@ impl Totals {
         if process.enter_overwritten(&mut self.overwritten) {
             return;
         }
+        self.from_outside |= process.is_from_outside();
         self.without_record += u64::from(process.has_no_record());
         self.ledger.add(process.counted(), process.threads_ever());
         process.enter_marks(shared, &mut self.unmarkable);
         let (program, calls) = process.refused_calls(shared);
         self.refusals.add(&program, calls);
+    }
+
+    /// A note if some were sampled from outside, beside others that were measured from inside.
+    pub(super) fn note_of_outside(&self) -> Option<String> {
+        self.from_outside.then(|| SOME_FROM_OUTSIDE.to_owned())
     }
 
     /// Notes on counted events.

@@ -65,7 +65,7 @@ impl Recorder<'_> {
                 outside
             }
         };
-        outside.is_beside = true;
+        self.is_beside = true;
         let begun = match from {
             SampledFrom::Now => self.begin_outside(&mut outside, pid),
             SampledFrom::ItsExec | SampledFrom::EachExec => outside.begin_at_exec(tid, from),
