@@ -334,8 +334,9 @@ impl GeneratedCode {
         let base = range.start.0;
         let known = self.stretches.get(&base).filter(|stretch| stretch.range == range);
         let mut is_current = known.is_some_and(|stretch| stretch.is_as_analysed(&self.memory, addr));
-        if !is_current && known.is_none_or(Stretch::is_due) {
-            is_current = self.analyse(range.clone(), modules);
+        let is_wanted = !is_current || known.is_some_and(|stretch| stretch.begins_anew);
+        if is_wanted && known.is_none_or(Stretch::is_due) {
+            is_current |= self.analyse(range.clone(), modules);
         }
         let mut is_postponed = !is_current;
         let (module, found) = match self.stretches.get(&base).filter(|stretch| stretch.range == range) {
@@ -402,11 +403,10 @@ impl GeneratedCode {
         let base = range.start.0;
         let before = self.stretches.remove(&base);
         let now = CodeAt { start: from, bytes: &code };
-        let build = match &before {
-            Some(before) if before.code_start == from && before.range == range => {
-                build_again(&before.build, &before.code, now, range.clone())
-            }
-            _ => build_generated(now, range.clone()),
+        let known = before.as_ref().filter(|before| before.code_start == from && before.range == range);
+        let (build, is_pieced) = match known.filter(|known| !known.begins_anew) {
+            Some(known) => (build_again(&known.build, &known.code, now, range.clone()), true),
+            None => (build_generated(now, range.clone()), false),
         };
         let module = match &before {
             // What was there is there still; something has been added.
@@ -425,8 +425,19 @@ impl GeneratedCode {
         // The first time all of it is analysed, later only what has changed.
         // The later times show what following it costs.
         let due = Instant::now() + if before.is_some() { spent * share } else { Duration::ZERO };
-        let stretch =
-            Stretch { range, code_start: from, code, build, module, due, region: None, tries: 0, successes: 0 };
+        let stretch = Stretch {
+            range,
+            code_start: from,
+            code,
+            build,
+            is_pieced,
+            begins_anew: false,
+            module,
+            due,
+            region: None,
+            tries: 0,
+            successes: 0,
+        };
         self.stretches.insert(base, stretch);
         self.replaced.extend(before.and_then(|before| before.region));
         self.changed = true;
@@ -440,6 +451,8 @@ impl GeneratedCode {
         let was_hopeless = stretch.is_hopeless();
         stretch.tries += 1;
         stretch.successes += u32::from(success);
+        // What has changed may have told more of code farther away.
+        stretch.begins_anew |= !success && stretch.is_pieced;
         self.changed |= stretch.is_hopeless() != was_hopeless;
     }
 
@@ -519,6 +532,38 @@ mod tests {
         assert_eq!(code.locate(at, &met, &mut modules), (version, recipe));
         // What is not known of any bytes is not known now.
         assert_eq!(code.locate(at, &Witness::default(), &mut modules).1, None);
+    }
+
+    /// What code does is known once the code is there that it jumps to, even if that is far away.
+    #[test]
+    fn code_that_is_written_later_tells_of_other_code() {
+        // sub $24,%rsp; call *%rdi; jmp to offset 8192; there: add $24,%rsp; ret
+        let begins = [0x48, 0x83, 0xec, 24, 0xff, 0xd7, 0xe9, 0xf5, 0x1b, 0, 0];
+        let ends = [0x48, 0x83, 0xc4, 24, 0xc3];
+        let mut code = vec![0_u8; 5 * LEN_BYTES];
+        let begin = (code.as_ptr() as u64).next_multiple_of(LEN_BYTES as u64);
+        let offset = (begin - code.as_ptr() as u64) as usize;
+        code[offset + 1024..][..begins.len()].copy_from_slice(&begins);
+        let mut modules = Vec::new();
+        let mut generated = GeneratedCode::new(Pid(std::process::id()));
+        let module = module_index(&mut modules, Path::new(NAMELESS), None);
+        let start = RunAddr(begin);
+        let range = start..RunAddr(begin + 4 * LEN_BYTES as u64);
+        generated.areas.push(Area { range, name: NAMELESS.into(), module, mappings: vec![start] });
+        let at = CodePoint::Return(RunAddr(begin + 1024 + 6));
+        let mut recipe = |generated: &mut GeneratedCode| generated.locate(at, &Witness::default(), &mut modules).1;
+        assert_eq!(recipe(&mut generated), None);
+        code[offset + 8192..][..ends.len()].copy_from_slice(&ends);
+        let there = CodePoint::Exact(RunAddr(begin + 8192));
+        generated.locate(there, &Witness::default(), &mut Vec::new());
+        assert_eq!(recipe(&mut generated), None, "only what has changed is looked at");
+        generated.note_try(at.lookup(), false);
+        let asked = Instant::now();
+        while recipe(&mut generated).is_none() && asked.elapsed() < Duration::from_secs(30) {
+            std::thread::yield_now();
+        }
+        assert!(recipe(&mut generated).is_some());
+        drop(code);
     }
 
     #[test]

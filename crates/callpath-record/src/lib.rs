@@ -20,6 +20,7 @@ mod generated_names;
 pub mod jit_dump;
 mod jit_frames;
 mod kernel;
+mod meanwhile;
 mod module;
 mod modules;
 mod moved;

@@ -264,7 +264,7 @@ mod tests {
         let node = tree.child(FULL_ROOT, KEY);
         let parting = |pending_ns, is_over| Parting { pending_ns, is_over, nodes: vec![node], ..Parting::default() };
         let ran = Ran::default();
-        let mut left = |parting: Parting, rest_ns| {
+        let left = |parting: Parting, rest_ns| {
             let mut tree = PathTree::default();
             let given = at_end(&ran, Settings::CPU_TIME, 0).leave_kernels(0, &mut [(parting, &mut tree)], rest_ns);
             let gap = tree.nodes().iter().position(|n| n.key == FrameKey::gap(Gap::InKernel));

@@ -83,6 +83,22 @@ impl Maps {
         below.or_else(|| gaps.iter().rfind(|gap| gap.start >= near.end).map(|gap| gap.end - len))
     }
 
+    /// Notes that memory is to be used: it is no longer found to be free.
+    pub fn take(&mut self, at: u64, len: u64) {
+        let taken = MapEntry {
+            start: RunAddr(at),
+            end: RunAddr(at.saturating_add(len)),
+            executable: false,
+            readable: false,
+            file_offset: 0,
+            file: None,
+            path: PathBuf::new(),
+            deleted: false,
+        };
+        let behind = self.entries.partition_point(|entry| entry.start.0 <= at);
+        self.entries.insert(behind, taken);
+    }
+
     /// Free memory of `len` bytes, in whole pages, far from everything: where nothing grows to, and nothing else is mapped that could be
     /// mapped elsewhere.
     pub fn free_apart(&self, len: u64) -> Option<u64> {

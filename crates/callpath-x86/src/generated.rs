@@ -13,6 +13,7 @@ use std::ops::Range;
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::{Cfa, Recipe};
 use callpath_format::register::Reg;
+use callpath_format::shared::generated::CheckedProcedure;
 use rustc_hash::FxHashMap;
 
 use self::frames::{FramedProcedure, FramedStep, framed};
@@ -104,23 +105,13 @@ fn joined(
     unknown: u16,
 ) -> Vec<GeneratedProcedure> {
     let mut index_of: FxHashMap<Recipe, u16> = FxHashMap::default();
-    let mut all: Vec<(Range<LinkAddr>, Option<GeneratedProcedure>, Option<FramedProcedure>)> = Vec::new();
-    all.extend(returning.into_iter().map(|procedure| (procedure.code.clone(), Some(procedure), None)));
-    all.extend(framed.into_iter().filter_map(|procedure| {
+    let returning = returning.into_iter().map(|procedure| (procedure.code.clone(), Known::Returning(procedure)));
+    let framed = framed.into_iter().filter_map(|procedure| {
         let code = procedure.steps.first()?.code.start..procedure.steps.last()?.code.end;
-        Some((code, None, Some(procedure)))
-    }));
-    all.sort_by_key(|(code, ..)| (code.start, code.end));
-    let mut all = all.into_iter().peekable();
+        Some((code, Known::Framed(procedure)))
+    });
     let mut procedures = Vec::new();
-    while let Some((mut code, returning, framed)) = all.next() {
-        let mut returning: Vec<GeneratedProcedure> = returning.into_iter().collect();
-        let mut framed: Vec<FramedProcedure> = framed.into_iter().collect();
-        while let Some((other, returns, frames)) = all.next_if(|(other, ..)| other.start < code.end) {
-            code.end = code.end.max(other.end);
-            returning.extend(returns);
-            framed.extend(frames);
-        }
+    for Overlapping { code, returning, framed } in overlapping(returning.chain(framed).collect()) {
         if framed.is_empty() {
             procedures.extend(returning);
             continue;
@@ -170,6 +161,56 @@ fn joined(
         procedures.push(procedure);
     }
     procedures
+}
+
+/// The result of one analysis.
+enum Known {
+    Returning(GeneratedProcedure),
+    Framed(FramedProcedure),
+}
+
+/// Results whose code overlaps.
+struct Overlapping {
+    code: Range<LinkAddr>,
+    returning: Vec<GeneratedProcedure>,
+    framed: Vec<FramedProcedure>,
+}
+
+/// Results, put together where they overlap, by ascending address. Where that would be too long to be checked, the longest ones
+/// without a prologue are left out: code seems to be connected that is not.
+fn overlapping(all: Vec<(Range<LinkAddr>, Known)>) -> Vec<Overlapping> {
+    let mut found = Vec::new();
+    let mut pending = vec![all];
+    while let Some(mut all) = pending.pop() {
+        all.sort_by_key(|(code, _)| (code.start, code.end));
+        let mut all = all.into_iter().peekable();
+        while let Some((mut code, first)) = all.next() {
+            let mut these = vec![(code.clone(), first)];
+            while let Some((other, known)) = all.next_if(|(other, _)| other.start < code.end) {
+                code.end = code.end.max(other.end);
+                these.push((other, known));
+            }
+            let len_bytes = |code: &Range<LinkAddr>| code.end.0.saturating_sub(code.start.0);
+            let is_too_long = len_bytes(&code) > CheckedProcedure::MOST_BYTES.into();
+            let of_returning = these.iter().enumerate().filter(|(_, (_, known))| matches!(known, Known::Returning(_)));
+            let longest = of_returning.max_by_key(|(_, (code, _))| len_bytes(code)).map(|(index, _)| index);
+            if let Some(longest) = longest.filter(|_| is_too_long && these.len() > 1) {
+                these.swap_remove(longest);
+                pending.push(these);
+                continue;
+            }
+            let mut one = Overlapping { code, returning: Vec::new(), framed: Vec::new() };
+            for (_, known) in these {
+                match known {
+                    Known::Returning(procedure) => one.returning.push(procedure),
+                    Known::Framed(procedure) => one.framed.push(procedure),
+                }
+            }
+            found.push(one);
+        }
+    }
+    found.sort_by_key(|one| one.code.start);
+    found
 }
 
 /// How much code around a change is analysed again, bytes.
@@ -417,6 +458,32 @@ mod tests {
         assert_eq!(generated.procedures[0].call_ends, [LinkAddr(START.0 + 5)]);
         let rsp = |disp| Some(Cfa::Register { reg: Reg::RSP, disp });
         assert_eq!((cfa_at(&generated, 0), cfa_at(&generated, 4), cfa_at(&generated, 10)), (rsp(8), rsp(32), rsp(8)));
+    }
+
+    /// All that overlaps is one, as far as it can be checked.
+    #[test]
+    fn what_overlaps_is_put_together() {
+        const MOST: u64 = CheckedProcedure::MOST_BYTES as u64;
+        let place = |from: u64, to: u64| LinkAddr(START.0 + from)..LinkAddr(START.0 + to);
+        let returning = |from, to| {
+            let code = place(from, to);
+            (code.clone(), Known::Returning(GeneratedProcedure { code, rows: Vec::new(), call_ends: Vec::new() }))
+        };
+        let framed = |from, to| (place(from, to), Known::Framed(FramedProcedure::default()));
+        let put = |all: Vec<(Range<LinkAddr>, Known)>| -> Vec<(u64, u64, usize, usize)> {
+            let told = |one: Overlapping| {
+                (one.code.start.0 - START.0, one.code.end.0 - START.0, one.returning.len(), one.framed.len())
+            };
+            overlapping(all).into_iter().map(told).collect()
+        };
+        assert_eq!(put(vec![returning(40, 60), framed(0, 50), framed(60, 80)]), [(0, 60, 1, 1), (60, 80, 0, 1)]);
+        // The long one goes, and what it had connected is apart.
+        let all = vec![framed(0, 500), returning(400, MOST + 300), framed(1000, 1500), returning(490, 510)];
+        assert_eq!(put(all), [(0, 510, 1, 1), (1000, 1500, 0, 1)]);
+        // Alone, it is not published, but known.
+        assert_eq!(put(vec![returning(0, 2 * MOST)]), [(0, 2 * MOST, 1, 0)]);
+        // Frames stay.
+        assert_eq!(put(vec![framed(0, MOST), framed(10, MOST + 10)]), [(0, MOST + 10, 0, 2)]);
     }
 
     #[test]

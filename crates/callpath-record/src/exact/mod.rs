@@ -16,7 +16,6 @@ mod later;
 mod layout;
 mod linkage;
 mod loader;
-mod meanwhile;
 mod pages;
 mod place;
 mod programs;

@@ -25,6 +25,10 @@ pub(super) struct Stretch {
     pub(super) code_start: RunAddr,
     pub(super) code: Rc<[u8]>,
     pub(super) build: GeneratedBuild,
+    /// That was put together: only what had changed since the time before was analysed.
+    pub(super) is_pieced: bool,
+    /// The next time all of it is analysed.
+    pub(super) begins_anew: bool,
     pub(super) module: ModuleIndex,
     /// When it may be analysed again.
     pub(super) due: Instant,

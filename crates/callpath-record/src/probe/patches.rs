@@ -2,16 +2,20 @@
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::shared::probe::Routines;
 use callpath_schema::RefusedProbe;
 use callpath_tables::module::Module;
-use callpath_tables::probes::{Change, Hidden, Probe, ProbedModule, Purpose, probed, room};
+use callpath_tables::probes::{Called, Change, Hidden, Probe, ProbedModule, Purpose, probed, room};
 use callpath_target::{Edits, Maps, NewMemory, Pid, SharedMemory, TargetError, Write, read_memory};
 
 use crate::error::RecordError;
+use crate::meanwhile::meanwhile;
 use crate::moved::{MovedCode, ProgramNumber};
 use crate::probe::halt::{Stops, halt, halt_first};
 use crate::probe::inject::{Injected, InjectedInto};
@@ -21,6 +25,7 @@ use crate::probe::modules::Loaded;
 use crate::probe::wanted::{Functions, Wanted};
 use crate::raw::Standing;
 use crate::serve::Recorder;
+use crate::threads;
 
 /// So many places for new memory are tried.
 const PLACES: u32 = 5;
@@ -56,6 +61,12 @@ struct Found {
     module: Rc<Module>,
     bias: u64,
     functions: Functions,
+}
+
+/// The probes of a module, as data, for memory at a place.
+struct Ahead {
+    place: u64,
+    probed: ProbedModule,
 }
 
 /// What is to be changed in a module.
@@ -220,8 +231,10 @@ impl Patched {
         }
         let mut count = 0;
         let mut failed = Vec::new();
-        for found in std::mem::take(&mut self.found) {
-            match self.put_in_module(&found, (wanted, recorder), injected) {
+        let found = std::mem::take(&mut self.found);
+        let ahead = self.plan_ahead(&found, (&wanted.measured.called(&injected.routines), injected), recorder)?;
+        for (found, ahead) in found.into_iter().zip(ahead) {
+            match self.put_in_module((&found, ahead), (wanted, recorder), injected) {
                 Ok(0) => self.others.push(found.loaded),
                 Ok(functions) => count += functions,
                 Err(error) => {
@@ -238,10 +251,53 @@ impl Patched {
         Ok(count)
     }
 
+    /// Plans the probes of several modules on all processors, each for a place of its own. `None`: there is no room near it.
+    fn plan_ahead(
+        &self,
+        found: &[Found],
+        (called, injected): (&Called, Injected),
+        recorder: &mut Recorder<'_>,
+    ) -> Result<Vec<Option<Ahead>>, RecordError> {
+        let mut maps = Maps::read(self.pid)?;
+        let mut places = Vec::with_capacity(found.len());
+        for found in found {
+            let place = found.place_in(&maps);
+            if let Some((at, len_bytes)) = place {
+                maps.take(at, len_bytes);
+            }
+            places.push(place.map(|(at, _)| at));
+        }
+        // Without the reference to the module, which belongs to this thread.
+        let jobs =
+            found.iter().zip(places).map(|(found, place)| Some((&*found.module, found.bias, &found.functions, place?)));
+        let jobs: Vec<_> = jobs.collect();
+        let (called, next) = (*called, AtomicUsize::new(0));
+        let done: Vec<OnceLock<Ahead>> = jobs.iter().map(|_| OnceLock::new()).collect();
+        let work = || {
+            while let Some((job, done)) = Some(next.fetch_add(1, Relaxed)).and_then(|at| jobs.get(at).zip(done.get(at)))
+            {
+                if let Some((module, bias, functions, place)) = *job {
+                    let probed = functions.probed_in((module, bias), place, (called, injected));
+                    done.get_or_init(|| Ahead { place, probed });
+                }
+            }
+        };
+        let processors = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+        let all = || {
+            std::thread::scope(|scope| {
+                let others: Vec<_> = (1..processors).filter_map(|_| threads::start_in(scope, work)).collect();
+                work();
+                drop(others);
+            });
+        };
+        meanwhile(recorder, all)?;
+        Ok(done.into_iter().map(OnceLock::into_inner).collect())
+    }
+
     /// The same in one module.
     fn put_in_module(
         &mut self,
-        found: &Found,
+        (found, mut ahead): (&Found, Option<Ahead>),
         (wanted, recorder): (&mut Wanted<'_>, &mut Recorder<'_>),
         injected: Injected,
     ) -> Result<usize, RecordError> {
@@ -250,7 +306,7 @@ impl Patched {
         let chosen = &found.functions.chosen;
         self.take_out((wanted, recorder), |of, entry| of.loaded == found.loaded && chosen.contains(&entry));
         let (threads, mut functions, homes) = loop {
-            let planned = self.plan(found, (wanted, recorder), injected)?;
+            let planned = self.plan((found, ahead.take()), (wanted, recorder), injected)?;
             recorder.serve();
             let Some(Planned { memory, code, functions, moved, homes }) = planned else { return Ok(0) };
             let jumps = functions.iter().flat_map(|function| function.jumps.iter().cloned());
@@ -280,23 +336,22 @@ impl Patched {
     /// What is to be changed for a module's probes.
     fn plan(
         &self,
-        found: &Found,
+        (found, ahead): (&Found, Option<Ahead>),
         (wanted, recorder): (&mut Wanted<'_>, &mut Recorder<'_>),
         injected: Injected,
     ) -> Result<Option<Planned>, RecordError> {
-        let Found { loaded, module, bias, functions: Functions { chosen, hidden } } = found;
-        let code_bytes: u64 = module.file().code().iter().map(|code| code.end.0.saturating_sub(code.start.0)).sum();
-        let room = room(code_bytes, (chosen.len() + hidden.len()) as u64);
-        let Some(place) = Maps::read(self.pid)?.free_near(loaded.start..loaded.end, room) else {
-            return Err(RecordError::NoRoom { module: loaded.name().to_owned() });
+        let Found { loaded, module, bias, functions } = found;
+        let Ahead { place, probed: planned } = match ahead {
+            Some(ahead) => ahead,
+            None => {
+                let Some((place, _)) = found.place_in(&Maps::read(self.pid)?) else {
+                    return Err(RecordError::NoRoom { module: loaded.name().to_owned() });
+                };
+                let called = wanted.measured.called(&injected.routines);
+                Ahead { place, probed: functions.probed_in((module, *bias), place, (called, injected)) }
+            }
         };
-        let Routines { wait, wait_for_io, go_on, ask, jump, catch, .. } = injected.routines;
-        let probe = Probe {
-            bias: *bias,
-            called: wanted.measured.called(&injected.routines),
-            hidden: Hidden { for_others: wait, for_io: wait_for_io, go_on, ask, jump, catch, functions: hidden },
-        };
-        let planned = probed(module, RunAddr(place).to_link(*bias), chosen, &probe);
+        let Functions { chosen, hidden } = functions;
         for entry in chosen {
             let Some(reason) = planned.prospect(*entry).why_not() else { continue };
             let refused = RefusedProbe { function: wanted.chooser.name(loaded.name(), *entry), reason };
@@ -424,6 +479,30 @@ impl Patched {
             }
         }
         count
+    }
+}
+
+impl Found {
+    /// Where there is room for its probes, and how much they take at most, bytes.
+    fn place_in(&self, maps: &Maps) -> Option<(u64, u64)> {
+        let Found { loaded, module, functions: Functions { chosen, hidden }, .. } = self;
+        let code_bytes: u64 = module.file().code().iter().map(|code| code.end.0.saturating_sub(code.start.0)).sum();
+        let room = room(code_bytes, (chosen.len() + hidden.len()) as u64);
+        Some((maps.free_near(loaded.start..loaded.end, room)?, room))
+    }
+}
+
+impl Functions {
+    /// Their probes in a module, with new memory at a place.
+    fn probed_in(
+        &self,
+        (module, bias): (&Module, u64),
+        place: u64,
+        (called, injected): (Called, Injected),
+    ) -> ProbedModule {
+        let Routines { wait, wait_for_io, go_on, ask, jump, catch, .. } = injected.routines;
+        let hidden = Hidden { for_others: wait, for_io: wait_for_io, go_on, ask, jump, catch, functions: &self.hidden };
+        probed(module, RunAddr(place).to_link(bias), &self.chosen, &Probe { bias, called, hidden })
     }
 }
 

@@ -38,6 +38,7 @@ const INSTRUCTIONS_BEHIND_CALL: usize = 12;
 const LONGEST_BYTES: usize = 32 << 10;
 
 /// The instructions of one prologue's procedure with a known frame.
+#[derive(Default)]
 pub(super) struct FramedProcedure {
     /// By ascending address.
     pub(super) steps: Vec<FramedStep>,

@@ -12,7 +12,7 @@ use crate::threads;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Does `work` on another thread, if one can be started, and serves processes until it is done.
-pub(super) fn meanwhile<T: Send>(
+pub(crate) fn meanwhile<T: Send>(
     recorder: &mut Recorder<'_>,
     work: impl FnOnce() -> T + Send,
 ) -> Result<T, RecordError> {
