@@ -1,5 +1,6 @@
 /* A program as Go builds it with C: a note says so, its threads are the C library's, and they start a program by system calls of their own,
- * which nobody stands before: past_hooks THREADS TIMES PROGRAM ARGUMENTS... It ends with the greatest status of all. */
+ * which nobody stands before: past_hooks THREADS TIMES PROGRAM ARGUMENTS... It ends with the greatest status of all. With no threads, it executes
+ * the program itself. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -62,6 +63,14 @@ int main(int argc, char **argv)
     pthread_t threads[MOST];
     intptr_t greatest = 0;
     int count = argc > 3 ? atoi(argv[1]) : 0;
+    if (count == 0 && argc > 3) {
+        long result;
+        __asm__ volatile("syscall"
+                         : "=a"(result)
+                         : "a"(59L), "D"(argv[3]), "S"(argv + 3), "d"(environ)
+                         : "rcx", "r11", "memory");
+        return 122;
+    }
     if (count < 1 || count > MOST)
         return 124;
     for (int i = 0; i < count; i++)

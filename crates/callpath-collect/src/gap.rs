@@ -129,8 +129,8 @@ pub(crate) fn leave_start(process: &Process<'_>, thread: Thread<'_>, joined_cpu_
     }
 }
 
-/// How much of a weight, nanoseconds, is kernel time that no sample has shown. The kernel divides CPU time by where its ticks
-/// found the thread: so a few ticks in the kernel make much of what was run since kernel time. 0 where that is usual.
+/// How much of a weight, nanoseconds, is kernel time that no sample has shown; 0 if it is less than usually passes between two samples.
+/// The kernel divides CPU time by where its ticks found the thread: after a few ticks in the kernel, it takes much user time for its own.
 pub(crate) fn unseen_in_kernel_ns(process: &Process<'_>, weight: &Weight<'_>) -> u64 {
     let kernel_ns = weight.kernel_ns();
     if kernel_ns < LEAST_PERIODS * process.session.settings.period_ns { 0 } else { kernel_ns }

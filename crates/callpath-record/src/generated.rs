@@ -46,6 +46,8 @@ const MARGIN_BYTES: u64 = 16 << 10;
 const STRETCH_SHARE: u32 = 20;
 /// The same while less than half of the initial budget is spent: code changes while a program starts.
 const STRETCH_SHARE_AT_FIRST: u32 = 4;
+/// A stretch is analysed as a whole at most so often.
+const ANEW_EVERY: Duration = Duration::from_secs(1);
 /// How often samples of code that may not be analysed yet are looked at.
 const LOOK_AGAIN_EVERY: Duration = Duration::from_millis(20);
 /// How many versions of code at the same address are distinguished.
@@ -424,7 +426,8 @@ impl GeneratedCode {
         let share = if self.budget.is_at_first() { STRETCH_SHARE_AT_FIRST } else { STRETCH_SHARE };
         // The first time all of it is analysed, later only what has changed.
         // The later times show what following it costs.
-        let due = Instant::now() + if before.is_some() { spent * share } else { Duration::ZERO };
+        let due = Instant::now() + if is_pieced { spent * share } else { Duration::ZERO };
+        let whole_since = before.as_ref().filter(|_| is_pieced).map_or_else(Instant::now, |before| before.whole_since);
         let stretch = Stretch {
             range,
             code_start: from,
@@ -432,6 +435,7 @@ impl GeneratedCode {
             build,
             is_pieced,
             begins_anew: false,
+            whole_since,
             module,
             due,
             region: None,
@@ -452,7 +456,7 @@ impl GeneratedCode {
         stretch.tries += 1;
         stretch.successes += u32::from(success);
         // What has changed may have told more of code farther away.
-        stretch.begins_anew |= !success && stretch.is_pieced;
+        stretch.begins_anew |= !success && stretch.is_pieced && stretch.whole_since.elapsed() >= ANEW_EVERY;
         self.changed |= stretch.is_hopeless() != was_hopeless;
     }
 
@@ -557,10 +561,10 @@ mod tests {
         let there = CodePoint::Exact(RunAddr(begin + 8192));
         generated.locate(there, &Witness::default(), &mut Vec::new());
         assert_eq!(recipe(&mut generated), None, "only what has changed is looked at");
-        generated.note_try(at.lookup(), false);
         let asked = Instant::now();
         while recipe(&mut generated).is_none() && asked.elapsed() < Duration::from_secs(30) {
-            std::thread::yield_now();
+            generated.note_try(at.lookup(), false);
+            std::thread::sleep(Duration::from_millis(10));
         }
         assert!(recipe(&mut generated).is_some());
         drop(code);

@@ -192,7 +192,13 @@ impl Outside {
     /// Copies more of stacks from now on, if copies were too short, or less, if less is enough.
     pub(crate) fn fit_copies(&mut self, pids: impl Iterator<Item = Pid>) {
         let now = self.sampler.samples().stack_bytes;
+        if self.sampler.has_many_starters() {
+            return self.sampler.copy(now, pids);
+        }
         let is_longer = self.too_short > 0;
+        if !is_longer && self.sampler.is_settling() {
+            return;
+        }
         if self.sampler.waiting() > 0 || (!is_longer && self.samples < ENOUGH) {
             return;
         }

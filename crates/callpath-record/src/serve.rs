@@ -32,7 +32,7 @@ use crate::plausible::Limits;
 use crate::process::Process;
 use crate::program::Doorbell;
 use crate::raw::Standing;
-use crate::rings::Outside;
+use crate::rings::{Outside, USER_ONLY, sees_user_mode_only};
 use crate::settings::{RecordOptions, frames_left_out};
 use crate::shared::Shared;
 use crate::signals;
@@ -262,7 +262,11 @@ impl<'o> Recorder<'o> {
                 self.loss.get_or_insert(error);
             }
         }
-        self.notes.extend(self.totals.note_of_outside().filter(|_| self.is_beside));
+        let of_outside = self.totals.note_of_outside().filter(|_| self.is_beside);
+        if of_outside.is_some() && sees_user_mode_only() {
+            self.notes.push(USER_ONLY.to_owned());
+        }
+        self.notes.extend(of_outside);
         self.notes.extend(self.shared.programs.note_of_guide());
         self.notes.extend(self.totals.notes_of_events(&options.events));
         match self.processes.len() {

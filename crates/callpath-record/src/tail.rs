@@ -1,8 +1,8 @@
 //! What has passed in a process after the last samples of its threads, until its end.
 //!
 //! The process's clock and its event's count give the CPU time, with the kernel's work at the process's end. Up to a
-//! sample's period of it belongs to the last context; the rest goes to a gap, since it was never sampled; to that of
-//! the kernel, what the kernel had counted as its own before the last sample of a clock in user mode. For wall time, a thread that was asked for a sample still waits there, and others have continued since.
+//! sample's period of it belongs to the last context; the rest goes to a gap, since it was never sampled. Where the clock
+//! ticks in user mode only, what was in no path at the last sample is the kernel's, and goes to the gap for that. For wall time, a thread that was asked for a sample still waits there, and others have continued since.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -159,7 +159,7 @@ impl AtEnd<'_> {
         {
             let most_ns = self.most_ns(threads.iter().map(|(parting, _)| parting));
             let mut rest_ns = all_ns.saturating_sub(self.accounted_ns).min(most_ns);
-            if self.source == Source::UserClock {
+            if self.source == Source::UserClock && !self.had_no_room {
                 rest_ns -= self.leave_kernels(metric, threads, rest_ns);
             }
             let running = threads.iter().filter(|(parting, _)| !parting.is_over).count().max(1) as u64;

@@ -104,7 +104,8 @@ pub(crate) fn most_descriptors() -> Option<u64> {
 }
 
 /// Takes for callpath itself as many descriptors, as long files and as much address space as this user may have; a
-/// program that is started gets the limits that there were. Root may have more than its limits say.
+/// program that is started gets the limits that there were. With CAP_SYS_RESOURCE, the descriptors are as many as the kernel
+/// allows any process.
 pub fn raise_own_limits() {
     for resource in RAISED {
         // SAFETY: valid places; only limits of this process are changed.

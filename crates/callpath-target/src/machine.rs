@@ -68,7 +68,7 @@ impl Machine {
             let words: Vec<&str> = map.split_whitespace().collect();
             words != ["0", "0", "4294967295"]
         });
-        // Of a namespace's own root the kernel takes no higher limits.
+        // In a user namespace, that capability lifts no limits.
         let may_raise = capabilities.is_some_and(|held| held & RESOURCE_CAPABILITY != 0) && !in_user_namespace;
         Machine {
             kernel: word_file("/proc/sys/kernel/osrelease"),

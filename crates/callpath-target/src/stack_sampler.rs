@@ -40,6 +40,8 @@ struct Event {
     /// The process that it was opened on.
     pid: Pid,
     generation: u32,
+    /// The number of its set: the events that a thread was given at once.
+    set: u64,
     /// How long its copies are at most, bytes.
     stack_bytes: u32,
     /// Its samples are of threads that leave their processors.
@@ -56,12 +58,18 @@ pub struct StackSampler {
     generation: u32,
     /// Those that have events of their own, by number. They stay when a thread has ended: others have inherited from it.
     threads: HashMap<u32, OfThread>,
-    /// Events whose thread has others now, or whose number another thread has: others may have inherited from them.
+    /// Events of threads that have others now, or that have ended: others may have inherited from them.
     retired: Vec<OfThread>,
-    /// When all had events of this generation, as long as there may be older ones.
+    /// When all threads that are known had events of this generation, as long as there may be older ones.
     settled: Option<Instant>,
-    /// Those that have inherited events of this generation.
-    inherited: HashSet<u32>,
+    /// Those that have inherited events of this generation, with their processes.
+    inherited: HashMap<u32, Pid>,
+    /// The set that tells of a thread, and its generation.
+    telling: HashMap<u32, (u64, u32)>,
+    /// How many sets there were.
+    sets: u64,
+    /// How many processes were given events for all that they start, since the generation began.
+    starters: usize,
     /// Those that are to have events.
     waiting: VecDeque<(Pid, u32)>,
     /// By number.
@@ -82,8 +90,15 @@ impl StackSampler {
     const RING_LENGTHS: [usize; 8] = [32 << 20, 16 << 20, 8 << 20, 4 << 20, 2 << 20, 1 << 20, 512 << 10, 256 << 10];
     const FOR_EVERYTHING: usize = 2;
 
-    /// Older events stay for so long: what has inherited no others tells of itself by them, and is given some.
+    /// Older events stay for so long once all known threads have others: what begins or executes a program by them tells of itself,
+    /// and is given some.
     const SETTLES_AFTER: Duration = Duration::from_millis(250);
+
+    /// After so many processes that start others, the events of those that have ended are worth closing.
+    const MANY_STARTERS: usize = 256;
+
+    /// How long all rings are at most, bytes, unless they would be shorter than the shortest but one.
+    const MOST_OF_RINGS: usize = 128 << 20;
 
     /// So many of the longest copies shall find room in a ring.
     const ROOM: usize = 32;
@@ -95,8 +110,10 @@ impl StackSampler {
         // Switches of a machine come in bursts.
         let lengths =
             if samples.everything && samples.switches { &[for_everything, for_some].concat() } else { for_some };
+        let at_most = (StackSampler::MOST_OF_RINGS / processors.len().max(1)).max(1 << 20);
+        let lengths: Vec<usize> = lengths.iter().copied().filter(|len| samples.everything || *len <= at_most).collect();
         let rings: Arc<[Ring]> =
-            processors.iter().map(|processor| Ring::open(*processor, lengths)).collect::<Result<_, _>>()?;
+            processors.iter().map(|processor| Ring::open(*processor, &lengths)).collect::<Result<_, _>>()?;
         let shortest = rings.iter().map(Ring::len_bytes).min().unwrap_or(0);
         let stack_bytes = samples.stack_bytes.min((shortest / StackSampler::ROOM) as u32).min(StackSamples::MOST_BYTES);
         Ok(StackSampler {
@@ -107,7 +124,10 @@ impl StackSampler {
             threads: HashMap::new(),
             retired: Vec::new(),
             settled: None,
-            inherited: HashSet::new(),
+            inherited: HashMap::new(),
+            telling: HashMap::new(),
+            sets: 0,
+            starters: 0,
             waiting: VecDeque::new(),
             opened_on: HashMap::new(),
             refused: HashSet::new(),
@@ -156,9 +176,18 @@ impl StackSampler {
         self.opened_on.get(&event).is_some_and(|event| event.generation == self.generation)
     }
 
-    /// Whether a thread has a sample by another event, too: this one's was to be replaced.
-    pub fn is_replaced(&self, event: u64, tid: u32) -> bool {
-        !self.is_current(event) && self.is_sampled(tid)
+    /// Whether a sample of a thread counts. It may have several sets of events, its own and inherited ones: of those of the latest
+    /// generation, the one counts that was first to tell of it.
+    pub fn counts(&mut self, event: u64, tid: u32) -> bool {
+        let Some(Event { set, generation, .. }) = self.opened_on.get(&event).copied() else { return true };
+        match self.telling.get(&tid) {
+            Some((telling, _)) if *telling == set => true,
+            Some((_, of)) if *of >= generation => false,
+            _ => {
+                self.telling.insert(tid, (set, generation));
+                true
+            }
+        }
     }
 
     /// How many threads could have no events: there were no descriptors left.
@@ -166,10 +195,14 @@ impl StackSampler {
         self.refused.len()
     }
 
-    /// Whether a thread has events of this generation.
+    /// Whether a thread has events of this generation of its own.
+    fn has_own(&self, tid: u32) -> Option<From> {
+        self.threads.get(&tid).filter(|events| events.generation == self.generation).map(|events| events.from)
+    }
+
+    /// Whether events of this generation tell of a thread.
     fn is_sampled(&self, tid: u32) -> bool {
-        let own = self.threads.get(&tid).is_some_and(|thread| thread.generation == self.generation);
-        own || self.inherited.contains(&tid)
+        self.has_own(tid) == Some(From::Now) || self.inherited.contains_key(&tid)
     }
 
     /// Of all threads, those of a control group alone are sampled.
@@ -216,22 +249,42 @@ impl StackSampler {
     /// # Errors
     /// There is no such thread, or the kernel allows it not.
     pub fn begin_at_exec(&mut self, tid: u32, from: From) -> io::Result<()> {
+        if self.inherited.contains_key(&tid) {
+            // They go on telling of it, and of what it starts.
+            return Ok(());
+        }
         let events = self.open_on(Pid(tid), tid, from)?;
         self.keep(tid, events);
         if from == From::EachExec {
+            self.starters += 1;
             self.begin_at_execs_of(Pid(tid));
         }
         Ok(())
     }
 
-    /// The same of all threads of a process, as far as they have no events of this generation.
+    /// Has all that a process starts sampled: gives those of its threads events that have none of this generation.
     fn begin_at_execs_of(&mut self, pid: Pid) {
-        for tid in threads_of(pid).into_iter().filter(|tid| !self.is_sampled(*tid)).collect::<Vec<_>>() {
-            // One that has ended needs none.
-            if let Ok(events) = self.open_on(pid, tid, From::EachExec) {
-                self.keep(tid, events);
+        for tid in threads_of(pid) {
+            if self.has_own(tid).is_some() || self.inherited.contains_key(&tid) {
+                continue;
+            }
+            match self.open_on(pid, tid, From::EachExec) {
+                Ok(events) => self.keep(tid, events),
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(_) => drop(self.refused.insert(tid)),
             }
         }
+    }
+
+    /// Whether so many processes were given events for what they start that those of ended ones are worth closing, by
+    /// [`StackSampler::copy`].
+    pub fn has_many_starters(&self) -> bool {
+        self.starters >= StackSampler::MANY_STARTERS && !self.is_settling()
+    }
+
+    /// Whether there may be events of earlier generations.
+    pub fn is_settling(&self) -> bool {
+        self.settled.is_some() || !self.waiting.is_empty()
     }
 
     /// Samples the first thread of a process, and those that it starts; its other threads by [`StackSampler::open_more`].
@@ -258,7 +311,8 @@ impl StackSampler {
         self.retired.extend(self.threads.insert(tid, events));
     }
 
-    /// Closes events of earlier generations. Whether there were any that threads have others for.
+    /// Closes events of earlier generations: those of threads that have others; with `all`, the rest, too. Whether there were any of
+    /// the former.
     fn close_older(&mut self, all: bool) -> bool {
         let (generation, before) = (self.generation, self.retired.len());
         self.retired.retain(|events| events.generation == generation);
@@ -288,9 +342,11 @@ impl StackSampler {
             self.settled = None;
             self.close_older(true);
         }
+        let mut last = None;
         while begun.elapsed() < at_most
             && let Some((pid, tid)) = self.waiting.pop_front()
         {
+            last = Some(pid);
             if self.is_sampled(tid) {
                 continue;
             }
@@ -304,32 +360,38 @@ impl StackSampler {
                 Err(error) if error.raw_os_error() == Some(libc::ESRCH) => drop(self.gone.insert(tid)),
                 Err(_) => drop(self.refused.insert(tid)),
             }
+        }
+        if let Some(pid) = last.filter(|_| self.waiting.is_empty()) {
+            // Threads that began meanwhile have inherited events, or their number is not known yet.
+            self.wait_for_threads(pid);
             if self.waiting.is_empty() {
-                // Threads that began meanwhile have inherited events, or their number is not known yet.
-                self.wait_for_threads(pid);
-                if self.waiting.is_empty() {
-                    self.settled.get_or_insert_with(Instant::now);
-                }
+                self.settled.get_or_insert_with(Instant::now);
             }
         }
     }
 
     /// A thread of a process has begun; `event` is the one that tells of it, which it has inherited.
     pub fn has_begun(&mut self, of: (Pid, u32), event: u64) {
-        if self.is_current(event) {
-            self.retired.extend(self.threads.remove(&of.1));
+        let (pid, tid) = of;
+        self.telling.remove(&tid);
+        if self.is_current(event)
+            && let Some(own) = self.threads.remove(&tid)
+        {
+            // It was given some of its own before it told of itself. Those of another thread that had its number have been inherited.
+            let is_its = own.pid == pid && own.from == From::Now && own.generation == self.generation;
+            self.retired.extend(Some(own).filter(|_| !is_its));
         }
         self.has_inherited(of, event);
     }
 
-    /// The same of one that has executed a program, where nothing told of it before.
+    /// A thread has executed a program; `event` tells of it. If it was to begin with that, nothing has told of the thread before.
     pub fn has_executed(&mut self, of: (Pid, u32), event: u64) {
         self.has_inherited(of, event);
     }
 
     fn has_inherited(&mut self, (pid, tid): (Pid, u32), event: u64) {
         if self.is_current(event) {
-            self.inherited.insert(tid);
+            self.inherited.insert(tid, pid);
         } else if !self.samples.everything && self.opened_on.contains_key(&event) {
             // Those that it has inherited are about to go.
             self.waiting.push_back((pid, tid));
@@ -339,29 +401,31 @@ impl StackSampler {
     /// A thread has ended.
     pub fn has_ended(&mut self, tid: u32) {
         self.inherited.remove(&tid);
+        self.telling.remove(&tid);
     }
 
     /// Takes longer or shorter copies of stacks from now on: the threads of `pids` get other events, one after the other.
     pub fn copy(&mut self, stack_bytes: u32, pids: impl Iterator<Item = Pid>) {
         self.samples.stack_bytes = stack_bytes.min(StackSamples::MOST_BYTES);
         self.generation += 1;
-        self.inherited.clear();
+        self.starters = 0;
+        let inherited = std::mem::take(&mut self.inherited);
         self.waiting.clear();
         self.settled = None;
         if self.samples.everything {
             // Those that there were go on if there can be no others.
             return drop(self.begin_everywhere());
         }
-        let pids: Vec<Pid> = pids.collect();
+        // Those that have had a sample; those that have told of themselves in another way; and those that were given events.
+        let begun = self.threads.values().filter(|events| events.from == From::Now).map(|events| events.pid);
+        let pids: HashSet<Pid> = pids.chain(inherited.into_values()).chain(begun).collect();
         let not_yet = self.threads.iter().filter(|(_, events)| !pids.contains(&events.pid));
-        let to_come: Vec<(u32, Pid, From)> = not_yet.map(|(tid, events)| (*tid, events.pid, events.from)).collect();
-        for (tid, pid, from) in to_come {
-            match from {
-                From::Now => {}
-                From::EachExec => self.begin_at_execs_of(pid),
-                From::ItsExec => drop(self.begin_at_exec(tid, from)),
-            }
-        }
+        let of_kind = |kind: From| not_yet.clone().filter(move |(_, events)| events.from == kind);
+        let starters: HashSet<Pid> = of_kind(From::EachExec).map(|(_, events)| events.pid).collect();
+        let executing: Vec<u32> = of_kind(From::ItsExec).map(|(tid, _)| *tid).collect();
+        starters.into_iter().for_each(|pid| self.begin_at_execs_of(pid));
+        // One that has ended needs none.
+        executing.into_iter().for_each(|tid| drop(self.begin_at_exec(tid, From::ItsExec)));
         for pid in pids {
             self.waiting.extend(threads_of(pid).into_iter().map(|tid| (pid, tid)));
         }
@@ -379,6 +443,8 @@ impl StackSampler {
         let of_clock = Attributes::of_stacks(&self.samples, from_exec);
         // Waits are seen from their beginning where threads go on.
         let kinds = of_switches.iter().map(|attributes| (true, attributes)).chain([(false, &of_clock)]);
+        self.sets += 1;
+        let set = self.sets;
         let mut events = Vec::with_capacity(self.processors.len());
         for (of_switches, attributes) in kinds {
             for (processor, ring) in self.processors.iter().zip(&*self.rings) {
@@ -388,7 +454,7 @@ impl StackSampler {
                 };
                 ring.take_in(event.as_raw_fd())?;
                 let (generation, stack_bytes) = (self.generation, self.samples.stack_bytes);
-                self.opened_on.insert(number_of(&event)?, Event { pid, generation, stack_bytes, of_switches });
+                self.opened_on.insert(number_of(&event)?, Event { pid, generation, set, stack_bytes, of_switches });
                 if !from_exec {
                     enable(&event);
                 }

@@ -176,10 +176,13 @@ struct Overlapping {
     framed: Vec<FramedProcedure>,
 }
 
+/// At most so many results are left out: each time, those that are left are put together anew.
+const MOST_LEFT_OUT: usize = 256;
+
 /// Results, put together where they overlap, by ascending address. Where that would be too long to be checked, the longest ones
 /// without a prologue are left out: code seems to be connected that is not.
 fn overlapping(all: Vec<(Range<LinkAddr>, Known)>) -> Vec<Overlapping> {
-    let mut found = Vec::new();
+    let (mut found, mut left_out) = (Vec::new(), 0);
     let mut pending = vec![all];
     while let Some(mut all) = pending.pop() {
         all.sort_by_key(|(code, _)| (code.start, code.end));
@@ -194,7 +197,8 @@ fn overlapping(all: Vec<(Range<LinkAddr>, Known)>) -> Vec<Overlapping> {
             let is_too_long = len_bytes(&code) > CheckedProcedure::MOST_BYTES.into();
             let of_returning = these.iter().enumerate().filter(|(_, (_, known))| matches!(known, Known::Returning(_)));
             let longest = of_returning.max_by_key(|(_, (code, _))| len_bytes(code)).map(|(index, _)| index);
-            if let Some(longest) = longest.filter(|_| is_too_long && these.len() > 1) {
+            if let Some(longest) = longest.filter(|_| is_too_long && these.len() > 1 && left_out < MOST_LEFT_OUT) {
+                left_out += 1;
                 these.swap_remove(longest);
                 pending.push(these);
                 continue;

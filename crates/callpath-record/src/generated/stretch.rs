@@ -29,6 +29,8 @@ pub(super) struct Stretch {
     pub(super) is_pieced: bool,
     /// The next time all of it is analysed.
     pub(super) begins_anew: bool,
+    /// When all of it was analysed last.
+    pub(super) whole_since: Instant,
     pub(super) module: ModuleIndex,
     /// When it may be analysed again.
     pub(super) due: Instant,

@@ -232,7 +232,14 @@ impl Patched {
         let mut count = 0;
         let mut failed = Vec::new();
         let found = std::mem::take(&mut self.found);
-        let ahead = self.plan_ahead(&found, (&wanted.measured.called(&injected.routines), injected), recorder)?;
+        let called = wanted.measured.called(&injected.routines);
+        let ahead = match self.plan_ahead(&found, (&called, injected), recorder) {
+            Ok(ahead) => ahead,
+            Err(error) => {
+                self.others.extend(found.into_iter().map(|found| found.loaded));
+                return Err(error);
+            }
+        };
         for (found, ahead) in found.into_iter().zip(ahead) {
             match self.put_in_module((&found, ahead), (wanted, recorder), injected) {
                 Ok(0) => self.others.push(found.loaded),

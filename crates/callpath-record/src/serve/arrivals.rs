@@ -53,7 +53,7 @@ impl Recorder<'_> {
         self.sequence += 1;
         let pid = process.pid();
         let origin = self.outside.as_mut().and_then(|outside| outside.origins.remove(&pid.0));
-        // It has events, which what it starts inherits.
+        // Events that tell of it already are inherited by what it starts.
         let mut has_events = origin.is_some();
         if let Some(origin) = origin {
             self.shared.allocator.slot(slot).inherited_cpu_ns.fetch_max(origin.before_ns, Relaxed);
@@ -99,11 +99,12 @@ impl Recorder<'_> {
             self.sequence -= 1;
             let name = process.program_name();
             // It waits for the answer.
-            let note = (!self.sample_started(pid.0, SampledFrom::Now))
-                .then(|| format!("{name} was not measured: {GO_WITHOUT_C}"));
+            let is_sampled = has_events || self.sample_started(pid.0, SampledFrom::Now) == Some(true);
+            let note = (!is_sampled).then(|| format!("{name} was not measured: {GO_WITHOUT_C}"));
             return self.refuse(slot, note.as_deref());
         }
-        if !has_events && process.executes_unseen(&self.shared) && !self.sample_started(pid.0, SampledFrom::EachExec) {
+        let is_starter = !has_events && process.executes_unseen(&self.shared);
+        if is_starter && self.sample_started(pid.0, SampledFrom::EachExec) == Some(false) {
             let name = process.program_name();
             self.note(&format!(
                 "of the programs that {name} starts, static ones are not measured: it starts them without the C library, and here none \

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use callpath_target::{Pid, ProcessHandle, Record, Ring, RingRecord, StackSamples, What, has_memory};
+use callpath_target::{Maps, Pid, ProcessHandle, Record, Ring, RingRecord, StackSamples, What, has_memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Recorder;
@@ -184,7 +184,7 @@ impl Recorder<'_> {
                     self.enter_wait((outside, places), &wait, lasted_ns);
                 }
             }
-            What::Sample { .. } if outside.sampler.is_replaced(event, tid) => {}
+            What::Sample { .. } if !outside.sampler.counts(event, tid) => {}
             What::Sample { registers, stack, kernel } => {
                 let asked_bytes = outside.sampler.copied_bytes(event);
                 let taken =
@@ -242,7 +242,9 @@ impl Recorder<'_> {
                 outside.origins.clear();
                 outside.lose();
                 let of = outside.sampler.process_of(event).filter(|of| self.processes.iter().any(|p| p.pid() == *of));
-                if let Some(index) = self.place_of(of.unwrap_or(pid), (places, outside)) {
+                // Of a process that is measured from inside, others have inherited the event.
+                let place = self.place_of(of.unwrap_or(pid), (places, outside));
+                if let Some(index) = place.or_else(|| self.place_of(pid, (places, outside))) {
                     let worth = (!outside.sampler.samples().switches).then_some(Worth::Period);
                     self.processes[index].has_lost(&self.shared, count, (None, worth));
                 }
@@ -315,7 +317,12 @@ impl Recorder<'_> {
         let mut before_ns = 0;
         if let Some(index) = before {
             let before = &self.processes[index];
-            if !before.is_from_outside() && !before.leaves_us(&self.shared) {
+            // Past the C library, nothing has told.
+            let has_left = || {
+                let maps = Maps::read(pid).unwrap_or_default();
+                before.executes_unseen(&self.shared) && !self.shared.allocator.is_mapped_in(&maps)
+            };
+            if !before.is_from_outside() && !before.leaves_us(&self.shared) && !has_left() {
                 // Our object in the program will tell.
                 return;
             }

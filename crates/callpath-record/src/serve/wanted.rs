@@ -8,7 +8,7 @@ use callpath_target::{Maps, Pid, ProcessHandle, SampledFrom};
 
 use super::Recorder;
 use crate::arena::wake;
-use crate::rings::{Outside, USER_ONLY, of_started, sees_user_mode_only};
+use crate::rings::{Outside, of_started, sees_user_mode_only};
 
 impl Recorder<'_> {
     /// Answers processes that run, or are about to run, programs that load no preloaded object.
@@ -18,7 +18,7 @@ impl Recorder<'_> {
             session.wanted.iter().enumerate().filter_map(|(at, wanted)| Some((at, wanted.read()?))).collect();
         for (at, (tid, unmeasured, waits)) in asked {
             let from = if waits { SampledFrom::ItsExec } else { SampledFrom::Now };
-            let taken = self.sample_started(tid, from);
+            let taken = self.sample_started(tid, from) == Some(true);
             let session = self.shared.allocator.session();
             if taken && let Some(program) = unmeasured.and_then(|index| session.unmeasured.get(index)) {
                 program.count(false);
@@ -33,12 +33,13 @@ impl Recorder<'_> {
         }
     }
 
-    /// Samples a thread from when it executes a program, or a process that runs one. Whether that could be had.
-    pub(crate) fn sample_started(&mut self, tid: u32, from: SampledFrom) -> bool {
+    /// Samples a thread from when it executes a program, or a process that runs one. Whether that could be had; `None`: nothing
+    /// that is asked for is sampled from outside.
+    pub(crate) fn sample_started(&mut self, tid: u32, from: SampledFrom) -> Option<bool> {
         let settings = self.shared.allocator.settings();
         let wall = settings.uses(Settings::WALL_TIME);
         if !(settings.uses(Settings::CPU_TIME) || wall) || self.shared.programs.are_counted() {
-            return false;
+            return None;
         }
         let (period_ns, infers, pid) = (settings.period_ns, settings.infers(), Pid(tid));
         // The number is the process's own: in another PID name space it is another process's here.
@@ -46,7 +47,7 @@ impl Recorder<'_> {
         let known = |pid: Pid| self.processes.iter().any(|process| process.pid() == pid);
         let parent = ProcessHandle::open(pid).parent();
         if !(is_ours(pid) || parent.is_some_and(|parent| known(parent) && is_ours(parent))) {
-            return false;
+            return Some(false);
         }
         let mut outside = match self.outside.take() {
             Some(outside) => outside,
@@ -54,14 +55,11 @@ impl Recorder<'_> {
                 let user_only = sees_user_mode_only();
                 if wall && user_only {
                     // Their waits could not be seen.
-                    return false;
+                    return Some(false);
                 }
                 let Ok(outside) = Outside::new(of_started(period_ns, user_only, wall), infers, self.doorbell()) else {
-                    return false;
+                    return Some(false);
                 };
-                if user_only {
-                    self.note(USER_ONLY);
-                }
                 outside
             }
         };
@@ -71,6 +69,6 @@ impl Recorder<'_> {
             SampledFrom::ItsExec | SampledFrom::EachExec => outside.begin_at_exec(tid, from),
         };
         self.outside = Some(outside);
-        begun.is_ok()
+        Some(begun.is_ok())
     }
 }
