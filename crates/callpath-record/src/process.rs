@@ -223,8 +223,8 @@ impl Process {
         }
     }
 
-    /// It has executed a program that does not load our object. How much of its first thread's CPU time it has accounted for,
-    /// nanoseconds.
+    /// It has executed a program that does not load our object. How much it has accounted for of the CPU time of the thread that
+    /// goes on, nanoseconds.
     pub(crate) fn leave_for_outside(&mut self, shared: &Shared) -> u64 {
         if self.is_from_outside() {
             self.forget_clock();
@@ -239,9 +239,10 @@ impl Process {
             ThreadState::Live(thread) => thread.record(&shared.allocator),
             ThreadState::Ended(_) => None,
         });
-        let of_first = records.filter(|record| record.tid.load(Relaxed) == pid);
-        let cpu_ns = of_first.map(|record| record.clocks[0].load(Relaxed).wrapping_add(record.clocks[2].load(Relaxed)));
-        cpu_ns.max().unwrap_or(0)
+        // The thread that has executed it goes on under the first one's number, whichever it was: by its clock.
+        let now_ns = self.handle.thread_cpu_ns(pid).unwrap_or(u64::MAX);
+        let cpu_ns = records.map(|record| record.clocks[0].load(Relaxed).wrapping_add(record.clocks[2].load(Relaxed)));
+        cpu_ns.filter(|cpu_ns| *cpu_ns <= now_ns).max().unwrap_or(0)
     }
 
     /// Asks threads that wait for a sample.

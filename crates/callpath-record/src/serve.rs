@@ -419,6 +419,13 @@ impl<'o> Recorder<'o> {
         }
         self.shared.modules.receive(&mut self.shared.publisher);
         self.serve_wanted();
+        // What the rings tell of those is read while they are known.
+        let over: Vec<Pid> = self
+            .processes
+            .iter()
+            .filter(|process| !process.is_from_outside() && process.has_ended())
+            .map(Process::pid)
+            .collect();
         self.serve_outside();
         self.admit_held();
         for process in self.processes.iter_mut().chain(self.leaving.iter_mut().map(|(p, _)| p)) {
@@ -433,7 +440,13 @@ impl<'o> Recorder<'o> {
             self.take_leave_at(process, ended);
         }
         let (ended, live): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.processes).into_iter().partition(Process::has_ended);
+            std::mem::take(&mut self.processes).into_iter().partition(|process| match process.is_from_outside() {
+                true => process.has_ended(),
+                false => over.contains(&process.pid()),
+            });
+        if let Some(outside) = &mut self.outside {
+            over.iter().for_each(|pid| outside.sampler.is_over(*pid));
+        }
         self.processes = live;
         let has_any_ended = !ended.is_empty();
         for process in ended {

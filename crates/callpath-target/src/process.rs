@@ -250,6 +250,18 @@ pub fn descriptors_are_scarce() -> bool {
     }
 }
 
+/// How many descriptors this process may have.
+pub(crate) fn descriptor_limit() -> usize {
+    // SAFETY: a valid place.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        match libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) {
+            0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
+            _ => 0,
+        }
+    }
+}
+
 /// The processes that there are.
 pub fn processes() -> Vec<Pid> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();

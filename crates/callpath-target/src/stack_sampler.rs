@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::control_group::ControlGroup;
 use crate::perf_event::{Attributes, StackSamples};
 use crate::pid::Pid;
-use crate::process::{descriptors_are_scarce, processes};
+use crate::process::{descriptor_limit, descriptors_are_scarce, processes, thread_lives};
 use crate::ring::Ring;
 
 /// From when on a thread is sampled.
@@ -31,6 +31,8 @@ struct OfThread {
     /// Its process.
     pid: Pid,
     from: From,
+    /// What its records name its events by.
+    numbers: Vec<u64>,
     _events: Vec<OwnedFd>,
 }
 
@@ -68,12 +70,17 @@ pub struct StackSampler {
     telling: HashMap<u32, (u64, u32)>,
     /// How many sets there were.
     sets: u64,
-    /// How many processes were given events for all that they start, since the generation began.
+    /// How many processes were given events since the generation began, and how many are many.
     starters: usize,
+    many_starters: usize,
     /// Those that are to have events.
     waiting: VecDeque<(Pid, u32)>,
+    /// The processes of those that were, since none was.
+    lined_up: HashSet<Pid>,
     /// By number.
     opened_on: HashMap<u64, Event>,
+    /// The numbers of events that were closed, and when: rings may have records of them.
+    closed: VecDeque<(Instant, Vec<u64>)>,
     /// Those that could have none.
     refused: HashSet<u32>,
     /// Those that had ended: a first thread is listed as long as others go on.
@@ -94,8 +101,11 @@ impl StackSampler {
     /// and is given some.
     const SETTLES_AFTER: Duration = Duration::from_millis(250);
 
-    /// After so many processes that start others, the events of those that have ended are worth closing.
+    /// After so many processes at most, the events of those that have ended are worth closing.
     const MANY_STARTERS: usize = 256;
+
+    /// Closed events are known for so long: until the rings have been read.
+    const KNOWN_FOR: Duration = Duration::from_secs(2);
 
     /// How long all rings are at most, bytes, unless they would be shorter than the shortest but one.
     const MOST_OF_RINGS: usize = 128 << 20;
@@ -114,6 +124,9 @@ impl StackSampler {
         let lengths: Vec<usize> = lengths.iter().copied().filter(|len| samples.everything || *len <= at_most).collect();
         let rings: Arc<[Ring]> =
             processors.iter().map(|processor| Ring::open(*processor, &lengths)).collect::<Result<_, _>>()?;
+        // At most a quarter of all descriptors is theirs.
+        let of_one = 2 * processors.len().max(1);
+        let many_starters = (descriptor_limit() / 4 / of_one).clamp(1, StackSampler::MANY_STARTERS);
         let shortest = rings.iter().map(Ring::len_bytes).min().unwrap_or(0);
         let stack_bytes = samples.stack_bytes.min((shortest / StackSampler::ROOM) as u32).min(StackSamples::MOST_BYTES);
         Ok(StackSampler {
@@ -129,7 +142,10 @@ impl StackSampler {
             sets: 0,
             starters: 0,
             waiting: VecDeque::new(),
+            lined_up: HashSet::new(),
             opened_on: HashMap::new(),
+            closed: VecDeque::new(),
+            many_starters,
             refused: HashSet::new(),
             gone: HashSet::new(),
             fresh: Vec::new(),
@@ -255,8 +271,8 @@ impl StackSampler {
         }
         let events = self.open_on(Pid(tid), tid, from)?;
         self.keep(tid, events);
+        self.starters += 1;
         if from == From::EachExec {
-            self.starters += 1;
             self.begin_at_execs_of(Pid(tid));
         }
         Ok(())
@@ -264,22 +280,38 @@ impl StackSampler {
 
     /// Has all that a process starts sampled: gives those of its threads events that have none of this generation.
     fn begin_at_execs_of(&mut self, pid: Pid) {
-        for tid in threads_of(pid) {
-            if self.has_own(tid).is_some() || self.inherited.contains_key(&tid) {
-                continue;
+        /// Threads that begin meanwhile may inherit from one that has none yet.
+        const LOOKS: u32 = 3;
+        for _ in 0..LOOKS {
+            let is_new = |tid: &u32| {
+                self.has_own(*tid).is_none() && !self.inherited.contains_key(tid) && !self.refused.contains(tid)
+            };
+            let new: Vec<u32> = threads_of(pid).into_iter().filter(is_new).collect();
+            if new.is_empty() {
+                return;
             }
-            match self.open_on(pid, tid, From::EachExec) {
-                Ok(events) => self.keep(tid, events),
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
-                Err(_) => drop(self.refused.insert(tid)),
+            for tid in new {
+                match self.open_on(pid, tid, From::EachExec) {
+                    Ok(events) => self.keep(tid, events),
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                    Err(_) => drop(self.refused.insert(tid)),
+                }
             }
         }
     }
 
-    /// Whether so many processes were given events for what they start that those of ended ones are worth closing, by
-    /// [`StackSampler::copy`].
+    /// A process that was given events for what it starts has ended.
+    pub fn is_over(&mut self, pid: Pid) {
+        let its = |events: &OfThread| events.pid == pid && events.from == From::EachExec;
+        let over: Vec<u32> = self.threads.iter().filter(|(_, events)| its(events)).map(|(tid, _)| *tid).collect();
+        for tid in over {
+            self.retired.extend(self.threads.remove(&tid));
+        }
+    }
+
+    /// Whether so many processes were given events that those of ended ones are worth closing, by [`StackSampler::copy`].
     pub fn has_many_starters(&self) -> bool {
-        self.starters >= StackSampler::MANY_STARTERS && !self.is_settling()
+        self.starters >= self.many_starters && !self.is_settling()
     }
 
     /// Whether there may be events of earlier generations.
@@ -303,23 +335,47 @@ impl StackSampler {
         }
         let (tid, events) = tried?;
         self.keep(tid, events);
+        self.starters += 1;
         self.wait_for_threads(pid);
         Ok(())
     }
 
     fn keep(&mut self, tid: u32, events: OfThread) {
+        self.telling.remove(&tid);
         self.retired.extend(self.threads.insert(tid, events));
     }
 
     /// Closes events of earlier generations: those of threads that have others; with `all`, the rest, too. Whether there were any of
     /// the former.
     fn close_older(&mut self, all: bool) -> bool {
-        let (generation, before) = (self.generation, self.retired.len());
-        self.retired.retain(|events| events.generation == generation);
+        let generation = self.generation;
+        let is_older = |events: &OfThread| events.generation != generation;
+        let mut closed: Vec<OfThread> = self.retired.extract_if(.., |events| is_older(events)).collect();
+        let any = !closed.is_empty();
         if all {
-            self.threads.retain(|_, events| events.generation == generation);
+            // Those of one that could have no others go on.
+            let refused = &self.refused;
+            let rest = self.threads.extract_if(|tid, events| is_older(events) && !refused.contains(tid));
+            closed.extend(rest.map(|(_, events)| events));
         }
-        self.retired.len() < before
+        self.close(closed);
+        any
+    }
+
+    fn close(&mut self, events: Vec<OfThread>) {
+        let numbers: Vec<u64> = events.iter().flat_map(|events| events.numbers.iter().copied()).collect();
+        self.closed.push_back((Instant::now(), numbers));
+    }
+
+    /// Forgets events that were closed long ago.
+    fn forget_closed(&mut self) {
+        while self.closed.front().is_some_and(|(at, _)| at.elapsed() >= StackSampler::KNOWN_FOR)
+            && let Some((_, numbers)) = self.closed.pop_front()
+        {
+            for number in &numbers {
+                self.opened_on.remove(number);
+            }
+        }
     }
 
     /// Puts all threads of a process in line that have no events.
@@ -339,20 +395,24 @@ impl StackSampler {
     pub fn open_more(&mut self, at_most: Duration) {
         let begun = Instant::now();
         if self.waiting.is_empty() && self.settled.is_some_and(|since| since.elapsed() >= StackSampler::SETTLES_AFTER) {
+            // A thread that began while events were opened may have inherited the older ones of one that starts others.
+            let starters = self.threads.values().filter(|events| events.from == From::EachExec);
+            let starters: HashSet<Pid> = starters.map(|events| events.pid).collect();
+            starters.into_iter().for_each(|pid| self.begin_at_execs_of(pid));
             self.settled = None;
             self.close_older(true);
         }
-        let mut last = None;
+        self.forget_closed();
         while begun.elapsed() < at_most
             && let Some((pid, tid)) = self.waiting.pop_front()
         {
-            last = Some(pid);
+            self.lined_up.insert(pid);
             if self.is_sampled(tid) {
                 continue;
             }
             let mut opened = self.open_on(pid, tid, From::Now);
             let are_scarce = opened.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EMFILE));
-            if are_scarce && self.close_older(false) {
+            if are_scarce && (self.close_older(false) || self.close_own_older(tid)) {
                 opened = self.open_on(pid, tid, From::Now);
             }
             match opened {
@@ -361,12 +421,28 @@ impl StackSampler {
                 Err(_) => drop(self.refused.insert(tid)),
             }
         }
-        if let Some(pid) = last.filter(|_| self.waiting.is_empty()) {
+        if self.waiting.is_empty() && !self.lined_up.is_empty() {
             // Threads that began meanwhile have inherited events, or their number is not known yet.
-            self.wait_for_threads(pid);
+            std::mem::take(&mut self.lined_up).into_iter().for_each(|pid| self.wait_for_threads(pid));
             if self.waiting.is_empty() {
                 self.settled.get_or_insert_with(Instant::now);
             }
+        }
+    }
+
+    /// Closes the events of a thread that are of an earlier generation. Whether there were any.
+    fn close_own_older(&mut self, tid: u32) -> bool {
+        let older = self.threads.remove(&tid).map(|own| (own.generation != self.generation, own));
+        match older {
+            Some((true, own)) => {
+                self.close(vec![own]);
+                true
+            }
+            Some((false, own)) => {
+                self.threads.insert(tid, own);
+                false
+            }
+            None => false,
         }
     }
 
@@ -374,14 +450,11 @@ impl StackSampler {
     pub fn has_begun(&mut self, of: (Pid, u32), event: u64) {
         let (pid, tid) = of;
         self.telling.remove(&tid);
-        if self.is_current(event)
-            && let Some(own) = self.threads.remove(&tid)
-        {
-            // It was given some of its own before it told of itself. Those of another thread that had its number have been inherited.
-            let is_its = own.pid == pid && own.from == From::Now && own.generation == self.generation;
-            self.retired.extend(Some(own).filter(|_| !is_its));
+        if self.is_current(event) {
+            // Those of another thread that had its number: others may have inherited from it.
+            self.retired.extend(self.threads.remove(&tid));
         }
-        self.has_inherited(of, event);
+        self.has_inherited((pid, tid), event);
     }
 
     /// A thread has executed a program; `event` tells of it. If it was to begin with that, nothing has told of the thread before.
@@ -402,6 +475,18 @@ impl StackSampler {
     pub fn has_ended(&mut self, tid: u32) {
         self.inherited.remove(&tid);
         self.telling.remove(&tid);
+        self.retired.extend(self.threads.remove(&tid));
+    }
+
+    /// The kernel has taken the events of a thread away that told of it.
+    pub fn tells_anew(&mut self, tid: u32) {
+        self.telling.remove(&tid);
+    }
+
+    /// Records were lost: threads may have ended, and others may have their numbers.
+    pub fn has_lost(&mut self) {
+        self.telling.clear();
+        self.inherited.retain(|tid, pid| thread_lives(*pid, *tid));
     }
 
     /// Takes longer or shorter copies of stacks from now on: the threads of `pids` get other events, one after the other.
@@ -445,7 +530,7 @@ impl StackSampler {
         let kinds = of_switches.iter().map(|attributes| (true, attributes)).chain([(false, &of_clock)]);
         self.sets += 1;
         let set = self.sets;
-        let mut events = Vec::with_capacity(self.processors.len());
+        let (mut events, mut numbers) = (Vec::with_capacity(self.processors.len()), Vec::new());
         for (of_switches, attributes) in kinds {
             for (processor, ring) in self.processors.iter().zip(&*self.rings) {
                 let event = match self.group.as_ref().filter(|_| tid == Attributes::EVERY_THREAD) {
@@ -454,17 +539,20 @@ impl StackSampler {
                 };
                 ring.take_in(event.as_raw_fd())?;
                 let (generation, stack_bytes) = (self.generation, self.samples.stack_bytes);
-                self.opened_on.insert(number_of(&event)?, Event { pid, generation, set, stack_bytes, of_switches });
-                if !from_exec {
-                    enable(&event);
-                }
+                let number = number_of(&event)?;
+                numbers.push(number);
+                self.opened_on.insert(number, Event { pid, generation, set, stack_bytes, of_switches });
                 events.push(event);
             }
+        }
+        // Only now: if one could not be opened, none has told of the thread.
+        if !from_exec {
+            events.iter().for_each(enable);
         }
         if !from_exec && self.samples.switches && tid != Attributes::EVERY_THREAD {
             self.fresh.push((pid, tid));
         }
-        Ok(OfThread { generation: self.generation, pid, from, _events: events })
+        Ok(OfThread { generation: self.generation, pid, from, numbers, _events: events })
     }
 
     /// Waits until a ring is half full, for `at_most`. Whether one is.

@@ -196,7 +196,12 @@ impl Recorder<'_> {
                 None => outside.origins.entry(pid.0).or_insert_with(|| Origin::read_late(pid)).has_mapped(entry),
             },
             What::Named { name, is_exec: true } => {
-                self.has_executed(pid, name, (places, outside));
+                // Several sets of events may tell of it. Another program would have mapped something in between.
+                let is_known = self.met(pid).is_some_and(|process| process.has_just_executed())
+                    || outside.origins.get(&pid.0).is_some_and(Origin::has_just_executed);
+                if !is_known {
+                    self.has_executed(pid, name, (places, outside));
+                }
                 outside.sampler.has_executed((pid, tid), event);
                 if outside.sampler.process_of(event) == Some(pid) {
                     // What was asked for is there without a sample, too.
@@ -222,8 +227,9 @@ impl Recorder<'_> {
                 }
             }
             What::Ended if tid == pid.0 && self.has_lost_events(outside, pid) => {
-                if !outside.begun_again.contains(&tid) {
-                    outside.sampler.has_ended(tid);
+                match outside.begun_again.contains(&tid) {
+                    true => outside.sampler.tells_anew(tid),
+                    false => outside.sampler.has_ended(tid),
                 }
                 self.begin_again((outside, places), pid);
             }
@@ -240,6 +246,7 @@ impl Recorder<'_> {
                 // What was mapped or executed may be among it.
                 self.processes.iter_mut().for_each(Process::doubt);
                 outside.origins.clear();
+                outside.sampler.has_lost();
                 outside.lose();
                 let of = outside.sampler.process_of(event).filter(|of| self.processes.iter().any(|p| p.pid() == *of));
                 // Of a process that is measured from inside, others have inherited the event.
@@ -295,6 +302,10 @@ impl Recorder<'_> {
         }
         if let Some(index) = self.processes.iter().position(|process| process.pid() == pid) {
             return self.processes[index].is_from_outside().then(|| *places.entry(pid.0).or_insert(index));
+        }
+        // It waits until it is let in, and is measured from inside then.
+        if self.held.iter().any(|held| held.process.pid() == pid) {
+            return None;
         }
         let started_ns = self.shared.began.elapsed().as_nanos() as u64;
         let origin = outside.origins.remove(&pid.0).unwrap_or_else(|| Origin::read_late(pid));
