@@ -28,7 +28,16 @@ pub fn needed_libraries(loader: &Path, program: &Path) -> Result<Option<Vec<Need
     command.arg("--list").arg(program).stdin(Stdio::null()).stderr(Stdio::piped());
     let said = command.output().map_err(failed)?;
     let text = String::from_utf8_lossy(&said.stdout);
-    let list: Vec<Needed> = text.lines().filter_map(parse_line).collect();
+    let mut list: Vec<Needed> = text.lines().filter_map(parse_line).collect();
+    // musl's loader is its C library, too.
+    let mut seen = Vec::new();
+    list.retain(|needed| match &needed.path {
+        Some(path) if seen.contains(path) => false,
+        path => {
+            seen.extend(path.clone());
+            true
+        }
+    });
     if list.is_empty() && !said.status.success() && !text.contains("statically linked") {
         return Err(failed(std::io::Error::other(String::from_utf8_lossy(&said.stderr).trim().to_owned())));
     }
