@@ -21,6 +21,7 @@ mod perf_map;
 mod pid;
 mod proc_file;
 mod process;
+mod processors;
 mod ptrace;
 mod refused;
 pub mod rehearsal;

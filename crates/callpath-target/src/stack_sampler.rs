@@ -11,6 +11,7 @@ use crate::control_group::ControlGroup;
 use crate::perf_event::{Attributes, StackSamples};
 use crate::pid::Pid;
 use crate::process::{descriptor_limit, descriptors_are_scarce, processes, thread_lives};
+use crate::processors::processors;
 use crate::ring::Ring;
 
 /// From when on a thread is sampled.
@@ -509,8 +510,13 @@ impl StackSampler {
         let starters: HashSet<Pid> = of_kind(From::EachExec).map(|(_, events)| events.pid).collect();
         let executing: Vec<u32> = of_kind(From::ItsExec).map(|(tid, _)| *tid).collect();
         starters.into_iter().for_each(|pid| self.begin_at_execs_of(pid));
-        // One that has ended needs none.
-        executing.into_iter().for_each(|tid| drop(self.begin_at_exec(tid, From::ItsExec)));
+        for tid in executing {
+            let begun = self.begin_at_exec(tid, From::ItsExec);
+            // One that has ended needs none.
+            if begun.is_err_and(|error| error.raw_os_error() != Some(libc::ESRCH)) {
+                self.refused.insert(tid);
+            }
+        }
         for pid in pids {
             self.waiting.extend(threads_of(pid).into_iter().map(|tid| (pid, tid)));
         }
@@ -590,38 +596,10 @@ fn threads_of(pid: Pid) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The processors that are online.
-fn processors() -> Vec<u32> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let online = parse_processors(&text);
-    if online.is_empty() {
-        let count = std::thread::available_parallelism().map_or(1, usize::from) as u32;
-        return (0..count).collect();
-    }
-    online
-}
-
-/// From the kernel's form: numbers and ranges, with commas.
-fn parse_processors(text: &str) -> Vec<u32> {
-    const MOST: u32 = 1 << 14;
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?.min(MOST))
-    };
-    text.trim().split(',').filter_map(range).flatten().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ring::{Record, What};
-
-    #[test]
-    fn processors_as_the_kernel_lists_them() {
-        assert_eq!(parse_processors("0-2,4,6-7\n"), [0, 1, 2, 4, 6, 7]);
-        assert_eq!(parse_processors(""), [0; 0]);
-        assert_eq!(processors().len(), std::thread::available_parallelism().map_or(1, usize::from));
-    }
 
     /// A thread of this process that works is sampled by number, and one that it starts.
     #[test]
