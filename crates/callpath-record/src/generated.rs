@@ -77,6 +77,8 @@ pub(crate) struct GeneratedCode {
     last_answer: Option<(RunAddr, Vec<u8>, Vec<u8>)>,
     /// Where its code continues in that of files, by instruction.
     followed: FxHashMap<RunAddr, followed::Followed>,
+    /// Where an interpreter jumps to what it does not name.
+    dispatchers: Vec<RunAddr>,
     /// Whether procedures of files continue in code that they do not name, by start address, for the current mappings.
     go_on: FxHashMap<RunAddr, bool>,
     /// Frames that the program describes itself.
@@ -119,6 +121,7 @@ impl GeneratedCode {
             looked: Instant::now(),
             last_answer: None,
             followed: FxHashMap::default(),
+            dispatchers: Vec::new(),
             go_on: FxHashMap::default(),
             described: JitFrames::default(),
         }

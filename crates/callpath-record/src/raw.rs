@@ -20,7 +20,7 @@ use callpath_format::shared::tree::RawSample;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex, ProcessSlot, Settings};
 use callpath_format::table::RecipeId;
 use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT};
-use callpath_tables::recipes::generated::{Continuation, Return};
+use callpath_tables::recipes::generated::{Exits, Return};
 use callpath_unwind::{CodeMap, Cursor, End, Located, Stop, walk};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -493,7 +493,9 @@ pub(crate) struct Memo {
     framed: FxHashMap<CodePoint, bool>,
     ahead: FxHashMap<RunAddr, Option<(Return, bool)>>,
     described: FxHashMap<RunAddr, bool>,
-    continuations: FxHashMap<RunAddr, Rc<[Continuation]>>,
+    exits: FxHashMap<RunAddr, Rc<Exits>>,
+    jumps: FxHashMap<RunAddr, Option<RunAddr>>,
+    uses: FxHashMap<RunAddr, bool>,
 }
 
 impl Code<'_> {

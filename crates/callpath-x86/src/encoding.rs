@@ -133,6 +133,30 @@ pub(crate) fn takes_stack_pointer_from_frame(bytes: &[u8]) -> bool {
     matches!(bytes, [0x48, 0x8b | 0x8d, 0x65, 0x80..=0xff, ..] | [0x48, 0x8b | 0x8d, 0xa5, _, _, _, 0x80..=0xff, ..])
 }
 
+/// Whether the code before a return takes arguments off the stack, as V8's does: `pop R; lea rsp, [...]; push R`.
+pub(crate) fn takes_arguments_off(before: &[u8]) -> bool {
+    // `pop` and `push` differ in one bit of the last byte.
+    let of_push = match before {
+        [.., 0x41, 0x50..=0x57] => 2,
+        [.., 0x50..=0x57] => 1,
+        _ => return false,
+    };
+    let (before, push) = before.split_at(before.len() - of_push);
+    let is_pop = |bytes: &[u8]| match (bytes, push) {
+        ([.., prefix, pop], [0x41, push]) => (*prefix, *pop) == (0x41, push | 8),
+        ([.., pop], [push]) => *pop == push | 8,
+        _ => false,
+    };
+    // The operand's middle three bits are the register, rsp; an address has two bytes to six.
+    let loads_rsp = |bytes: &[u8]| matches!(bytes, [0x48..=0x4b, 0x8d, operand, ..] if operand >> 3 & 7 == 4);
+    (4..=8)
+        .filter_map(|len| before.split_at_checked(before.len().checked_sub(len)?))
+        .any(|(before, lea)| loads_rsp(lea) && is_pop(before))
+}
+
+/// The longest code that [`takes_arguments_off`] looks at, bytes.
+pub(crate) const TAKES_ARGUMENTS_OFF_BYTES: u32 = 12;
+
 /// Whether the byte is a prefix that turns rsp or rbp as a base into r12 or r13.
 pub(crate) fn extends_base(byte: u8) -> bool {
     byte & 0xf1 == 0x41
@@ -318,6 +342,22 @@ mod tests {
 
     fn decode(bytes: &[u8]) -> Instruction {
         Instruction::decode(bytes).unwrap_or_else(|| panic!("no instruction: {bytes:x?}"))
+    }
+
+    #[test]
+    fn arguments_taken_off_before_a_return() {
+        // As V8 has it: pop rcx; lea rsp, [r15+8]; push rcx     pop r10; lea rsp, [rsp+8*rcx]; push r10
+        assert!(takes_arguments_off(&[0x59, 0x49, 0x8d, 0x67, 8, 0x51]));
+        assert!(takes_arguments_off(&[0x90, 0x41, 0x5a, 0x48, 0x8d, 0x24, 0xcc, 0x41, 0x52]));
+        // pop rcx; lea rsp, [rsp+0x100]; push rcx
+        assert!(takes_arguments_off(&[0x59, 0x48, 0x8d, 0xa4, 0x24, 0, 1, 0, 0, 0x51]));
+        // Another register; no lea of rsp; no pop; only a part
+        assert!(!takes_arguments_off(&[0x59, 0x49, 0x8d, 0x67, 8, 0x52]));
+        assert!(!takes_arguments_off(&[0x41, 0x59, 0x49, 0x8d, 0x67, 8, 0x41, 0x52]));
+        assert!(!takes_arguments_off(&[0x59, 0x49, 0x8d, 0x47, 8, 0x51]));
+        assert!(!takes_arguments_off(&[0x51, 0x49, 0x8d, 0x67, 8, 0x51]));
+        assert!(!takes_arguments_off(&[0x49, 0x8d, 0x67, 8, 0x51]));
+        assert!(!takes_arguments_off(&[]));
     }
 
     /// Bytes that begin with every opcode, without a prefix and with each of those that matter here.

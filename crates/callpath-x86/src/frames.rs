@@ -113,7 +113,7 @@ impl<'a> Frames<'a> {
             state.set(RSP, Value::cfa(offset - surplus), root);
             self.record_again(&mut recording, &state);
         }
-        if recording.ends.are_wrong_behind_calls() {
+        if recording.ends.are_wrong_behind_calls() || recording.ends.may_lose_arguments() {
             recording.distrusts_calls = true;
             self.record_again(&mut recording, &state);
         }
@@ -147,14 +147,17 @@ impl<'a> Frames<'a> {
             self.known.recipes.number_at(block) == Some(UNKNOWN) && !has_recipe(&arrival.state)
         };
         let blocks = self.blocks.in_order().into_iter();
-        let lost = blocks.filter(|(block, arrival)| is_lost(*block, arrival)).map(|(block, _)| block);
-        let lost: Vec<u32> = lost.take(MAX_LOST_FRAMES).collect();
+        let lost = blocks.filter(|(block, arrival)| is_lost(*block, arrival));
+        let lost: Vec<(u32, bool)> =
+            lost.map(|(block, arrival)| (block, arrival.meets_entry)).take(MAX_LOST_FRAMES).collect();
         let before = recording.constraints.len();
-        for block in lost {
+        for (block, meets_entry) in lost {
             if recording.constraints.iter().any(|constraint| constraint.block == block) {
                 continue;
             }
-            let Some(inferred) = self.infer_settled_from(block, recording.distrusts_calls) else { break };
+            let Some(limit) = self.inference_limit(MAX_INSTRUCTIONS) else { break };
+            let inference = Inference::unsettled(limit, recording.distrusts_calls).may_end_at_once(meets_entry);
+            let inferred = self.infer_settled_from(block, inference);
             recording.constraints.extend(inferred.facts().into_iter().map(|fact| Constraint { block, fact }));
         }
         recording.constraints.len() > before
@@ -170,13 +173,11 @@ impl<'a> Frames<'a> {
 
     /// As `infer_from`, but slower: states settle before anything is learned, so what is learned in a loop holds in
     /// each iteration.
-    fn infer_settled_from(&mut self, at: u32, ends_at_calls: bool) -> Option<Inference> {
-        let limit = self.inference_limit(MAX_INSTRUCTIONS)?;
-        let mut inference = Inference::unsettled(limit, ends_at_calls);
+    fn infer_settled_from(&mut self, at: u32, mut inference: Inference) -> Inference {
         self.walk(at, &mut inference).run(&State::symbolic());
         inference.settle();
         self.walk(at, &mut inference).run_again();
-        Some(self.charge(inference))
+        self.charge(inference)
     }
 
     fn inference_limit(&self, limit: u32) -> Option<u32> {

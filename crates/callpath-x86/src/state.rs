@@ -157,6 +157,13 @@ impl State {
             && self.load(StackAddress::cfa(-8)) == Value::Caller(RETURN_ADDRESS)
     }
 
+    /// Whether the stack and the caller's frame pointer are as at entry, whatever other registers hold.
+    pub(crate) fn has_stack_of_entry(&self) -> bool {
+        self.packed(RSP) == Packed::new(Value::cfa(-8))
+            && self.packed(RBP) == Packed::new(Value::Caller(RBP as u8))
+            && self.load(StackAddress::cfa(-8)) == Value::Caller(RETURN_ADDRESS)
+    }
+
     /// Sets a register. A value of rsp that is not an address on the stack gets a new base, named `at`.
     pub(crate) fn set(&mut self, register: usize, mut value: Value, at: u32) {
         if register == RSP && value.base().is_none() {

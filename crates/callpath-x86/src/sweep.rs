@@ -8,6 +8,7 @@ use crate::bitmap::Bitmap;
 use crate::code_map::{CodeMap, NOWHERE};
 use crate::decode::{Flow, Instructions};
 use crate::decoded::{Decoded, Decoding};
+use crate::encoding;
 use crate::encoding::{calls_and_jumps, is_epilogue, is_prologue, is_sure_prologue};
 use crate::idioms::{Context, linkage_stub};
 use crate::instruction::{Control, Instruction, Operation, Register};
@@ -34,6 +35,8 @@ pub(crate) struct Sweep {
     oddities: Oddities,
     /// Whether there are returns that pop arguments.
     pub(crate) has_popping_returns: bool,
+    /// Whether there are procedures that take arguments off the stack before they return.
+    pub(crate) takes_arguments_off: bool,
     /// The decoded instructions, until the sweep ends.
     decoding: Decoding,
     /// Calls followed by padding: the call's index in `events`, and the padding's start and end.
@@ -126,6 +129,7 @@ impl Sweep {
             data: bitmap(),
             oddities: Oddities::default(),
             has_popping_returns: false,
+            takes_arguments_off: false,
             decoding: Decoding::new(code_map.len()),
             padded_calls: Vec::new(),
         };
@@ -318,6 +322,9 @@ impl Sweep {
             Flow::Return => {
                 event(EventKind::Leave, NOWHERE);
                 self.has_popping_returns |= instruction.immediate().is_some();
+                let from = at.saturating_sub(encoding::TAKES_ARGUMENTS_OFF_BYTES);
+                let before = code_map.bytes(from).get(..(at - from) as usize).unwrap_or(&[]);
+                self.takes_arguments_off |= encoding::takes_arguments_off(before);
             }
             Flow::Stop => event(EventKind::Stop, NOWHERE),
         }

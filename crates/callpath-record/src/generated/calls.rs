@@ -21,6 +21,7 @@ impl GeneratedCode {
     /// Forgets facts about the code of files, which has changed.
     pub(crate) fn forget_calls(&mut self) {
         self.go_on.clear();
+        self.dispatchers.clear();
     }
 
     /// Whether a call may have left this return address, which must lie in executable memory: one ends just before it,

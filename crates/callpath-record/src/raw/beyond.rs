@@ -1,11 +1,15 @@
 //! The caller of a frame of generated code that has no recipe: by what the program itself says of the code, by the frame
 //! pointer, by what the code does until it returns, or by where it continues in an interpreter.
 
+use std::rc::Rc;
+
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::recipe::Packed;
 use callpath_format::register::{Reg, Registers};
 use callpath_format::shared::load_map::Mapping;
-use callpath_tables::recipes::generated::CallersRbp;
+use callpath_tables::recipes::generated::{CallersRbp, Continuation, Dispatch};
+use rustc_hash::FxHashMap;
+
 use callpath_unwind::{CodeMap, Cursor, Located, Memory, Step, step_open, step_packed};
 
 use super::Code;
@@ -13,6 +17,8 @@ use super::stack::Stack;
 
 /// The largest frame of generated code that is searched for, bytes.
 const LARGEST_FRAME_BYTES: u64 = 64 << 10;
+/// What a frame of HotSpot's interpreter has below its frame pointer, at least.
+const INTERPRETED_FRAME_BYTES: u64 = 72;
 
 impl Code<'_> {
     /// The caller of a frame of generated code that has no recipe, the last resort: by call frame information that the
@@ -27,9 +33,10 @@ impl Code<'_> {
         let caller = self
             .caller_by_description(frame, memory)
             .or_else(|| self.caller_by_frame_pointer(frame, memory))
+            .or_else(|| self.caller_by_jump(frame, memory))
             .map(|caller| (caller, true))
             .or_else(|| self.caller_by_returns_ahead(frame, memory))
-            .or_else(|| Some((self.caller_by_continuations(frame, memory)?, false)));
+            .or_else(|| Some((self.caller_by_exits(frame, memory)?, false)));
         // An answer without a look shows nothing about the code.
         if caller.is_some() || !self.generated.postponed {
             self.generated.note_try(at, caller.is_some());
@@ -79,15 +86,69 @@ impl Code<'_> {
         Some((Cursor { point: CodePoint::Return(RunAddr(return_address)), registers }, is_sure && !is_calling))
     }
 
-    /// The caller of code that runs in an interpreter's frame: the interpreter's caller by its recipes where the code
-    /// continues in it. All places have to agree, and the interpreter has to be what was called.
-    fn caller_by_continuations(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<Cursor> {
+    /// The caller of a stub: that of the procedure that it jumps to.
+    fn caller_by_jump(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<Cursor> {
+        if frame.point.is_return() {
+            return None;
+        }
+        let pc = frame.point.pc();
+        let Code { memo, generated, witness, .. } = self;
+        let to = (*memo.jumps.entry(pc).or_insert_with(|| generated.jumped_to(pc, witness)))?;
+        let mut caller = Cursor { point: CodePoint::Exact(to), registers: frame.registers };
+        let located = self.locate_point(caller.point);
+        if located.recipe.kind() == Packed::WIDE {
+            return None;
+        }
+        let step = step_packed(&mut caller, &located.recipe, memory);
+        let return_address = caller.point.pc();
+        let is_return = matches!(step, Ok(Step::Caller)) && self.may_be_return_address(return_address.0);
+        (is_return && self.generated.may_be_called_from(return_address)).then_some(caller)
+    }
+
+    /// The caller of code without a frame of its own, by where it jumps.
+    fn caller_by_exits(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<Cursor> {
         let rsp = frame.registers.get(Reg::RSP)?;
         let pc = frame.point.pc();
         let Code { memo, generated, witness, .. } = self;
-        let places = memo.continuations.entry(pc).or_insert_with(|| generated.continuations(pc, witness)).clone();
+        let exits = Rc::clone(memo.exits.entry(pc).or_insert_with(|| generated.exits(pc, witness)));
+        if !exits.places.is_empty() {
+            let found = self.caller_by_places(rsp, &exits.places, memory)?;
+            for place in exits.places.iter().filter(|place| !place.returns) {
+                self.generated.note_dispatcher(place.at);
+            }
+            return Some(found);
+        }
+        let dispatch = exits.dispatch?;
+        let as_there = |at: &RunAddr| Continuation { at: *at, above_rsp: dispatch.above_rsp, returns: false };
+        let places: Vec<Continuation> = self.generated.dispatchers().iter().map(as_there).collect();
+        let interpreters = self.caller_by_places(rsp, &places, memory);
+        interpreters.or_else(|| self.caller_of_thunk(frame, dispatch, memory))
+    }
+
+    /// The caller of a thunk: it has no frame, and hands over to a procedure that it does not name.
+    fn caller_of_thunk(&mut self, frame: &Cursor, dispatch: Dispatch, memory: &mut Stack<'_>) -> Option<Cursor> {
+        let rsp = frame.registers.get(Reg::RSP)?;
+        // Compiled code is called with rsp at a multiple of 16 bytes.
+        if frame.point.is_return() || !dispatch.is_thunk || dispatch.above_rsp != 0 || rsp % 16 != 8 {
+            return None;
+        }
+        let return_address = memory.read_u64(rsp)?;
+        if !self.may_be_return_address(return_address) || !self.generated.may_be_called_from(RunAddr(return_address)) {
+            return None;
+        }
+        let mut registers = Registers::UNKNOWN;
+        registers.set(Reg::RSP, rsp.checked_add(8)?);
+        if let Some(rbp) = frame.registers.get(Reg::RBP) {
+            registers.set(Reg::RBP, rbp);
+        }
+        Some(Cursor { point: CodePoint::Return(RunAddr(return_address)), registers })
+    }
+
+    /// The caller of code that runs in an interpreter's frame: the interpreter's caller by its recipes where the code
+    /// continues in it. All places have to agree, and the interpreter has to be what was called.
+    fn caller_by_places(&mut self, rsp: u64, places: &[Continuation], memory: &mut Stack<'_>) -> Option<Cursor> {
         let mut found: Option<Cursor> = None;
-        for place in places.iter() {
+        for place in places {
             let at_place = rsp.checked_add_signed(place.above_rsp)?;
             let Some(caller) = self.caller_from(place.at, at_place, memory) else { continue };
             let above = caller.registers.get(Reg::RSP)?;
@@ -142,8 +203,15 @@ impl Code<'_> {
         if !self.may_be_return_address(return_address) || !self.generated.may_be_called_from(RunAddr(return_address)) {
             return None;
         }
-        let Code { memo, generated, .. } = self;
-        if !*memo.framed.entry(frame.point).or_insert_with(|| generated.is_framed(frame.point)) {
+        let interpreted = callers_rsp_in_interpreter(rbp, memory).filter(|_| is_interpreters(rsp, rbp));
+        let Code { memo, generated, witness, .. } = self;
+        let pc = frame.point.pc();
+        let is_framed = memo.framed.entry(frame.point).or_insert_with(|| generated.is_framed(frame.point));
+        // HotSpot's interpreter stores where a method shall return to before it looks for the method.
+        let is_own = |uses: &mut FxHashMap<RunAddr, bool>| {
+            *uses.entry(pc).or_insert_with(|| generated.uses_frame(pc, INTERPRETED_FRAME_BYTES as i64, witness))
+        };
+        if !*is_framed && !(interpreted.is_some() && is_own(&mut memo.uses)) {
             for addr in (rsp..rbp).step_by(8) {
                 if self.may_be_return_address(memory.read_u64(addr)?) {
                     return None;
@@ -151,7 +219,6 @@ impl Code<'_> {
             }
         }
         let mut registers = Registers::UNKNOWN;
-        let interpreted = callers_rsp_in_interpreter(rbp, memory).filter(|_| is_interpreters(rsp, rbp));
         registers.set(Reg::RSP, interpreted.unwrap_or(rbp + 16));
         registers.set(Reg::RBP, memory.read_u64(rbp)?);
         Some(Cursor { point: CodePoint::Return(RunAddr(return_address)), registers })
@@ -194,7 +261,7 @@ pub(super) fn caller_of_interpreted(frame: &Cursor, located: &Located, memory: &
 
 /// Whether a frame of HotSpot's interpreter is as large as it is when its words are there: before, what lies there is of another one.
 fn is_interpreters(rsp: u64, rbp: u64) -> bool {
-    rbp.checked_sub(72).is_some_and(|operands| rsp <= operands)
+    rbp.checked_sub(INTERPRETED_FRAME_BYTES).is_some_and(|operands| rsp <= operands)
 }
 
 /// The caller's stack pointer behind a frame of HotSpot's interpreter whose frame pointer this is. Compiled code that calls an

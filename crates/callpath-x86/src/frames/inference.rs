@@ -25,6 +25,8 @@ pub(crate) struct Inference {
     is_strict: bool,
     /// Nor is any code after a call.
     ends_at_calls: bool,
+    /// Where control leaves to an unknown target with the stack as it was at the start, the procedure ends.
+    ends_at_once: bool,
     limit: u32,
     spent: u32,
     /// How many more instructions are followed.
@@ -97,6 +99,7 @@ impl Inference {
         Inference {
             is_strict,
             ends_at_calls: false,
+            ends_at_once: false,
             limit,
             spent: 0,
             left: limit,
@@ -119,6 +122,12 @@ impl Inference {
     /// after a call is not followed.
     pub(super) fn unsettled(limit: u32, ends_at_calls: bool) -> Inference {
         Inference { ends_at_calls, is_unsettled: true, ..Inference::new(limit, false) }
+    }
+
+    /// If `ends_at_once`: control comes to the start with the stack of the procedure's entry, too. A jump from there to an unknown
+    /// target is a tail call then, whatever the stack was by other ways.
+    pub(super) fn may_end_at_once(self, ends_at_once: bool) -> Inference {
+        Inference { ends_at_once, ..self }
     }
 
     /// Ends the settling of states: from here on equations are learned, in as many instructions again.
@@ -151,7 +160,9 @@ impl Inference {
             _ => false,
         };
         let has_popped = match state.get(RSP) {
-            Value::Stack { base, offset } => base == Base::of_register(RSP) && offset > 0,
+            Value::Stack { base, offset } => {
+                base == Base::of_register(RSP) && (offset > 0 || self.ends_at_once && offset == 0)
+            }
             _ => false,
         };
         if has_popped && CALLEE_SAVED.into_iter().all(is_restored) {

@@ -7,8 +7,9 @@ use super::knowledge::Knowledge;
 use super::pool::UNKNOWN;
 use super::purpose::{BehindCall, Edge, Purpose, Reached};
 use super::recipe_map::INSIDE;
+use crate::instruction::{Instruction, Operation, Register};
 use crate::recipe::{has_recipe, recipe_of};
-use crate::state::{RSP, State};
+use crate::state::{RBP, RSP, State};
 use crate::value::{Base, RETURN_ADDRESS, Value};
 
 /// The recording of one procedure, or of a part of one.
@@ -107,6 +108,9 @@ impl Purpose for Recording {
         }
         known.recipes.mark(code.at, code.next, self.number);
         self.has_unknown |= self.number == UNKNOWN;
+        if known.code.sweep.takes_arguments_off {
+            self.ends.note_instruction(code.instruction, state);
+        }
         if let Some(cross_validation) = &mut known.cross_validation {
             cross_validation.cross_validate(code.at, state);
         }
@@ -183,6 +187,8 @@ pub(crate) struct Ends {
     is_wrong: bool,
     /// Control continued after a call.
     has_calls: bool,
+    /// The frame is given up by its pointer.
+    are_by_pointer: bool,
 }
 
 impl Ends {
@@ -202,9 +208,25 @@ impl Ends {
         self.has_calls = true;
     }
 
+    /// Notes whether the instruction gives up the frame by its pointer.
+    #[cold]
+    fn note_instruction(&mut self, instruction: &Instruction, state: &State) {
+        let is_one = match instruction.operation() {
+            Operation::Leave => true,
+            _ => instruction.copies_to_stack_pointer() && instruction.register(1) == Register::RBP,
+        };
+        self.are_by_pointer |= is_one && state.get(RBP) == Value::cfa(-16);
+    }
+
     /// Whether something is wrong that a call may have caused.
     pub(super) fn are_wrong_behind_calls(&self) -> bool {
         self.is_wrong && self.has_calls
+    }
+
+    /// Whether it does not matter to the procedure where rsp is after a call: the callee may have taken its arguments off, and the
+    /// frame's pointer tells the frame in any case.
+    pub(super) fn may_lose_arguments(&self) -> bool {
+        self.are_by_pointer && self.has_calls
     }
 
     /// How many bytes all ends leave on the stack beyond the return address.

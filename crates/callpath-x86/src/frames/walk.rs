@@ -23,6 +23,8 @@ pub(crate) struct Arrival {
     pub(crate) state: State,
     /// Only a call that returns leads there.
     needs_return: bool,
+    /// Control comes there by ways with different stacks, and one of them has that of the procedure's entry.
+    pub(crate) meets_entry: bool,
     /// How far the block was followed already.
     end: u32,
 }
@@ -114,9 +116,11 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         let reuse = |arrival: &mut Arrival| {
             arrival.state.clone_from(state);
             arrival.needs_return = needs_return;
+            arrival.meets_entry = false;
             arrival.end = end;
         };
-        self.blocks.discover(at, reuse, || Arrival { state: state.clone(), needs_return, end });
+        let make = || Arrival { state: state.clone(), needs_return, meets_entry: false, end };
+        self.blocks.discover(at, reuse, make);
     }
 
     /// Follows a block, instruction by instruction, to where other control flow may arrive or to what was followed
@@ -343,6 +347,7 @@ impl<'w, 'a, P: Purpose> Walk<'w, 'a, P> {
         if is_root && first != again {
             return self.purpose.meets_root(first, again);
         }
+        arrival.meets_entry |= first != again && (state.has_stack_of_entry() || arrival.state.has_stack_of_entry());
         let differs = first != again && first.base() == again.base();
         if differs && needs_return && !arrival.needs_return {
             return;

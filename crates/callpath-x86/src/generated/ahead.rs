@@ -9,7 +9,7 @@
 use callpath_format::address::RunAddr;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::instruction::{Control, Instruction, LONGEST_BYTES, Operation, Register};
+use crate::instruction::{Access, Control, Instruction, LONGEST_BYTES, Memory, Operation, Register};
 use crate::state::RBP;
 
 /// The most instructions that are followed.
@@ -72,6 +72,49 @@ pub fn return_ahead(start: RunAddr, past_calls: bool, read: impl FnMut(RunAddr, 
 /// caller.
 pub fn goes_on_elsewhere(start: RunAddr, read: impl FnMut(RunAddr, &mut [u8]) -> usize) -> bool {
     explore(start, true, read).1
+}
+
+/// The most jumps that [`jumped_to`] follows.
+const MOST_JUMPS: usize = 4;
+
+/// Where the code at `start` goes on that only jumps: a stub. `None`: it does something else.
+pub fn jumped_to(start: RunAddr, mut read: impl FnMut(RunAddr, &mut [u8]) -> usize) -> Option<RunAddr> {
+    let mut reached = None;
+    for _ in 0..MOST_JUMPS {
+        let at = reached.unwrap_or(start).0;
+        let jump = instruction_at(at, &mut read).filter(|instruction| instruction.control() == Control::Jump);
+        let Some(jump) = jump else { break };
+        reached = Some(RunAddr(jump.target(at.wrapping_add(jump.len().into()))));
+    }
+    reached
+}
+
+/// The most instructions in which [`uses_frame`] looks.
+const MOST_USES: usize = 200;
+
+/// Whether the code at `start` reads or writes what lies less than `size_bytes` below rbp, before it changes rbp or calls: rbp is the
+/// pointer of its own frame, if it is one.
+pub fn uses_frame(start: RunAddr, size_bytes: i64, mut read: impl FnMut(RunAddr, &mut [u8]) -> usize) -> bool {
+    let mut seen = FxHashSet::default();
+    let mut pending = vec![start.0];
+    while let Some(at) = pending.pop() {
+        if seen.len() == MOST_USES || !seen.insert(at) {
+            continue;
+        }
+        let Some(instruction) = instruction_at(at, &mut read) else { continue };
+        let below = |memory: Memory| memory.is_only(Register::RBP) && (-size_bytes..0).contains(&memory.displacement);
+        if instruction.memory_access() != Access::None && instruction.memory().is_some_and(below) {
+            return true;
+        }
+        let next = at.wrapping_add(instruction.len().into());
+        match instruction.control() {
+            Control::Next if !instruction.writes().has_general(RBP) => pending.push(next),
+            Control::Jump => pending.push(instruction.target(next)),
+            Control::Branch => pending.extend([instruction.target(next), next]),
+            _ => {}
+        }
+    }
+    false
 }
 
 /// The common result of all returns, and whether there is a jump to unknown code with the stack as at `start`.
@@ -274,6 +317,39 @@ mod tests {
         assert!(!goes_on_elsewhere(START, reader(&[0x53, 0xff, 0xe0])));
         // call *%rdi; ret
         assert!(!goes_on_elsewhere(START, reader(&[0xff, 0xd7, 0xc3])));
+    }
+
+    #[test]
+    fn stubs_lead_to_what_they_jump_to() {
+        // jmp 1f; nop; 1: jmp 2f; 2: ret
+        let code = [0xeb, 1, 0x90, 0xe9, 0, 0, 0, 0, 0xc3];
+        assert_eq!(jumped_to(START, reader(&code)), Some(RunAddr(START.0 + 8)));
+        assert_eq!(jumped_to(RunAddr(START.0 + 3), reader(&code)), Some(RunAddr(START.0 + 8)));
+        assert_eq!(jumped_to(RunAddr(START.0 + 2), reader(&code)), None);
+        // 1: jmp 1b
+        assert_eq!(jumped_to(START, reader(&[0xeb, 0xfe])), Some(START));
+        // jmp to where nothing is
+        assert_eq!(jumped_to(START, reader(&[0xeb, 0x10])), Some(RunAddr(START.0 + 0x12)));
+    }
+
+    #[test]
+    fn code_that_works_in_a_frame() {
+        let uses = |code: &[u8]| uses_frame(START, 72, reader(code));
+        // As HotSpot looks for an interface's method: cmp %rax,%r13; je 1f; test %r13,%r13; je away; 1: mov -0x40(%rbp),%r13
+        assert!(uses(&[0x49, 0x39, 0xc5, 0x74, 5, 0x4d, 0x85, 0xed, 0x74, 0x40, 0x4c, 0x8b, 0x6d, 0xc0]));
+        // mov %rsi,-8(%rbp)
+        assert!(uses(&[0x48, 0x89, 0x75, 0xf8]));
+        // mov 8(%rbp),%rax; mov -0x50(%rbp),%rax; mov (%rbp,%rax,8),%rax; lea -8(%rbp),%rax; ret
+        assert!(!uses(&[0x48, 0x8b, 0x45, 8]));
+        assert!(!uses(&[0x48, 0x8b, 0x45, 0xb0]));
+        assert!(!uses(&[0x48, 0x8b, 0x44, 0xc5, 0xf8]));
+        assert!(!uses(&[0x48, 0x8d, 0x45, 0xf8, 0xc3]));
+        // pop %rbp; mov -8(%rbp),%rax
+        assert!(!uses(&[0x5d, 0x48, 0x8b, 0x45, 0xf8]));
+        // call *%rax; mov -8(%rbp),%rax
+        assert!(!uses(&[0xff, 0xd0, 0x48, 0x8b, 0x45, 0xf8]));
+        // 1: jmp 1b
+        assert!(!uses(&[0xeb, 0xfe]));
     }
 
     #[test]

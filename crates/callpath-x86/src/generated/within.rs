@@ -5,13 +5,16 @@
 //! interpreter that the code jumps back to. Control is followed there, past calls, and then on in the interpreter's
 //! own code to its next indirect jumps and returns: an assembler's call frame information holds where it dispatches, but not
 //! always where traces enter it (LuaJIT's `lj_vm_exit_interp` first takes off what the trace had in addition).
+//!
+//! Code that jumps to what it does not name (`jmp *(%r15)`, to the next instruction's handler in PHP) is as high as the
+//! interpreter is where it does the same; or it is a thunk that hands over to another procedure (.NET's delegates).
 
 use callpath_format::address::RunAddr;
 use rustc_hash::FxHashMap;
 
 use super::ahead::{Named, instruction_at};
 use crate::instruction::{Control, Instruction, Operation, Register};
-use crate::state::RSP;
+use crate::state::{RBP, RSP};
 
 /// The most instructions that are followed in generated code.
 const MOST_INSTRUCTIONS: usize = 2000;
@@ -31,23 +34,41 @@ pub struct Continuation {
     pub returns: bool,
 }
 
-/// Where the generated code at `start` continues in other code, by address: all places have to agree on one caller. `is_generated`
-/// says whether an address is in generated code; `read` fills in the bytes at an address, and returns how many it could read;
-/// `pointer` reads one that the code jumps through.
-/// Nothing is returned if the code may return to a caller of its own, or if there is too much of it.
-pub fn continuations(
+/// How generated code that has no frame of its own is left.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Exits {
+    /// The places in other code where it continues, by address: all of them have to agree on one caller.
+    pub places: Vec<Continuation>,
+    /// Its jumps to what it does not name, if all of them are made with the same height of the stack.
+    pub dispatch: Option<Dispatch>,
+}
+
+/// Jumps to code that is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dispatch {
+    /// rsp above that of the instruction that was asked about, bytes.
+    pub above_rsp: i64,
+    /// All of them are jumps through a register, and nothing before them writes to rbp or calls: so a thunk ends.
+    pub is_thunk: bool,
+}
+
+/// How the generated code at `start` is left. `is_generated` says whether an address is in generated code; `read` fills in the
+/// bytes at an address, and returns how many it could read; `pointer` reads one that the code jumps through.
+/// Nothing is found if the code may return to a caller of its own, or if there is too much of it.
+pub fn exits(
     start: RunAddr,
     is_generated: impl Fn(RunAddr) -> bool,
     mut read: impl FnMut(RunAddr, &mut [u8]) -> usize,
     pointer: impl FnMut(RunAddr) -> Option<RunAddr>,
-) -> Vec<Continuation> {
-    let Some(left_to) = left_to(start, is_generated, &mut read, pointer) else { return Vec::new() };
+) -> Exits {
+    let Some(Left { to, dispatch }) = left(start, is_generated, &mut read, pointer) else { return Exits::default() };
     // Behind a call that does not return other code follows: it is asked only where nothing else is known.
-    [false, true]
+    let places = [false, true]
         .into_iter()
-        .map(|past_calls| settled(&left_to, past_calls, &mut read))
+        .map(|past_calls| settled(&to, past_calls, &mut read))
         .find(|found| !found.is_empty())
-        .unwrap_or_default()
+        .unwrap_or_default();
+    Exits { places, dispatch }
 }
 
 /// Follows other code from these places.
@@ -69,13 +90,22 @@ fn settled(
 /// that several fragments share may take rsp from memory, whatever it was.
 type Height = Option<i64>;
 
-/// The places outside of generated code that are jumped to, and the height there. `None`: the code returns, or is too long.
-fn left_to(
+/// What generated code jumps to.
+struct Left {
+    /// The places outside of generated code, and the height there.
+    to: Vec<(u64, i64)>,
+    dispatch: Option<Dispatch>,
+}
+
+/// Follows generated code to its jumps. `None`: it returns, or is too long.
+fn left(
     start: RunAddr,
     is_generated: impl Fn(RunAddr) -> bool,
     read: &mut impl FnMut(RunAddr, &mut [u8]) -> usize,
     mut pointer: impl FnMut(RunAddr) -> Option<RunAddr>,
-) -> Option<Vec<(u64, i64)>> {
+) -> Option<Left> {
+    let mut dispatches: Vec<Height> = Vec::new();
+    let mut is_thunk = true;
     let mut heights: FxHashMap<u64, Height> = FxHashMap::default();
     let mut pending: Vec<(u64, Height, Named)> = vec![(start.0, Some(0), Named::default())];
     let mut left_to: FxHashMap<u64, Height> = FxHashMap::default();
@@ -99,14 +129,20 @@ fn left_to(
         let target = instruction.target(next);
         match instruction.control() {
             // A call that pops its return address is a jump; its target is not followed.
-            Control::Call | Control::CallIndirect => pending.push((next, height, named.past_call())),
-            _ if instruction.operation() == Operation::Call => pending.push((next, height, named.past_call())),
+            _ if is_call(&instruction) => {
+                is_thunk = false;
+                pending.push((next, height, named.past_call()));
+            }
             Control::Next => {
                 named.note(&instruction);
+                is_thunk &= !instruction.writes().has_general(RBP);
                 let change = instruction.sum(Register::RSP).filter(|(from, _)| *from == Register::RSP);
-                // Elsewhere rsp is another one, from memory.
-                if let Some((_, change)) = change {
-                    pending.push((next, height.and_then(|height| height.checked_add(change)), named));
+                match change {
+                    Some((_, change)) => {
+                        pending.push((next, height.and_then(|height| height.checked_add(change)), named));
+                    }
+                    // Behind it rsp is another one, from memory: so are jumps there.
+                    None => dispatches.push(None),
                 }
             }
             Control::Jump => pending.push((target, height, named)),
@@ -117,14 +153,26 @@ fn left_to(
                     false => named.by(instruction.register(0)),
                     true => pointer_of(&instruction, &named).and_then(&mut pointer).map(|to| to.0),
                 };
-                pending.extend(to.map(|to| (to, height, named)));
+                match to {
+                    Some(to) => pending.push((to, height, named)),
+                    None => {
+                        is_thunk &= !instruction.has_memory();
+                        dispatches.push(height);
+                    }
+                }
             }
-            Control::Stop => {}
+            Control::Stop | Control::Call | Control::CallIndirect => {}
         }
     }
-    let mut left_to: Vec<(u64, i64)> = left_to.into_iter().filter_map(|(at, height)| Some((at, height?))).collect();
-    left_to.sort_unstable();
-    Some(left_to)
+    let mut to: Vec<(u64, i64)> = left_to.into_iter().filter_map(|(at, height)| Some((at, height?))).collect();
+    to.sort_unstable();
+    let first = dispatches.first().copied().flatten();
+    let above_rsp = first.filter(|first| dispatches.iter().all(|height| *height == Some(*first)));
+    Some(Left { to, dispatch: above_rsp.map(|above_rsp| Dispatch { above_rsp, is_thunk }) })
+}
+
+fn is_call(instruction: &Instruction) -> bool {
+    matches!(instruction.control(), Control::Call | Control::CallIndirect) || instruction.operation() == Operation::Call
 }
 
 /// Where the pointer lies that a jump takes: beside an address that the code has named.
@@ -219,7 +267,7 @@ mod tests {
     const POINTER: u64 = 0x2000_0010;
 
     /// Code of both kinds; jumps between them are four-byte distances, filled in where `00` stand.
-    fn of(trace: &[u8], interpreter: &[u8]) -> Vec<(u64, i64, bool)> {
+    fn all_of(trace: &[u8], interpreter: &[u8]) -> Exits {
         let read = |at: RunAddr, to: &mut [u8]| {
             let (start, code) = if at.0 < INTERPRETER { (TRACE, trace) } else { (INTERPRETER, interpreter) };
             let rest = at.0.checked_sub(start).and_then(|offset| code.get(offset as usize..)).unwrap_or(&[]);
@@ -228,8 +276,19 @@ mod tests {
             len
         };
         let pointer = |at: RunAddr| (at.0 == POINTER).then_some(RunAddr(INTERPRETER));
-        let found = continuations(RunAddr(TRACE), |at| (TRACE..INTERPRETER).contains(&at.0), read, pointer);
-        found.iter().map(|place| (place.at.0 - INTERPRETER, place.above_rsp, place.returns)).collect()
+        exits(RunAddr(TRACE), |at| (TRACE..INTERPRETER).contains(&at.0), read, pointer)
+    }
+
+    fn of(trace: &[u8], interpreter: &[u8]) -> Vec<(u64, i64, bool)> {
+        let places = all_of(trace, interpreter).places;
+        places.iter().map(|place| (place.at.0 - INTERPRETER, place.above_rsp, place.returns)).collect()
+    }
+
+    /// The height at its jumps to what is not known, and whether it is a thunk.
+    fn dispatch(code: &[u8]) -> Option<(i64, bool)> {
+        let Exits { places, dispatch } = all_of(code, &[]);
+        assert_eq!(places, []);
+        dispatch.map(|dispatch| (dispatch.above_rsp, dispatch.is_thunk))
     }
 
     /// `jmp` that lies at this offset in the trace, to an offset in the interpreter.
@@ -302,6 +361,30 @@ mod tests {
         let trace = jump(0, 0);
         assert_eq!(of(&trace, &[0x48, 0x8b, 0x27, 0xff, 0xe0]), []);
         assert_eq!(of(&trace, &[0xff, 0xe0]), [(0, 0, false)]);
+    }
+
+    #[test]
+    fn jumps_to_what_is_not_named() {
+        // As PHP 8.2 goes on to the next instruction: testl $1,0x28(%r14); jne 1f; add $0x20,%r15; jmp *(%r15);
+        // 1: call *%rax; jmp *(%r15)
+        let code = [
+            0x41, 0xf6, 0x46, 0x28, 1, 0x75, 7, 0x49, 0x83, 0xc7, 0x20, 0x41, 0xff, 0x27, 0xff, 0xd0, 0x41, 0xff, 0x27,
+        ];
+        assert_eq!(dispatch(&code), Some((0, false)));
+        // As .NET 3.1 calls a static method: mov %rsp,%rax; mov %rdi,%r11; mov %rsi,%rdi; mov 0x20(%r11),%r10; jmp *%r10
+        let code = [0x48, 0x89, 0xe0, 0x49, 0x89, 0xfb, 0x48, 0x89, 0xf7, 0x4d, 0x8b, 0x53, 0x20, 0x41, 0xff, 0xe2];
+        assert_eq!(dispatch(&code), Some((0, true)));
+        // pop %rbp; jmp *%rax
+        assert_eq!(dispatch(&[0x5d, 0xff, 0xe0]), Some((8, false)));
+        // call *%rcx; jmp *%rax
+        assert_eq!(dispatch(&[0xff, 0xd1, 0xff, 0xe0]), Some((0, false)));
+        // je 1f; ret; 1: jmp *%rax
+        assert_eq!(dispatch(&[0x74, 1, 0xc3, 0xff, 0xe0]), None);
+        // je 1f; push %rax; jmp *%rax; 1: jmp *%rax
+        assert_eq!(dispatch(&[0x74, 3, 0x50, 0xff, 0xe0, 0xff, 0xe0]), None);
+        // je 1f; mov (%rdi),%rsp; jmp *%rax; 1: jmp *%rax
+        assert_eq!(dispatch(&[0x74, 5, 0x48, 0x8b, 0x27, 0xff, 0xe0, 0xff, 0xe0]), None);
+        assert_eq!(dispatch(&[0x0f, 0x0b]), None, "it ends in ud2");
     }
 
     #[test]

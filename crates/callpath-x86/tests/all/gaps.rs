@@ -212,6 +212,58 @@ fn labels_have_the_frame_of_the_jump_that_nobody_can_follow() {
     );
 }
 
+/// As V8's SortCompareUserFn, which calls what takes its arguments off, at 0; such a callee stands at 32.
+#[test]
+fn after_a_call_that_takes_an_unknown_number_of_arguments_off() {
+    // pop r10; lea rsp, [rsp+8*rcx]; push r10; ret     ret
+    let callees: [(&[u8], _); 2] =
+        [(&[0x41, 0x5a, 0x48, 0x8d, 0x24, 0xcc, 0x41, 0x52, 0xc3], "rbp+16 rbp@-16"), (&[0xc3], "rsp+32 rbp@-16")];
+    for (callee, after) in callees {
+        check(
+            &[0, 32],
+            &[],
+            &[
+                (&[0x55], "rsp+8"),                            // push rbp
+                (&[0x48, 0x89, 0xe5], "rsp+16 rbp@-16"),       // mov rbp, rsp
+                (&[0x6a, 0x22], "rsp+16 rbp@-16"),             // push 34
+                (&[0x51], "rsp+24 rbp@-16"),                   // push rcx
+                (&[0xff, 0xd2], "rsp+32 rbp@-16"),             // call rdx
+                (&[0xa8, 0x01], after),                        // test al, 1
+                (&[0x75, 0x02], after),                        // jne over the next one
+                (&[0x31, 0xc0], after),                        // xor eax, eax
+                (&[0x48, 0x89, 0xec], after),                  // mov rsp, rbp
+                (&[0x5d], "rsp+16 rbp@-16"),                   // pop rbp
+                (&[0xc3], "rsp+8"),                            // ret
+                (&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0], "rsp+8"), // padding
+                (&[0x0f, 0x1f, 0x40, 0], "rsp+8"),             // padding
+                (callee, "rsp+8"),
+            ],
+        );
+    }
+}
+
+/// As V8's CallFunction, which makes room for arguments that the caller has left out, and copies the return address.
+#[test]
+fn a_tail_call_with_the_stack_of_the_entry_or_another_one() {
+    check(
+        &[0],
+        &[],
+        &[
+            (&[0x48, 0x29, 0xc3], "rsp+8"),                // sub rbx, rax
+            (&[0x7e, 0x14], "rsp+8 rbx lost"),             // jle to the end
+            (&[0x49, 0x89, 0xe0], "rsp+8 rbx lost"),       // mov r8, rsp
+            (&[0x48, 0x29, 0xdc], "rsp+8 rbx lost"),       // sub rsp, rbx
+            (&[0x4d, 0x8b, 0x10], "r8+8 rbx lost"),        // mov r10, [r8]
+            (&[0x4c, 0x89, 0x14, 0x24], "r8+8 rbx lost"),  // mov [rsp], r10
+            (&[0x45, 0x31, 0xc0], "r8+8 rbx lost"),        // xor r8d, r8d
+            (&[0xff, 0xcb], "rsp+8 rbx lost"),             // dec ebx
+            (&[0x75, 0xfc], "rsp+8 rbx lost"),             // jne back
+            (&[0x48, 0x8b, 0x4f, 0x08], "rsp+8 rbx lost"), // mov rcx, [rdi+8]
+            (&[0xff, 0xe1], "rsp+8 rbx lost"),             // jmp rcx
+        ],
+    );
+}
+
 /// The code that signal handlers return to is looked up by the byte before it, which is padding.
 #[test]
 fn a_signal_return_behind_padding() {
