@@ -4,6 +4,9 @@
  *   apart        a piece that is jumped into, in its procedure's frame, and whose way out leads through a register; with bait in the frame
  *   never        calls what does not come back; another procedure's code follows the call, and bait lies where that would return
  *   arguments    a procedure that takes its arguments, bait among them, off the stack: by ret $16, and by hand
+ *   thunk        a piece that hands over to C by a jump, and has no frame
+ *   baited-thunk the same instructions in the middle of another procedure, with bait where a thunk has its return address
+ *   dispatched   pieces that an interpreter jumps to, in its frame: one names where it jumps back to, the other takes it from memory
  *   zero         procedures in a shared mapping of /dev/zero
  *   memory-file  procedures in a file without a name */
 #define _GNU_SOURCE
@@ -211,6 +214,88 @@ static int run_arguments(void)
     return 0;
 }
 
+/* (work); mov %rdi,%rax; mov %rsi,%rdi; jmp *%rax */
+static int run_thunk(void)
+{
+    begin();
+    routine *code = (routine *)(void *)end;
+    emit_work(400000);
+    EMIT(0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xe0);
+    for (int i = 0; i < 600; i++)
+        code(in_c, 200000);
+    puts("thunk");
+    return 0;
+}
+
+/* rsp is 8 more than a multiple of 16, as at a procedure's entry. */
+__attribute__((noinline)) void baited_on_top(void *code, uint64_t bait)
+{
+    __asm__ volatile("mov %%rsp, %%r8\n\tand $-16, %%rsp\n\tpush %%r8\n\tsub $528, %%rsp\n\t"
+                     "push %1\n\tpush %1\n\tpush %1\n\t"
+                     "lea 1f(%%rip), %%r11\n\t"
+                     "jmp *%0\n"
+                     "1:\n\t"
+                     "add $552, %%rsp\n\tpop %%rsp"
+                     :
+                     : "r"(code), "r"(bait)
+                     : "rax", "rcx", "r8", "r11", "memory");
+}
+
+static int run_baited_thunk(void)
+{
+    begin();
+    uint8_t *code = end;
+    emit_work(1000000);
+    EMIT(0x41, 0xff, 0xe3); /* jmp *%r11 */
+    uint64_t bait = decoy_by_pointer();
+    for (int i = 0; i < 450; i++)
+        baited_on_top(code, bait);
+    puts("taken");
+    return 0;
+}
+
+/* Runs what the program names, one after the other. */
+__attribute__((noinline)) void interpret(const void *const *program)
+{
+    volatile uint64_t words[8];
+    in_c(10);
+    for (int i = 0; i < 8; i++)
+        words[i] = (uint64_t)i;
+    __asm__ volatile("mov %0, %%r15\n\t"
+                     "jmp *(%%r15)\n"
+                     ".globl interpreter_goes_on\ninterpreter_goes_on:\n\t"
+                     "add $8, %%r15\n\tjmp *(%%r15)\n"
+                     ".globl interpreter_ends\ninterpreter_ends:"
+                     :
+                     : "r"(program), "m"(words)
+                     : "rax", "rcx", "r11", "r15", "memory");
+    in_c(10);
+}
+
+extern const uint8_t interpreter_goes_on[], interpreter_ends[];
+
+/* (work); movabs $interpreter_goes_on,%r11; jmp *%r11. And: (work); add $8,%r15; jmp *(%r15) */
+static int run_dispatched(void)
+{
+    begin();
+    uint8_t *names = end;
+    emit_work(200000);
+    EMIT(0x49, 0xbb);
+    const uint8_t *place = interpreter_goes_on;
+    emit(&place, 8);
+    EMIT(0x41, 0xff, 0xe3);
+    end += 8192;
+    begin();
+    uint8_t *dispatches = end;
+    emit_work(200000);
+    EMIT(0x49, 0x83, 0xc7, 0x08, 0x41, 0xff, 0x27);
+    const void *program[] = {names, dispatches, dispatches, dispatches, dispatches, interpreter_ends};
+    for (int i = 0; i < 600; i++)
+        interpret(program);
+    puts("dispatched");
+    return 0;
+}
+
 /* push %rbp; mov %rsp,%rbp; (work); mov %rdi,%rax; mov %rsi,%rdi; call *%rax; leave; ret */
 static routine *emit_procedure(uint32_t steps)
 {
@@ -261,6 +346,12 @@ int main(int argc, char **argv)
         return run_never();
     if (!strcmp(mode, "arguments"))
         return run_arguments();
+    if (!strcmp(mode, "thunk"))
+        return run_thunk();
+    if (!strcmp(mode, "baited-thunk"))
+        return run_baited_thunk();
+    if (!strcmp(mode, "dispatched"))
+        return run_dispatched();
     if (!strcmp(mode, "bait"))
         return run_bait();
     return 2;

@@ -52,6 +52,28 @@ fn arguments_that_are_taken_off_the_stack_are_no_return_addresses() {
 }
 
 #[test]
+fn a_thunk_hands_over_without_a_frame() {
+    let (_, profile) = generated("thunk");
+    profile.assert_full(900);
+    assert!(profile.percent_through(&["main", "run_thunk", "[jit]!"]) > 50.0);
+    assert!(profile.percent_through(&["main", "run_thunk", "in_c"]) > 15.0);
+}
+
+#[test]
+fn code_like_a_thunk_in_another_procedure_is_none() {
+    let (_, profile) = generated("baited-thunk");
+    assert_eq!(profile.through(&["decoy_by_pointer"], "samples"), 0, "a procedure that was not called is on a path");
+    assert!(profile.percent_through(&["[jit]!"]) > 90.0);
+}
+
+#[test]
+fn code_that_goes_on_by_a_word_of_memory_is_as_high_as_its_interpreter() {
+    let (_, profile) = generated("dispatched");
+    profile.assert_full(900);
+    assert!(profile.percent_through(&["main", "run_dispatched", "[jit]!"]) > 90.0);
+}
+
+#[test]
 fn code_in_shared_memory() {
     for mode in ["zero", "memory-file"] {
         let (recorded, profile) = generated(mode);
