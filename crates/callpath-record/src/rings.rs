@@ -1,18 +1,22 @@
 //! The rings that the kernel writes samples from outside into, and how long their copies of stacks are.
 
+mod depths;
 mod poller;
 mod waits;
 
 use std::io;
 use std::time::{Duration, Instant};
 
+use callpath_format::register::Reg;
 use callpath_target::{
-    ControlGroup, EventSpec, Every, Hurried, PerfEvent, Pid, SampledFrom, StackSampler, StackSamples,
+    ControlGroup, DeepCopies, EventSpec, Every, Hurried, PerfEvent, Pid, SampledFrom, StackPart, StackSampler,
+    StackSamples,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::process::{FirstStack, Origin};
 use crate::program::Doorbell;
+use depths::Depths;
 use poller::Poller;
 pub(crate) use waits::{Wait, Waits};
 
@@ -63,6 +67,8 @@ pub(crate) struct Outside {
     looked: Option<Instant>,
     /// Samples whose stack goes on beyond the longest copy.
     pub(crate) beyond: u64,
+    /// How much is copied beyond that.
+    depths: Depths,
     /// The stack of the program that a recording has started, if heights are kept, until the record of that is read.
     pub(crate) started: Option<(Pid, FirstStack)>,
     /// What is known of processes without a sample.
@@ -101,6 +107,7 @@ impl Outside {
             loses: false,
             looked: None,
             beyond: 0,
+            depths: Depths::default(),
             started: None,
             origins: FxHashMap::default(),
             begun_again: FxHashSet::default(),
@@ -182,6 +189,32 @@ impl Outside {
             Some(bytes) => self.needed_bytes = self.needed_bytes.max(bytes),
             None => self.too_short += 1,
         }
+    }
+
+    /// The same of a thread whose stack is copied beyond the longest copy in a record where that is too short.
+    pub(crate) fn note_depth(&mut self, tid: u32, needed: Option<usize>, asked_bytes: usize) {
+        if let Some(deep) = self.sampler.deep.as_mut().filter(|_| asked_bytes >= StackSamples::MOST_BYTES as usize)
+            && let Some(pages) = self.depths.note(tid, needed)
+        {
+            deep.want(tid, pages);
+        }
+    }
+
+    /// A thread has ended.
+    pub(crate) fn has_ended(&mut self, tid: u32) {
+        self.sampler.has_ended(tid);
+        self.depths.forget(tid);
+    }
+
+    /// Reads what was copied beyond the records' copies: once the records are known that are entered next.
+    pub(crate) fn read_deep(&mut self) {
+        self.sampler.deep.iter_mut().for_each(DeepCopies::read);
+    }
+
+    /// What was copied of a sample beyond its record's copy, by address.
+    pub(crate) fn deep_of(&mut self, tid: u32, registers: Option<[u64; 17]>, time_ns: u64) -> Vec<StackPart> {
+        let mut taken = |rsp: u64| self.sampler.deep.as_mut()?.take(tid, rsp, time_ns);
+        registers.and_then(|registers| taken(registers[Reg::RSP.index()])).unwrap_or_default()
     }
 
     /// Whether there is something to do at once.

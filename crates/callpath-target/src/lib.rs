@@ -1,8 +1,10 @@
 //! The only crate that touches another process: launching, memory maps, the kernel's events in it, whether it lives.
 //! No decoding, DWARF or database here.
 
+mod bpf;
 mod clock_event;
 mod control_group;
+mod deep_copies;
 mod edits;
 mod entry;
 mod error;
@@ -36,6 +38,7 @@ mod traced;
 
 pub use clock_event::{ClockEvent, EventKind};
 pub use control_group::{ControlGroup, ControlGroupError, control_group_of};
+pub use deep_copies::{DeepCopies, StackPart};
 pub use edits::{Edits, NewMemory, Write};
 pub use error::TargetError;
 pub use halt::{Halted, LoadedObject, Stopped, why_hidden};

@@ -14,6 +14,25 @@ pub use attributes::ATTRIBUTES_WORDS;
 pub(crate) use attributes::Attributes;
 pub use attributes::StackSamples;
 
+/// Lets an event count.
+pub(crate) fn enable(event: &OwnedFd) {
+    const ENABLE: libc::c_ulong = 0x2400;
+    // SAFETY: takes no argument; on an event that is there it succeeds.
+    unsafe { libc::ioctl(event.as_raw_fd(), ENABLE, 0) };
+}
+
+/// An event's number, as its records name it.
+pub(crate) fn number_of(event: &OwnedFd) -> io::Result<u64> {
+    /// `_IOR('$', 7, __u64 *)`
+    const PERF_EVENT_IOC_ID: u64 = 0x8008_2407;
+    let mut number = 0u64;
+    // SAFETY: a place for a number.
+    match unsafe { libc::ioctl(event.as_raw_fd(), PERF_EVENT_IOC_ID as _, &mut number) } {
+        0 => Ok(number),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// When the kernel takes a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Every {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::control_group::ControlGroup;
-use crate::perf_event::{Attributes, StackSamples};
+use crate::deep_copies::DeepCopies;
+use crate::perf_event::{Attributes, StackSamples, enable, number_of};
 use crate::pid::Pid;
 use crate::process::{descriptor_limit, descriptors_are_scarce, processes, thread_lives};
 use crate::processors::processors;
@@ -90,6 +91,8 @@ pub struct StackSampler {
     fresh: Vec<(Pid, u32)>,
     /// Where all threads are sampled: those of this group alone.
     group: Option<ControlGroup>,
+    /// Copies of what lies beyond those in records, where the kernel allows that.
+    pub deep: Option<DeepCopies>,
 }
 
 impl StackSampler {
@@ -151,6 +154,7 @@ impl StackSampler {
             gone: HashSet::new(),
             fresh: Vec::new(),
             group: None,
+            deep: DeepCopies::new().ok(),
         })
     }
 
@@ -476,6 +480,7 @@ impl StackSampler {
     pub fn has_ended(&mut self, tid: u32) {
         self.inherited.remove(&tid);
         self.telling.remove(&tid);
+        self.deep.iter_mut().for_each(|deep| deep.want(tid, 0));
         self.retired.extend(self.threads.remove(&tid));
     }
 
@@ -544,6 +549,9 @@ impl StackSampler {
                     None => attributes.open(tid, Some(*processor))?,
                 };
                 ring.take_in(event.as_raw_fd())?;
+                if let Some(deep) = self.deep.as_ref().filter(|_| !of_switches) {
+                    deep.attach(event.as_raw_fd())?;
+                }
                 let (generation, stack_bytes) = (self.generation, self.samples.stack_bytes);
                 let number = number_of(&event)?;
                 numbers.push(number);
@@ -569,24 +577,6 @@ impl StackSampler {
         // SAFETY: valid records, as many as are said.
         let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, timeout) };
         ready > 0
-    }
-}
-
-fn enable(event: &OwnedFd) {
-    const ENABLE: libc::c_ulong = 0x2400;
-    // SAFETY: takes no argument; on an event that is there it succeeds.
-    unsafe { libc::ioctl(event.as_raw_fd(), ENABLE, 0) };
-}
-
-/// An event's number, as its records name it.
-fn number_of(event: &OwnedFd) -> io::Result<u64> {
-    /// `_IOR('$', 7, __u64 *)`
-    const PERF_EVENT_IOC_ID: u64 = 0x8008_2407;
-    let mut number = 0u64;
-    // SAFETY: a place for a number.
-    match unsafe { libc::ioctl(event.as_raw_fd(), PERF_EVENT_IOC_ID as _, &mut number) } {
-        0 => Ok(number),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -9,7 +9,7 @@ use callpath_format::frame::{FrameKey, Gap};
 use callpath_format::register::Reg;
 use callpath_format::shared::{ArenaRef, Dropped, ProcessSlot, Settings, SlotState, Source};
 use callpath_measurement::FULL_ROOT;
-use callpath_target::{MapEntry, Maps, Pid, StackCopy, StackSamples, read_memory};
+use callpath_target::{MapEntry, Maps, Pid, StackCopy, StackPart, StackSamples, read_memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::heights::{Bases, Looked};
@@ -113,6 +113,8 @@ pub(crate) struct Taken<'r> {
     /// `None`: it has none in user mode, or those of another word length.
     pub(crate) registers: Option<[u64; 17]>,
     pub(crate) stack: StackCopy<'r>,
+    /// What was copied beyond that.
+    pub(crate) beyond: &'r [StackPart],
     /// How long a copy was asked for, bytes.
     pub(crate) asked_bytes: usize,
     /// If it hit in the kernel: where, then the return addresses there ([`callpath_target::What::Sample`]).
@@ -407,7 +409,7 @@ impl Process {
                 taken.asked_bytes - copied_bytes,
             );
         }
-        let copied = Copied::new(registers, taken.stack, (is_whole, base)).with_kernel(kernel);
+        let copied = Copied::new(registers, taken.stack, (is_whole, base)).with_kernel(kernel).with_more(taken.beyond);
         let raw = copied.as_raw(&values, record);
         if outside.has_changed {
             self.publish_known_maps(shared);

@@ -16,6 +16,7 @@ pub(crate) struct Copied<'r> {
     start: u64,
     stack: StackCopy<'r>,
     kernel: Vec<FrameKey>,
+    beyond: &'r [callpath_target::StackPart],
 }
 
 impl<'r> Copied<'r> {
@@ -30,12 +31,17 @@ impl<'r> Copied<'r> {
             flags: AtomicU32::new(u32::from(is_whole)),
             ..RawSample::default()
         };
-        Copied { sample, start, stack, kernel: Vec::new() }
+        Copied { sample, start, stack, kernel: Vec::new(), beyond: &[] }
     }
 
     /// With the frames of the kernel that it hit in, the innermost first.
     pub(crate) fn with_kernel(self, kernel: Vec<FrameKey>) -> Copied<'r> {
         Copied { kernel, ..self }
+    }
+
+    /// With what was copied of the stack besides, by address; the first part may begin in the other copy.
+    pub(crate) fn with_more(self, beyond: &'r [callpath_target::StackPart]) -> Copied<'r> {
+        Copied { beyond, ..self }
     }
 
     /// As a raw sample of a thread, with its weight by metric.
@@ -48,6 +54,11 @@ impl<'r> Copied<'r> {
             }
             parts.push(StackPart { start, words });
             start = start.wrapping_add(8 * words.len() as u64);
+        }
+        for part in self.beyond {
+            let known_words = start.saturating_sub(part.start).div_ceil(8);
+            let rest = part.words.get(known_words as usize..).filter(|words| !words.is_empty());
+            parts.extend(rest.map(|words| StackPart { start: part.start + 8 * known_words, words }));
         }
         Raw { sample: &self.sample, values, stack: parts, code: &[], kernel: &self.kernel, owner }
     }

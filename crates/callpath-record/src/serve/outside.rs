@@ -45,6 +45,7 @@ impl Recorder<'_> {
             read.push(records.position());
         }
         due.sort_by_key(|due| due.time_ns);
+        outside.read_deep();
         let (own, mut places) = (std::process::id(), FxHashMap::default());
         let (leaving, with_kernel) = (std::mem::take(&mut outside.leaving), outside.sampler.samples().kernel);
         for Due { record, time_ns } in due {
@@ -135,8 +136,14 @@ impl Recorder<'_> {
         }
         if outside.beyond > 0 {
             let (samples, longest) = (outside.beyond, StackSamples::MOST_BYTES >> 10);
+            let how = match outside.sampler.deep {
+                Some(_) => "callpath has more copied from then on, up to 1 MB",
+                None => {
+                    "as root (not in a container with process numbers of its own), callpath can have up to 1 MB copied"
+                }
+            };
             self.note(&format!(
-                "{samples} samples have a part of their call path: the stack goes on beyond the {longest} KB that the kernel copies. A program that callpath starts is measured from inside, without this limit"
+                "{samples} samples have a part of their call path: the stack goes on beyond the {longest} KB that the kernel copies into a record; {how}. A program that callpath starts is measured from inside, without this limit"
             ));
         }
         if outside.has_lost {
@@ -187,8 +194,9 @@ impl Recorder<'_> {
             What::Sample { .. } if !outside.sampler.counts(event, tid) => {}
             What::Sample { registers, stack, kernel } => {
                 let asked_bytes = outside.sampler.copied_bytes(event);
-                let taken =
-                    Taken { tid, worth: Worth::Period, time_ns, registers, stack, asked_bytes, kernel: &kernel };
+                let beyond = outside.deep_of(tid, registers, time_ns);
+                let (worth, beyond, kernel) = (Worth::Period, &beyond[..], &kernel[..]);
+                let taken = Taken { tid, worth, time_ns, registers, stack, beyond, asked_bytes, kernel };
                 self.take_from_outside((outside, places), pid, &taken);
             }
             What::Mapped(entry) => match self.met(pid) {
@@ -229,12 +237,12 @@ impl Recorder<'_> {
             What::Ended if tid == pid.0 && self.has_lost_events(outside, pid) => {
                 match outside.begun_again.contains(&tid) {
                     true => outside.sampler.tells_anew(tid),
-                    false => outside.sampler.has_ended(tid),
+                    false => outside.has_ended(tid),
                 }
                 self.begin_again((outside, places), pid);
             }
             What::Ended => {
-                outside.sampler.has_ended(tid);
+                outside.has_ended(tid);
                 outside.waits.forget(tid);
                 match self.met(pid) {
                     Some(process) => process.has_ended_thread(tid),
@@ -278,6 +286,10 @@ impl Recorder<'_> {
         }
         let needed = self.processes[index].take(&mut self.shared, taken);
         outside.note_need(needed, taken.asked_bytes);
+        // Of those that leave their processors, no more is copied.
+        if let Worth::Period = taken.worth {
+            outside.note_depth(taken.tid, needed, taken.asked_bytes);
+        }
     }
 
     /// Enters a wait that has ended, or that goes on at the end.
@@ -285,7 +297,7 @@ impl Recorder<'_> {
         let (tid, asked_bytes, stack) = (wait.tid, wait.asked_bytes, wait.stack());
         let (registers, kernel) = (Some(wait.registers), &wait.kernel[..]);
         let (worth, time_ns) = (Worth::Wait(lasted_ns), wait.since_ns);
-        let taken = Taken { tid, worth, time_ns, registers, stack, asked_bytes, kernel };
+        let taken = Taken { tid, worth, time_ns, registers, stack, beyond: &[], asked_bytes, kernel };
         self.take_from_outside(of, wait.pid, &taken);
     }
 

@@ -1,0 +1,306 @@
+//! What lies on stacks beyond the longest copy in a sample's record, which is shorter than 64 KB: a program in the kernel copies
+//! it, page by page, just where the sample is taken. Root may have that.
+//!
+//! ```text
+//! how much of the thread's stack is wanted? nothing: done
+//! for each page from the stack pointer on: copy it into the ring, with thread, stack pointer and time; one that is not there is left
+//! out (the record's copy ends there)
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::bpf::{Instruction as I, Numbers, RecordRing, load_for_samples, run_at_samples};
+
+const PAGE_BYTES: u64 = 4096;
+/// Thread, stack pointer, time, and the page's address.
+const HEAD_WORDS: usize = 4;
+/// A sample and its copies have times that differ by less; two samples of a thread by more.
+const AT_ONCE_NS: u64 = 25_000;
+/// So many threads at most.
+const MOST_THREADS: u32 = 1 << 16;
+/// The lengths of the ring that are tried, bytes.
+const RING_LENGTHS: [usize; 3] = [64 << 20, 16 << 20, 4 << 20];
+
+/// What was copied of one sample.
+#[derive(Debug)]
+struct Deep {
+    time_ns: u64,
+    rsp: u64,
+    parts: Vec<StackPart>,
+}
+
+/// Pages of a stack that follow each other.
+#[derive(Debug)]
+pub struct StackPart {
+    /// The address of the first one.
+    pub start: u64,
+    /// What is in them.
+    pub words: Vec<AtomicU64>,
+}
+
+/// Copies of what lies beyond records' copies.
+#[derive(Debug)]
+pub struct DeepCopies {
+    program: OwnedFd,
+    wanted: Numbers,
+    /// What it holds.
+    pages: HashMap<u32, u32>,
+    ring: RecordRing,
+    /// Those that were read, by thread, the oldest first.
+    copies: HashMap<u32, VecDeque<Deep>>,
+}
+
+impl DeepCopies {
+    /// The most pages of a stack.
+    pub const MOST_PAGES: u32 = 256;
+
+    /// # Errors
+    /// The kernel does not allow it; or this process has a name space of process numbers, where the kernel's are not known.
+    pub fn new() -> io::Result<DeepCopies> {
+        use std::os::unix::fs::MetadataExt;
+        /// `PROC_PID_INIT_INO`
+        const FIRST_NAME_SPACE: u64 = 0xeffffffc;
+        if std::fs::metadata("/proc/self/ns/pid")?.ino() != FIRST_NAME_SPACE {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let wanted = Numbers::new(MOST_THREADS)?;
+        let mut rings = RING_LENGTHS.iter().map(|len| RecordRing::new(*len));
+        let ring = rings.find(Result::is_ok).unwrap_or_else(|| Err(io::ErrorKind::OutOfMemory.into()))?;
+        // It uses helpers that the kernel keeps for programs under the GPL, too.
+        let program = load_for_samples(&code(wanted.descriptor(), ring.descriptor()), c"Dual MIT/GPL")?;
+        Ok(DeepCopies { program, wanted, pages: HashMap::new(), ring, copies: HashMap::new() })
+    }
+
+    /// Has the samples of an event copied beyond their records.
+    pub(crate) fn attach(&self, event: RawFd) -> io::Result<()> {
+        run_at_samples(event, self.program.as_raw_fd())
+    }
+
+    /// So many pages of a thread's stack are to be copied from now on; 0: none.
+    pub fn want(&mut self, tid: u32, pages: u32) {
+        let before = match pages {
+            0 => self.pages.remove(&tid).unwrap_or(0),
+            _ => self.pages.insert(tid, pages).unwrap_or(0),
+        };
+        if before != pages {
+            // A table without room leaves the rest without.
+            let _ = self.wanted.set(tid, (pages > 0).then_some(pages));
+        }
+        if pages == 0 {
+            self.copies.remove(&tid);
+        }
+    }
+
+    /// Reads what was copied; before the records of the same samples are.
+    pub fn read(&mut self) {
+        let DeepCopies { ring, copies, .. } = self;
+        ring.read(|record| {
+            let Some((head, page)) = record.split_at_checked(HEAD_WORDS) else { return };
+            let [tid, rsp, time_ns, address] = std::array::from_fn(|at| head[at].load(Relaxed));
+            let of_thread = copies.entry(tid as u32).or_default();
+            let of_sample = of_thread.back_mut().filter(|deep| (deep.time_ns, deep.rsp) == (time_ns, rsp));
+            let mut words = page.iter().map(|word| AtomicU64::new(word.load(Relaxed)));
+            let part =
+                |words: &mut dyn Iterator<Item = AtomicU64>| StackPart { start: address, words: words.collect() };
+            let Some(deep) = of_sample else {
+                return of_thread.push_back(Deep { time_ns, rsp, parts: vec![part(&mut words)] });
+            };
+            match deep.parts.last_mut().filter(|last| last.start + 8 * last.words.len() as u64 == address) {
+                Some(last) => last.words.extend(words),
+                None => deep.parts.push(part(&mut words)),
+            }
+        });
+    }
+
+    /// What was copied of a thread's sample, by address: pages that the program has never touched are left out. Forgets what is older.
+    pub fn take(&mut self, tid: u32, rsp: u64, time_ns: u64) -> Option<Vec<StackPart>> {
+        let of_thread = self.copies.get_mut(&tid)?;
+        while of_thread.front().is_some_and(|deep| deep.time_ns.saturating_add(AT_ONCE_NS) < time_ns) {
+            of_thread.pop_front();
+        }
+        let apart = |deep: &Deep| deep.time_ns.abs_diff(time_ns);
+        let nearest = of_thread.iter().enumerate().filter(|(_, deep)| deep.rsp == rsp && apart(deep) <= AT_ONCE_NS);
+        let (at, _) = nearest.min_by_key(|(_, deep)| apart(deep))?;
+        of_thread.remove(at).map(|deep| deep.parts)
+    }
+}
+
+/// The program.
+fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
+    // Numbers of helpers (include/uapi/linux/bpf.h).
+    const MAP_LOOKUP: i32 = 1;
+    const KTIME: i32 = 5;
+    const PID_AND_TID: i32 = 14;
+    const READ_USER: i32 = 112;
+    const RESERVE: i32 = 131;
+    const SUBMIT: i32 = 132;
+    const DISCARD: i32 = 133;
+    const CURRENT_TASK: i32 = 158;
+    const REGISTERS_OF: i32 = 175;
+    /// In `struct pt_regs`.
+    const AT_RSP: i16 = 152;
+    // Nobody waits for this ring.
+    const NO_WAKEUP: i32 = 1;
+    const HEAD_BYTES: i32 = 8 * HEAD_WORDS as i32;
+    const PAGE: i32 = PAGE_BYTES as i32;
+    // Where in the frame the thread, its stack pointer and the time are.
+    let (tid, rsp, time) = (-8, -16, -24);
+    let mut begin = vec![I::call(PID_AND_TID), I::copy_low(0, 0), I::store_64(10, tid, 0)];
+    begin.extend(I::map(1, wanted));
+    begin.extend([I::copy(2, 10), I::add(2, tid.into()), I::call(MAP_LOOKUP)]);
+    let looked_up = begin.len();
+    let mut all = begin;
+    // Filled in below: to the end if nothing is wanted.
+    all.push(I::go(0));
+    all.extend([
+        I::load_32(7, 0, 0),
+        I::call(CURRENT_TASK),
+        I::copy(1, 0),
+        I::call(REGISTERS_OF),
+        I::load_64(8, 0, AT_RSP),
+        I::store_64(10, rsp, 8),
+        I::call(KTIME),
+        I::store_64(10, time, 0),
+        I::and(8, -PAGE),
+        I::set(6, 0),
+    ]);
+    let mut copy = Vec::from(I::map(1, ring));
+    copy.extend([I::set(2, HEAD_BYTES + PAGE), I::set(3, 0), I::call(RESERVE)]);
+    let reserved = copy.len();
+    copy.push(I::go(0));
+    copy.extend([
+        I::copy(9, 0),
+        I::load_64(1, 10, tid),
+        I::store_64(9, 0, 1),
+        I::load_64(1, 10, rsp),
+        I::store_64(9, 8, 1),
+        I::load_64(1, 10, time),
+        I::store_64(9, 16, 1),
+        I::store_64(9, 24, 8),
+        I::copy(1, 9),
+        I::add(1, HEAD_BYTES),
+        I::set(2, PAGE),
+        I::copy(3, 8),
+        I::call(READ_USER),
+    ]);
+    let was_read = copy.len();
+    copy.push(I::go(0));
+    copy.extend([I::copy(1, 9), I::set(2, NO_WAKEUP), I::call(SUBMIT)]);
+    let next = [I::add(8, PAGE), I::add(6, 1)];
+    copy.extend(next);
+    // The loop: two tests, the copy, and back; then what is discarded, and back to the next page.
+    let (round, tests) = (copy.len() as i16 + 1, 2);
+    let mut discard = vec![I::copy(1, 9), I::set(2, NO_WAKEUP), I::call(DISCARD)];
+    discard.push(I::go(-(discard.len() as i16 + 2 + next.len() as i16)));
+    copy[reserved] = I::go_if_equal(0, 0, round - reserved as i16 - 1 + discard.len() as i16);
+    copy[was_read] = I::go_if_other(0, 0, round - was_read as i16 - 1);
+    let to_end = round + discard.len() as i16;
+    all.push(I::go_if_at_least_register(6, 7, to_end + 1));
+    all.push(I::go_if_at_least(6, DeepCopies::MOST_PAGES as i32, to_end));
+    all.extend(copy);
+    all.push(I::go(-(round + tests)));
+    all.extend(discard);
+    let end = all.len();
+    all[looked_up] = I::go_if_equal(0, 0, (end - looked_up - 1) as i16);
+    // The record is written, too.
+    all.extend([I::set(0, 1), I::EXIT]);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hint::black_box;
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, Instant};
+
+    use crate::perf_event::StackSamples;
+    use crate::pid::Pid;
+    use crate::ring::{Record, What};
+    use crate::stack_sampler::StackSampler;
+
+    const ARRAY_WORDS: usize = 50_000;
+
+    /// Works with an array above its stack pointer, in which each word is its own address.
+    fn work(is_over: &AtomicBool, tell: &std::sync::mpsc::Sender<(u32, u64)>) {
+        let mut array = [0u64; ARRAY_WORDS];
+        let start = array.as_ptr() as u64;
+        for (word, at) in array.iter_mut().zip(0u64..) {
+            *word = start + 8 * at;
+        }
+        // SAFETY: returns a number.
+        tell.send((unsafe { libc::gettid() } as u32, start)).unwrap();
+        while !is_over.load(Relaxed) {
+            black_box(&mut array);
+        }
+    }
+
+    #[test]
+    fn what_lies_beyond_the_longest_record() {
+        let samples = StackSamples {
+            period_ns: 1_000_000,
+            user_only: true,
+            stack_bytes: StackSamples::MOST_BYTES,
+            with_children: false,
+            everything: false,
+            switches: false,
+            kernel: false,
+        };
+        let sampler = StackSampler::new(samples).ok().filter(|sampler| sampler.deep.is_some());
+        let Some(mut sampler) = sampler else {
+            eprintln!("not run: this user may not have programs in the kernel, or no rings");
+            return;
+        };
+        sampler.begin(Pid(std::process::id())).expect("a process may sample itself");
+        while sampler.waiting() > 0 {
+            sampler.open_more(Duration::from_millis(1));
+        }
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (tell, told) = std::sync::mpsc::channel();
+            // It inherits the event, and what its samples run.
+            let is_over = &is_over;
+            let worker = std::thread::Builder::new().stack_size(2 << 20);
+            worker.spawn_scoped(scope, move || work(is_over, &tell)).expect("a thread");
+            let (tid, array) = told.recv().unwrap();
+            let array = array..array + 8 * ARRAY_WORDS as u64;
+            sampler.deep.as_mut().expect("it is there").want(tid, DeepCopies::MOST_PAGES);
+            let (mut whole, mut wrong) = (0, Vec::new());
+            let begun = Instant::now();
+            while whole < 20 && begun.elapsed() < Duration::from_secs(30) {
+                // At most once for each sample: its record is there first, or not much later.
+                for ring in &*sampler.rings() {
+                    let mut records = ring.records();
+                    let all: Vec<_> = records.by_ref().map(|record| (record, record.time_ns())).collect();
+                    let deep = sampler.deep.as_mut().expect("it is there");
+                    deep.read();
+                    for (record, time_ns) in all {
+                        let Some(Record { tid: of, what: What::Sample { registers: Some(registers), .. }, .. }) =
+                            record.read(false)
+                        else {
+                            continue;
+                        };
+                        let copied = deep.take(of, registers[7], time_ns.unwrap_or(0)).filter(|_| of == tid);
+                        let Some(parts) = copied else { continue };
+                        let all = parts.iter().flat_map(|part| (part.start..).step_by(8).zip(&part.words));
+                        let in_array: Vec<_> = all.filter(|(address, _)| array.contains(address)).collect();
+                        whole += u32::from(in_array.last().is_some_and(|(address, _)| address + 8 == array.end));
+                        let in_array = in_array.into_iter();
+                        wrong.extend(
+                            in_array.filter(|(address, word)| word.load(Relaxed) != *address).map(|(at, _)| at),
+                        );
+                    }
+                    ring.give_back(records.position());
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            is_over.store(true, Relaxed);
+            assert!(whole >= 20, "{whole} samples with all of the array");
+            assert_eq!(wrong, []);
+        });
+    }
+}
