@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use callpath_format::register::Reg;
 use callpath_target::{
-    ControlGroup, DeepCopies, EventSpec, Every, Hurried, PerfEvent, Pid, SampledFrom, StackPart, StackSampler,
+    ControlGroup, DeepCopies, EventSpec, Every, Hurried, PerfEvent, Pid, SampledFrom, StackPage, StackSampler,
     StackSamples,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -192,11 +192,11 @@ impl Outside {
     }
 
     /// The same of a thread whose stack is copied beyond the longest copy in a record where that is too short.
-    pub(crate) fn note_depth(&mut self, tid: u32, needed: Option<usize>, asked_bytes: usize) {
-        if let Some(deep) = self.sampler.deep.as_mut().filter(|_| asked_bytes >= StackSamples::MOST_BYTES as usize)
-            && let Some(pages) = self.depths.note(tid, needed)
+    pub(crate) fn note_depth(&mut self, of: (Pid, u32), rsp: u64, needed: Option<usize>) {
+        if let Some(deep) = &mut self.sampler.deep
+            && let Some(pages) = self.depths.note(of.1, needed)
         {
-            deep.want(tid, pages);
+            deep.want(of, rsp, pages);
         }
     }
 
@@ -212,7 +212,7 @@ impl Outside {
     }
 
     /// What was copied of a sample beyond its record's copy, by address.
-    pub(crate) fn deep_of(&mut self, tid: u32, registers: Option<[u64; 17]>, time_ns: u64) -> Vec<StackPart> {
+    pub(crate) fn deep_of(&mut self, tid: u32, registers: Option<[u64; 17]>, time_ns: u64) -> Vec<StackPage> {
         let mut taken = |rsp: u64| self.sampler.deep.as_mut()?.take(tid, rsp, time_ns);
         registers.and_then(|registers| taken(registers[Reg::RSP.index()])).unwrap_or_default()
     }

@@ -51,11 +51,6 @@ impl Instruction {
         Instruction::new(0x57, (to, 0), 0, number)
     }
 
-    /// `to = *(u32 *)(from + offset)`
-    pub(crate) const fn load_32(to: u8, from: u8, offset: i16) -> Instruction {
-        Instruction::new(0x61, (to, from), offset, 0)
-    }
-
     /// `to = *(u64 *)(from + offset)`
     pub(crate) const fn load_64(to: u8, from: u8, offset: i16) -> Instruction {
         Instruction::new(0x79, (to, from), offset, 0)
@@ -167,21 +162,21 @@ struct MapAttributes {
     flags: u32,
 }
 
-/// A table of numbers by number, which programs read.
+/// A table of pairs of numbers by number, which programs read.
 #[derive(Debug)]
-pub(crate) struct Numbers(OwnedFd);
+pub(crate) struct Pairs(OwnedFd);
 
-impl Numbers {
+impl Pairs {
     /// An empty one with room for so many.
-    pub(crate) fn new(entries: u32) -> io::Result<Numbers> {
+    pub(crate) fn new(entries: u32) -> io::Result<Pairs> {
         const HASH: u32 = 1;
-        bpf(0, &MapAttributes { kind: HASH, key_bytes: 4, value_bytes: 4, entries, flags: 0 })
+        bpf(0, &MapAttributes { kind: HASH, key_bytes: 4, value_bytes: 16, entries, flags: 0 })
             .map(descriptor)
-            .map(Numbers)
+            .map(Pairs)
     }
 
     /// `None`: there shall be none.
-    pub(crate) fn set(&self, key: u32, value: Option<u32>) -> io::Result<()> {
+    pub(crate) fn set(&self, key: u32, value: Option<[u64; 2]>) -> io::Result<()> {
         const UPDATE: libc::c_int = 2;
         const DELETE: libc::c_int = 3;
         #[repr(C)]
@@ -191,11 +186,11 @@ impl Numbers {
             value: u64,
             flags: u64,
         }
-        let number = value.unwrap_or(0);
+        let pair = value.unwrap_or_default();
         let attributes = Attributes {
             map: self.0.as_raw_fd() as u64,
             key: &raw const key as u64,
-            value: if value.is_some() { &raw const number as u64 } else { 0 },
+            value: if value.is_some() { pair.as_ptr() as u64 } else { 0 },
             flags: 0,
         };
         bpf(if value.is_some() { UPDATE } else { DELETE }, &attributes).map(drop)
@@ -251,7 +246,7 @@ impl RecordRing {
     }
 
     /// Gives each record that was written, and makes room for others.
-    pub(crate) fn read(&self, mut each: impl FnMut(&[AtomicU64])) {
+    pub(crate) fn read(&self, mut each: impl FnMut(&[u64])) {
         const IS_BUSY: u32 = 1 << 31;
         const IS_DISCARDED: u32 = 1 << 30;
         const HEADER_BYTES: usize = 8;
@@ -271,8 +266,8 @@ impl RecordRing {
                 break;
             }
             if header & IS_DISCARDED == 0 {
-                // SAFETY: the data is mapped twice, one after the other, so all of the record is there; the kernel writes it no more until
-                // it is given back.
+                // SAFETY: the data is mapped twice, one after the other, so all of the record is there; nothing writes it any more until it is
+                // given back.
                 each(unsafe {
                     std::slice::from_raw_parts(self.written.add(PAGE_BYTES + offset + HEADER_BYTES).cast(), len / 8)
                 });

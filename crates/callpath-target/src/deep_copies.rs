@@ -11,9 +11,9 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
-use crate::bpf::{Instruction as I, Numbers, RecordRing, load_for_samples, run_at_samples};
+use crate::bpf::{Instruction as I, Pairs, RecordRing, load_for_samples, run_at_samples};
+use crate::pid::Pid;
 
 const PAGE_BYTES: u64 = 4096;
 /// Thread, stack pointer, time, and the page's address.
@@ -30,23 +30,34 @@ const RING_LENGTHS: [usize; 3] = [64 << 20, 16 << 20, 4 << 20];
 struct Deep {
     time_ns: u64,
     rsp: u64,
-    parts: Vec<StackPart>,
+    pages: Vec<StackPage>,
 }
 
-/// Pages of a stack that follow each other.
+/// A page of a stack.
 #[derive(Debug)]
-pub struct StackPart {
-    /// The address of the first one.
+pub struct StackPage {
+    /// Its address.
     pub start: u64,
-    /// What is in them.
+    /// What is in it.
     pub words: Vec<AtomicU64>,
+}
+
+/// As a copy in a ring has them.
+fn to_atomics(words: &[u64]) -> Vec<AtomicU64> {
+    let mut atomics: Vec<AtomicU64> = Vec::with_capacity(words.len());
+    // SAFETY: there is room for so many, which look the same in memory.
+    unsafe {
+        atomics.as_mut_ptr().cast::<u64>().copy_from_nonoverlapping(words.as_ptr(), words.len());
+        atomics.set_len(words.len());
+    }
+    atomics
 }
 
 /// Copies of what lies beyond records' copies.
 #[derive(Debug)]
 pub struct DeepCopies {
     program: OwnedFd,
-    wanted: Numbers,
+    wanted: Pairs,
     /// What it holds.
     pages: HashMap<u32, u32>,
     ring: RecordRing,
@@ -67,7 +78,7 @@ impl DeepCopies {
         if std::fs::metadata("/proc/self/ns/pid")?.ino() != FIRST_NAME_SPACE {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let wanted = Numbers::new(MOST_THREADS)?;
+        let wanted = Pairs::new(MOST_THREADS)?;
         let mut rings = RING_LENGTHS.iter().map(|len| RecordRing::new(*len));
         let ring = rings.find(Result::is_ok).unwrap_or_else(|| Err(io::ErrorKind::OutOfMemory.into()))?;
         // It uses helpers that the kernel keeps for programs under the GPL, too.
@@ -80,15 +91,16 @@ impl DeepCopies {
         run_at_samples(event, self.program.as_raw_fd())
     }
 
-    /// So many pages of a thread's stack are to be copied from now on; 0: none.
-    pub fn want(&mut self, tid: u32, pages: u32) {
+    /// So many pages of a thread's stack, which `rsp` lies in, are to be copied from now on; 0: none.
+    pub fn want(&mut self, (pid, tid): (Pid, u32), rsp: u64, pages: u32) {
         let before = match pages {
             0 => self.pages.remove(&tid).unwrap_or(0),
             _ => self.pages.insert(tid, pages).unwrap_or(0),
         };
         if before != pages {
             // A table without room leaves the rest without.
-            let _ = self.wanted.set(tid, (pages > 0).then_some(pages));
+            let value = (pages > 0).then(|| [pages.into(), end_of_stack(pid, rsp).unwrap_or(u64::MAX)]);
+            let _ = self.wanted.set(tid, value);
         }
         if pages == 0 {
             self.copies.remove(&tid);
@@ -100,24 +112,19 @@ impl DeepCopies {
         let DeepCopies { ring, copies, .. } = self;
         ring.read(|record| {
             let Some((head, page)) = record.split_at_checked(HEAD_WORDS) else { return };
-            let [tid, rsp, time_ns, address] = std::array::from_fn(|at| head[at].load(Relaxed));
+            let [tid, rsp, time_ns, address] = std::array::from_fn(|at| head[at]);
             let of_thread = copies.entry(tid as u32).or_default();
             let of_sample = of_thread.back_mut().filter(|deep| (deep.time_ns, deep.rsp) == (time_ns, rsp));
-            let mut words = page.iter().map(|word| AtomicU64::new(word.load(Relaxed)));
-            let part =
-                |words: &mut dyn Iterator<Item = AtomicU64>| StackPart { start: address, words: words.collect() };
-            let Some(deep) = of_sample else {
-                return of_thread.push_back(Deep { time_ns, rsp, parts: vec![part(&mut words)] });
-            };
-            match deep.parts.last_mut().filter(|last| last.start + 8 * last.words.len() as u64 == address) {
-                Some(last) => last.words.extend(words),
-                None => deep.parts.push(part(&mut words)),
+            let page = StackPage { start: address, words: to_atomics(page) };
+            match of_sample {
+                Some(deep) => deep.pages.push(page),
+                None => of_thread.push_back(Deep { time_ns, rsp, pages: vec![page] }),
             }
         });
     }
 
     /// What was copied of a thread's sample, by address: pages that the program has never touched are left out. Forgets what is older.
-    pub fn take(&mut self, tid: u32, rsp: u64, time_ns: u64) -> Option<Vec<StackPart>> {
+    pub fn take(&mut self, tid: u32, rsp: u64, time_ns: u64) -> Option<Vec<StackPage>> {
         let of_thread = self.copies.get_mut(&tid)?;
         while of_thread.front().is_some_and(|deep| deep.time_ns.saturating_add(AT_ONCE_NS) < time_ns) {
             of_thread.pop_front();
@@ -125,13 +132,23 @@ impl DeepCopies {
         let apart = |deep: &Deep| deep.time_ns.abs_diff(time_ns);
         let nearest = of_thread.iter().enumerate().filter(|(_, deep)| deep.rsp == rsp && apart(deep) <= AT_ONCE_NS);
         let (at, _) = nearest.min_by_key(|(_, deep)| apart(deep))?;
-        of_thread.remove(at).map(|deep| deep.parts)
+        of_thread.remove(at).map(|deep| deep.pages)
     }
+}
+
+/// Where the mapping ends that an address lies in.
+fn end_of_stack(pid: Pid, rsp: u64) -> Option<u64> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let range = |line: &str| {
+        let (start, end) = line.split(' ').next()?.split_once('-')?;
+        Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
+    };
+    maps.lines().filter_map(range).find(|range| range.contains(&rsp)).map(|range| range.end)
 }
 
 /// The program.
 fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
-    // Numbers of helpers (include/uapi/linux/bpf.h).
+    // Pairs of helpers (include/uapi/linux/bpf.h).
     const MAP_LOOKUP: i32 = 1;
     const KTIME: i32 = 5;
     const PID_AND_TID: i32 = 14;
@@ -147,8 +164,8 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
     const NO_WAKEUP: i32 = 1;
     const HEAD_BYTES: i32 = 8 * HEAD_WORDS as i32;
     const PAGE: i32 = PAGE_BYTES as i32;
-    // Where in the frame the thread, its stack pointer and the time are.
-    let (tid, rsp, time) = (-8, -16, -24);
+    // Where in the frame the thread, its stack pointer, the time, and the stack's end are.
+    let (tid, rsp, time, end) = (-8, -16, -24, -32);
     let mut begin = vec![I::call(PID_AND_TID), I::copy_low(0, 0), I::store_64(10, tid, 0)];
     begin.extend(I::map(1, wanted));
     begin.extend([I::copy(2, 10), I::add(2, tid.into()), I::call(MAP_LOOKUP)]);
@@ -157,7 +174,9 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
     // Filled in below: to the end if nothing is wanted.
     all.push(I::go(0));
     all.extend([
-        I::load_32(7, 0, 0),
+        I::load_64(7, 0, 0),
+        I::load_64(9, 0, 8),
+        I::store_64(10, end, 9),
         I::call(CURRENT_TASK),
         I::copy(1, 0),
         I::call(REGISTERS_OF),
@@ -192,20 +211,24 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
     copy.extend([I::copy(1, 9), I::set(2, NO_WAKEUP), I::call(SUBMIT)]);
     let next = [I::add(8, PAGE), I::add(6, 1)];
     copy.extend(next);
-    // The loop: two tests, the copy, and back; then what is discarded, and back to the next page.
-    let (round, tests) = (copy.len() as i16 + 1, 2);
+    // The loop: tests, the copy, and back; then what is discarded, and back to the next page.
+    let (round, tests) = (copy.len() as i16 + 1, 4);
     let mut discard = vec![I::copy(1, 9), I::set(2, NO_WAKEUP), I::call(DISCARD)];
     discard.push(I::go(-(discard.len() as i16 + 2 + next.len() as i16)));
     copy[reserved] = I::go_if_equal(0, 0, round - reserved as i16 - 1 + discard.len() as i16);
     copy[was_read] = I::go_if_other(0, 0, round - was_read as i16 - 1);
     let to_end = round + discard.len() as i16;
-    all.push(I::go_if_at_least_register(6, 7, to_end + 1));
-    all.push(I::go_if_at_least(6, DeepCopies::MOST_PAGES as i32, to_end));
+    all.extend([
+        I::go_if_at_least_register(6, 7, to_end + 3),
+        I::go_if_at_least(6, DeepCopies::MOST_PAGES as i32, to_end + 2),
+        I::load_64(1, 10, end),
+        I::go_if_at_least_register(8, 1, to_end),
+    ]);
     all.extend(copy);
     all.push(I::go(-(round + tests)));
     all.extend(discard);
-    let end = all.len();
-    all[looked_up] = I::go_if_equal(0, 0, (end - looked_up - 1) as i16);
+    let behind = all.len();
+    all[looked_up] = I::go_if_equal(0, 0, (behind - looked_up - 1) as i16);
     // The record is written, too.
     all.extend([I::set(0, 1), I::EXIT]);
     all
@@ -216,10 +239,10 @@ mod tests {
     use super::*;
     use std::hint::black_box;
     use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
     use std::time::{Duration, Instant};
 
     use crate::perf_event::StackSamples;
-    use crate::pid::Pid;
     use crate::ring::{Record, What};
     use crate::stack_sampler::StackSampler;
 
@@ -268,7 +291,11 @@ mod tests {
             worker.spawn_scoped(scope, move || work(is_over, &tell)).expect("a thread");
             let (tid, array) = told.recv().unwrap();
             let array = array..array + 8 * ARRAY_WORDS as u64;
-            sampler.deep.as_mut().expect("it is there").want(tid, DeepCopies::MOST_PAGES);
+            sampler.deep.as_mut().expect("it is there").want(
+                (Pid(std::process::id()), tid),
+                array.start,
+                DeepCopies::MOST_PAGES,
+            );
             let (mut whole, mut wrong) = (0, Vec::new());
             let begun = Instant::now();
             while whole < 20 && begun.elapsed() < Duration::from_secs(30) {

@@ -9,7 +9,7 @@ use callpath_format::frame::{FrameKey, Gap};
 use callpath_format::register::Reg;
 use callpath_format::shared::{ArenaRef, Dropped, ProcessSlot, Settings, SlotState, Source};
 use callpath_measurement::FULL_ROOT;
-use callpath_target::{MapEntry, Maps, Pid, StackCopy, StackPart, StackSamples, read_memory};
+use callpath_target::{MapEntry, Maps, Pid, StackCopy, StackPage, StackSamples, read_memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::heights::{Bases, Looked};
@@ -114,7 +114,7 @@ pub(crate) struct Taken<'r> {
     pub(crate) registers: Option<[u64; 17]>,
     pub(crate) stack: StackCopy<'r>,
     /// What was copied beyond that.
-    pub(crate) beyond: &'r [StackPart],
+    pub(crate) beyond: &'r [StackPage],
     /// How long a copy was asked for, bytes.
     pub(crate) asked_bytes: usize,
     /// If it hit in the kernel: where, then the return addresses there ([`callpath_target::What::Sample`]).

@@ -16,7 +16,7 @@ pub(crate) struct Copied<'r> {
     start: u64,
     stack: StackCopy<'r>,
     kernel: Vec<FrameKey>,
-    beyond: &'r [callpath_target::StackPart],
+    beyond: &'r [callpath_target::StackPage],
 }
 
 impl<'r> Copied<'r> {
@@ -40,7 +40,7 @@ impl<'r> Copied<'r> {
     }
 
     /// With what was copied of the stack besides, by address; the first part may begin in the other copy.
-    pub(crate) fn with_more(self, beyond: &'r [callpath_target::StackPart]) -> Copied<'r> {
+    pub(crate) fn with_more(self, beyond: &'r [callpath_target::StackPage]) -> Copied<'r> {
         Copied { beyond, ..self }
     }
 

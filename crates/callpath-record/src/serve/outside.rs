@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use callpath_format::register::Reg;
 use callpath_target::{Maps, Pid, ProcessHandle, Record, Ring, RingRecord, StackSamples, What, has_memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -287,8 +288,10 @@ impl Recorder<'_> {
         let needed = self.processes[index].take(&mut self.shared, taken);
         outside.note_need(needed, taken.asked_bytes);
         // Of those that leave their processors, no more is copied.
-        if let Worth::Period = taken.worth {
-            outside.note_depth(taken.tid, needed, taken.asked_bytes);
+        if let (Worth::Period, Some(registers)) = (taken.worth, taken.registers)
+            && taken.asked_bytes >= StackSamples::MOST_BYTES as usize
+        {
+            outside.note_depth((pid, taken.tid), registers[Reg::RSP.index()], needed);
         }
     }
 

@@ -159,6 +159,24 @@ pub(crate) fn is_allowed(test: &str) -> bool {
     *ALLOWED
 }
 
+/// Whether callpath can have the kernel run a program at each sample: as root, where processes have the kernel's own numbers.
+fn may_load_programs() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    const MAP_CREATE: libc::c_int = 0;
+    /// The inode of the first name space of process numbers.
+    const FIRST: u64 = 0xeffffffc;
+    // A table of numbers by number: its kind, the lengths of both, its room, flags.
+    let table: [u32; 5] = [1, 4, 4, 1, 0];
+    // SAFETY: the kernel reads the attributes.
+    let opened = unsafe { libc::syscall(libc::SYS_bpf, MAP_CREATE, &table, size_of_val(&table)) };
+    if opened >= 0 {
+        // SAFETY: it was just opened.
+        unsafe { libc::close(opened as i32) };
+    }
+    let is_first = std::fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.ino() == FIRST);
+    opened >= 0 && is_first && Path::new("/sys/kernel/btf/vmlinux").exists()
+}
+
 #[track_caller]
 pub(crate) fn profile(directory: &Path, options: &[&str]) -> Profile {
     let ended = run_report(directory, &[&["--json"], options].concat());
@@ -283,6 +301,24 @@ fn deep_stacks_are_whole() {
     let profile = attached.profile(&[]);
     profile.assert_full(1000);
     assert!(profile.depth() > 900, "{}", profile.depth());
+}
+
+/// 320 KB, of which the kernel copies 63 KB into a record.
+#[test]
+fn stacks_beyond_a_record_are_whole_for_root() {
+    if !is_allowed("stacks_beyond_a_record_are_whole_for_root") {
+        return;
+    }
+    if !may_load_programs() {
+        return skip("stacks_beyond_a_record_are_whole_for_root", "needs root, and the machine's own process numbers");
+    }
+    let running = Running::nasty(&["2", "5000"]);
+    let mut attached = Attached::to(&["-p", &running.pid()]);
+    attached.until(3000);
+    attached.interrupt();
+    let profile = attached.profile(&[]);
+    profile.assert_full(900);
+    assert!(profile.depth() > 5000, "{}", profile.depth());
 }
 
 #[test]
