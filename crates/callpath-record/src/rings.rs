@@ -67,7 +67,7 @@ pub(crate) struct Outside {
     looked: Option<Instant>,
     /// Samples whose stack goes on beyond the longest copy.
     pub(crate) beyond: u64,
-    /// How much is copied beyond that.
+    /// Whose stacks are copied beyond that.
     depths: Depths,
     /// The stack of the program that a recording has started, if heights are kept, until the record of that is read.
     pub(crate) started: Option<(Pid, FirstStack)>,
@@ -194,9 +194,9 @@ impl Outside {
     /// The same of a thread whose stack is copied beyond the longest copy in a record where that is too short.
     pub(crate) fn note_depth(&mut self, of: (Pid, u32), rsp: u64, needed: Option<usize>) {
         if let Some(deep) = &mut self.sampler.deep
-            && let Some(pages) = self.depths.note(of.1, needed)
+            && let Some(wanted) = self.depths.note(of.1, needed)
         {
-            deep.want(of, rsp, pages);
+            deep.want(of, rsp, wanted);
         }
     }
 

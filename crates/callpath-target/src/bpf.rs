@@ -162,21 +162,21 @@ struct MapAttributes {
     flags: u32,
 }
 
-/// A table of pairs of numbers by number, which programs read.
+/// A table of numbers by number, which programs read.
 #[derive(Debug)]
-pub(crate) struct Pairs(OwnedFd);
+pub(crate) struct Numbers(OwnedFd);
 
-impl Pairs {
+impl Numbers {
     /// An empty one with room for so many.
-    pub(crate) fn new(entries: u32) -> io::Result<Pairs> {
+    pub(crate) fn new(entries: u32) -> io::Result<Numbers> {
         const HASH: u32 = 1;
-        bpf(0, &MapAttributes { kind: HASH, key_bytes: 4, value_bytes: 16, entries, flags: 0 })
+        bpf(0, &MapAttributes { kind: HASH, key_bytes: 4, value_bytes: 8, entries, flags: 0 })
             .map(descriptor)
-            .map(Pairs)
+            .map(Numbers)
     }
 
     /// `None`: there shall be none.
-    pub(crate) fn set(&self, key: u32, value: Option<[u64; 2]>) -> io::Result<()> {
+    pub(crate) fn set(&self, key: u32, value: Option<u64>) -> io::Result<()> {
         const UPDATE: libc::c_int = 2;
         const DELETE: libc::c_int = 3;
         #[repr(C)]
@@ -186,11 +186,11 @@ impl Pairs {
             value: u64,
             flags: u64,
         }
-        let pair = value.unwrap_or_default();
+        let number = value.unwrap_or_default();
         let attributes = Attributes {
             map: self.0.as_raw_fd() as u64,
             key: &raw const key as u64,
-            value: if value.is_some() { pair.as_ptr() as u64 } else { 0 },
+            value: if value.is_some() { &raw const number as u64 } else { 0 },
             flags: 0,
         };
         bpf(if value.is_some() { UPDATE } else { DELETE }, &attributes).map(drop)

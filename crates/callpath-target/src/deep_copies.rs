@@ -2,17 +2,17 @@
 //! it, page by page, just where the sample is taken. Root may have that.
 //!
 //! ```text
-//! how much of the thread's stack is wanted? nothing: done
+//! is the thread's stack wanted? up to where does it go?
 //! for each page from the stack pointer on: copy it into the ring, with thread, stack pointer and time; one that is not there is left
 //! out (the record's copy ends there)
 //! ```
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU64;
 
-use crate::bpf::{Instruction as I, Pairs, RecordRing, load_for_samples, run_at_samples};
+use crate::bpf::{Instruction as I, Numbers, RecordRing, load_for_samples, run_at_samples};
 use crate::pid::Pid;
 
 const PAGE_BYTES: u64 = 4096;
@@ -57,17 +57,17 @@ fn to_atomics(words: &[u64]) -> Vec<AtomicU64> {
 #[derive(Debug)]
 pub struct DeepCopies {
     program: OwnedFd,
-    wanted: Pairs,
-    /// What it holds.
-    pages: HashMap<u32, u32>,
+    wanted: Numbers,
+    /// Those in it.
+    threads: HashSet<u32>,
     ring: RecordRing,
     /// Those that were read, by thread, the oldest first.
     copies: HashMap<u32, VecDeque<Deep>>,
 }
 
 impl DeepCopies {
-    /// The most pages of a stack.
-    pub const MOST_PAGES: u32 = 256;
+    /// The most pages of a stack that are copied, from the stack pointer on.
+    const MOST_PAGES: i32 = 256;
 
     /// # Errors
     /// The kernel does not allow it; or this process has a name space of process numbers, where the kernel's are not known.
@@ -78,12 +78,12 @@ impl DeepCopies {
         if std::fs::metadata("/proc/self/ns/pid")?.ino() != FIRST_NAME_SPACE {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let wanted = Pairs::new(MOST_THREADS)?;
+        let wanted = Numbers::new(MOST_THREADS)?;
         let mut rings = RING_LENGTHS.iter().map(|len| RecordRing::new(*len));
         let ring = rings.find(Result::is_ok).unwrap_or_else(|| Err(io::ErrorKind::OutOfMemory.into()))?;
         // It uses helpers that the kernel keeps for programs under the GPL, too.
         let program = load_for_samples(&code(wanted.descriptor(), ring.descriptor()), c"Dual MIT/GPL")?;
-        Ok(DeepCopies { program, wanted, pages: HashMap::new(), ring, copies: HashMap::new() })
+        Ok(DeepCopies { program, wanted, threads: HashSet::new(), ring, copies: HashMap::new() })
     }
 
     /// Has the samples of an event copied beyond their records.
@@ -91,18 +91,15 @@ impl DeepCopies {
         run_at_samples(event, self.program.as_raw_fd())
     }
 
-    /// So many pages of a thread's stack, which `rsp` lies in, are to be copied from now on; 0: none.
-    pub fn want(&mut self, (pid, tid): (Pid, u32), rsp: u64, pages: u32) {
-        let before = match pages {
-            0 => self.pages.remove(&tid).unwrap_or(0),
-            _ => self.pages.insert(tid, pages).unwrap_or(0),
-        };
-        if before != pages {
+    /// A thread's stack, which `rsp` lies in, is to be copied from now on, or no more.
+    pub fn want(&mut self, (pid, tid): (Pid, u32), rsp: u64, wanted: bool) {
+        let is_new = if wanted { self.threads.insert(tid) } else { self.threads.remove(&tid) };
+        if is_new {
+            let end = wanted.then(|| end_of_stack(pid, rsp).unwrap_or(u64::MAX));
             // A table without room leaves the rest without.
-            let value = (pages > 0).then(|| [pages.into(), end_of_stack(pid, rsp).unwrap_or(u64::MAX)]);
-            let _ = self.wanted.set(tid, value);
+            let _ = self.wanted.set(tid, end);
         }
-        if pages == 0 {
+        if !wanted {
             self.copies.remove(&tid);
         }
     }
@@ -148,7 +145,7 @@ fn end_of_stack(pid: Pid, rsp: u64) -> Option<u64> {
 
 /// The program.
 fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
-    // Pairs of helpers (include/uapi/linux/bpf.h).
+    // Numbers of helpers (include/uapi/linux/bpf.h).
     const MAP_LOOKUP: i32 = 1;
     const KTIME: i32 = 5;
     const PID_AND_TID: i32 = 14;
@@ -164,8 +161,8 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
     const NO_WAKEUP: i32 = 1;
     const HEAD_BYTES: i32 = 8 * HEAD_WORDS as i32;
     const PAGE: i32 = PAGE_BYTES as i32;
-    // Where in the frame the thread, its stack pointer, the time, and the stack's end are.
-    let (tid, rsp, time, end) = (-8, -16, -24, -32);
+    // Where in the frame the thread, its stack pointer and the time are; the stack's end is in r7.
+    let (tid, rsp, time) = (-8, -16, -24);
     let mut begin = vec![I::call(PID_AND_TID), I::copy_low(0, 0), I::store_64(10, tid, 0)];
     begin.extend(I::map(1, wanted));
     begin.extend([I::copy(2, 10), I::add(2, tid.into()), I::call(MAP_LOOKUP)]);
@@ -175,8 +172,6 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
     all.push(I::go(0));
     all.extend([
         I::load_64(7, 0, 0),
-        I::load_64(9, 0, 8),
-        I::store_64(10, end, 9),
         I::call(CURRENT_TASK),
         I::copy(1, 0),
         I::call(REGISTERS_OF),
@@ -212,18 +207,13 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
     let next = [I::add(8, PAGE), I::add(6, 1)];
     copy.extend(next);
     // The loop: tests, the copy, and back; then what is discarded, and back to the next page.
-    let (round, tests) = (copy.len() as i16 + 1, 4);
+    let (round, tests) = (copy.len() as i16 + 1, 2);
     let mut discard = vec![I::copy(1, 9), I::set(2, NO_WAKEUP), I::call(DISCARD)];
     discard.push(I::go(-(discard.len() as i16 + 2 + next.len() as i16)));
     copy[reserved] = I::go_if_equal(0, 0, round - reserved as i16 - 1 + discard.len() as i16);
     copy[was_read] = I::go_if_other(0, 0, round - was_read as i16 - 1);
     let to_end = round + discard.len() as i16;
-    all.extend([
-        I::go_if_at_least_register(6, 7, to_end + 3),
-        I::go_if_at_least(6, DeepCopies::MOST_PAGES as i32, to_end + 2),
-        I::load_64(1, 10, end),
-        I::go_if_at_least_register(8, 1, to_end),
-    ]);
+    all.extend([I::go_if_at_least_register(8, 7, to_end + 1), I::go_if_at_least(6, DeepCopies::MOST_PAGES, to_end)]);
     all.extend(copy);
     all.push(I::go(-(round + tests)));
     all.extend(discard);
@@ -291,11 +281,7 @@ mod tests {
             worker.spawn_scoped(scope, move || work(is_over, &tell)).expect("a thread");
             let (tid, array) = told.recv().unwrap();
             let array = array..array + 8 * ARRAY_WORDS as u64;
-            sampler.deep.as_mut().expect("it is there").want(
-                (Pid(std::process::id()), tid),
-                array.start,
-                DeepCopies::MOST_PAGES,
-            );
+            sampler.deep.as_mut().expect("it is there").want((Pid(std::process::id()), tid), array.start, true);
             let (mut whole, mut wrong) = (0, Vec::new());
             let begun = Instant::now();
             while whole < 20 && begun.elapsed() < Duration::from_secs(30) {

@@ -480,7 +480,7 @@ impl StackSampler {
     pub fn has_ended(&mut self, tid: u32) {
         self.inherited.remove(&tid);
         self.telling.remove(&tid);
-        self.deep.iter_mut().for_each(|deep| deep.want((Pid(tid), tid), 0, 0));
+        self.deep.iter_mut().for_each(|deep| deep.want((Pid(tid), tid), 0, false));
         self.retired.extend(self.threads.remove(&tid));
     }
 

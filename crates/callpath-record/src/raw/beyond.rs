@@ -211,7 +211,7 @@ impl Code<'_> {
         let is_own = |uses: &mut FxHashMap<RunAddr, bool>| {
             *uses.entry(pc).or_insert_with(|| generated.uses_frame(pc, INTERPRETED_FRAME_BYTES as i64, witness))
         };
-        if !*is_framed && !(interpreted.is_some() && is_own(&mut memo.uses)) {
+        if !(*is_framed || interpreted.is_some() && is_own(&mut memo.uses)) {
             for addr in (rsp..rbp).step_by(8) {
                 if self.may_be_return_address(memory.read_u64(addr)?) {
                     return None;

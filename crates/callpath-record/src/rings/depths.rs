@@ -1,24 +1,19 @@
-//! How much of each thread's stack is copied besides the longest copy in a record, which is too short for some.
+//! Which threads' stacks are copied besides the longest copy in a record, which is too short for some.
 
-use callpath_target::{DeepCopies, StackSamples};
+use callpath_target::StackSamples;
 use rustc_hash::FxHashMap;
 
-const PAGE_BYTES: usize = 4096;
-/// How many pages are copied at first.
-const FIRST_PAGES: u32 = 64;
-/// After so many samples in a row that were too short with all that may be copied, a thread's stack is not copied.
+/// After so many samples in a row that were too short although all was copied that may be, a thread's stack is no more copied.
 const GIVEN_UP_AFTER: u32 = 64;
-/// After so many samples, no more is copied than these needed.
-const ENOUGH: u32 = 100;
+/// Nor is it after so many samples for which a record's copy was enough.
+const ENOUGH: u32 = 500;
 
-/// Of a thread: how many pages are copied; how many samples there were since that was decided, and what the longest walk among them has
-/// needed, bytes.
+/// Of a thread whose stack is copied, or was.
 #[derive(Default)]
 struct Depth {
-    pages: u32,
-    samples: u32,
-    needed_bytes: usize,
-    /// How many samples in a row were too short although all was copied that may be.
+    /// Samples in a row for which a record's copy was enough.
+    enough: u32,
+    /// Samples in a row that were too short, since it is copied.
     vain: u32,
 }
 
@@ -27,43 +22,25 @@ struct Depth {
 pub(super) struct Depths(FxHashMap<u32, Depth>);
 
 impl Depths {
-    /// Takes note of a sample, as [`super::Outside::note_need`]. How many pages are to be copied from now on, if that is other than
-    /// before.
-    pub(super) fn note(&mut self, tid: u32, needed: Option<usize>) -> Option<u32> {
-        let most = StackSamples::MOST_BYTES as usize;
+    /// Takes note of a sample: what its walk has needed of the stack, bytes; `None`: more than was copied. Whether the thread's stack is
+    /// to be copied from now on, if that changes.
+    pub(super) fn note(&mut self, tid: u32, needed: Option<usize>) -> Option<bool> {
         let Some(bytes) = needed else {
-            let depth = self.0.entry(tid).or_default();
-            if depth.pages == DeepCopies::MOST_PAGES {
-                depth.vain += 1;
-                // Its stack is deeper than that, for good.
-                return (depth.vain == GIVEN_UP_AFTER).then_some(0);
-            }
-            let pages = (2 * depth.pages).clamp(FIRST_PAGES, DeepCopies::MOST_PAGES);
-            *depth = Depth { pages, ..Depth::default() };
-            return Some(pages);
+            let Some(depth) = self.0.get_mut(&tid) else {
+                self.0.insert(tid, Depth::default());
+                return Some(true);
+            };
+            depth.vain = depth.vain.saturating_add(1);
+            return (depth.vain == GIVEN_UP_AFTER).then_some(false);
         };
-        let depth = self.0.get_mut(&tid)?;
-        depth.samples += 1;
-        if depth.vain < GIVEN_UP_AFTER {
-            depth.vain = 0;
-        }
-        depth.needed_bytes = depth.needed_bytes.max(bytes);
-        if depth.samples < ENOUGH {
+        let depth = self.0.get_mut(&tid).filter(|depth| depth.vain < GIVEN_UP_AFTER)?;
+        depth.vain = 0;
+        depth.enough = if bytes > StackSamples::MOST_BYTES as usize { 0 } else { depth.enough + 1 };
+        if depth.enough < ENOUGH {
             return None;
         }
-        // From the stack pointer on, and the next ones may need more: a quarter again.
-        let enough = match depth.needed_bytes {
-            bytes if bytes > most => (bytes * 5 / 4).div_ceil(PAGE_BYTES) as u32,
-            _ => 0,
-        };
-        if enough == 0 {
-            self.0.remove(&tid);
-            return Some(0);
-        }
-        let (pages, vain) = (enough.min(depth.pages), depth.vain);
-        let is_less = pages < depth.pages;
-        *depth = Depth { pages, vain, ..Depth::default() };
-        is_less.then_some(pages)
+        self.0.remove(&tid);
+        Some(false)
     }
 
     /// A thread has ended.
@@ -76,22 +53,25 @@ impl Depths {
 mod tests {
     use super::*;
 
+    const DEEP: Option<usize> = Some(StackSamples::MOST_BYTES as usize + 8);
+
     #[test]
-    fn copies_are_as_long_as_walks_need() {
+    fn stacks_are_copied_as_long_as_walks_need_them() {
         let mut depths = Depths::default();
         assert_eq!(depths.note(1, Some(100)), None);
-        assert_eq!([(); 5].map(|()| depths.note(1, None)), [Some(64), Some(128), Some(256), None, None]);
-        let needed = StackSamples::MOST_BYTES as usize + 10 * PAGE_BYTES;
-        let noted: Vec<u32> = (0..2 * ENOUGH).filter_map(|_| depths.note(1, Some(needed))).collect();
-        assert_eq!(noted, [33]);
-        assert_eq!(depths.note(1, None), Some(66));
-        let noted: Vec<u32> = (0..2 * ENOUGH).filter_map(|_| depths.note(1, Some(100))).collect();
-        assert_eq!(noted, [0]);
-        assert_eq!(depths.note(1, None), Some(64));
+        assert_eq!(
+            [None, None, DEEP, DEEP, None].map(|needed| depths.note(1, needed)),
+            [Some(true), None, None, None, None]
+        );
+        let mut note =
+            |samples: u32, needed| -> Vec<bool> { (0..samples).filter_map(|_| depths.note(1, needed)).collect() };
+        assert_eq!([note(ENOUGH - 1, Some(100)), note(1, DEEP), note(ENOUGH - 1, Some(100))], [vec![], vec![], vec![]]);
+        assert_eq!(note(1000, Some(100)), [false]);
+        assert_eq!(note(1, None), [true]);
         // Deeper than is copied.
-        let noted: Vec<u32> = (0..500).filter_map(|_| depths.note(1, None)).collect();
-        assert_eq!(noted, [128, 256, 0]);
+        assert_eq!(note(1000, None), [false]);
+        assert_eq!([note(1000, DEEP), note(1000, Some(100))], [vec![], vec![]]);
         depths.forget(1);
-        assert_eq!(depths.note(1, Some(needed)), None);
+        assert_eq!(depths.note(1, None), Some(true));
     }
 }

@@ -162,19 +162,11 @@ pub(crate) fn is_allowed(test: &str) -> bool {
 /// Whether callpath can have the kernel run a program at each sample: as root, where processes have the kernel's own numbers.
 fn may_load_programs() -> bool {
     use std::os::unix::fs::MetadataExt;
-    const MAP_CREATE: libc::c_int = 0;
     /// The inode of the first name space of process numbers.
     const FIRST: u64 = 0xeffffffc;
-    // A table of numbers by number: its kind, the lengths of both, its room, flags.
-    let table: [u32; 5] = [1, 4, 4, 1, 0];
-    // SAFETY: the kernel reads the attributes.
-    let opened = unsafe { libc::syscall(libc::SYS_bpf, MAP_CREATE, &table, size_of_val(&table)) };
-    if opened >= 0 {
-        // SAFETY: it was just opened.
-        unsafe { libc::close(opened as i32) };
-    }
     let is_first = std::fs::metadata("/proc/self/ns/pid").is_ok_and(|file| file.ino() == FIRST);
-    opened >= 0 && is_first && Path::new("/sys/kernel/btf/vmlinux").exists()
+    // The program's loader needs the types of the kernel's own records.
+    is_root() && is_first && Path::new("/sys/kernel/btf/vmlinux").exists()
 }
 
 #[track_caller]
