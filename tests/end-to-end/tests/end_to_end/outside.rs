@@ -318,7 +318,7 @@ fn a_stack_beyond_the_longest_copy_is_a_partial_path() {
     if !is_allowed("a_stack_beyond_the_longest_copy_is_a_partial_path") {
         return;
     }
-    let running = Running::nasty(&["1", "20000"]);
+    let running = Running::nasty(&["1", "40000"]);
     let mut attached = Attached::to(&["-p", &running.pid()]);
     attached.until(100);
     let ended = attached.interrupt();
