@@ -191,10 +191,12 @@ impl Outside {
         }
     }
 
-    /// The same of a thread whose stack is copied beyond the longest copy in a record where that is too short.
-    pub(crate) fn note_depth(&mut self, of: (Pid, u32), rsp: u64, needed: Option<usize>) {
+    /// The same of a thread whose stack is copied beyond the longest copy in a record where that is too short. `taken`: the stack pointer,
+    /// and whether it was copied.
+    pub(crate) fn note_depth(&mut self, of: (Pid, u32), taken: (u64, bool), needed: Option<usize>) {
+        let (rsp, is_copied) = taken;
         if let Some(deep) = &mut self.sampler.deep
-            && let Some(wanted) = self.depths.note(of.1, needed)
+            && let Some(wanted) = self.depths.note(of.1, needed, is_copied)
         {
             deep.want(of, rsp, wanted);
         }

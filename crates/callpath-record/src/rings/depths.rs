@@ -13,7 +13,7 @@ const ENOUGH: u32 = 500;
 struct Depth {
     /// Samples in a row for which a record's copy was enough.
     enough: u32,
-    /// Samples in a row that were too short, since it is copied.
+    /// Samples in a row that were too short, of those that it was copied with.
     vain: u32,
 }
 
@@ -22,16 +22,17 @@ struct Depth {
 pub(super) struct Depths(FxHashMap<u32, Depth>);
 
 impl Depths {
-    /// Takes note of a sample: what its walk has needed of the stack, bytes; `None`: more than was copied. Whether the thread's stack is
-    /// to be copied from now on, if that changes.
-    pub(super) fn note(&mut self, tid: u32, needed: Option<usize>) -> Option<bool> {
+    /// Takes note of a sample: what its walk has needed of the stack, bytes; `None`: more than was copied. `is_copied`: the stack was,
+    /// besides the record. Whether it is to be from now on, if that changes.
+    pub(super) fn note(&mut self, tid: u32, needed: Option<usize>, is_copied: bool) -> Option<bool> {
         let Some(bytes) = needed else {
             let Some(depth) = self.0.get_mut(&tid) else {
                 self.0.insert(tid, Depth::default());
                 return Some(true);
             };
-            depth.vain = depth.vain.saturating_add(1);
-            return (depth.vain == GIVEN_UP_AFTER).then_some(false);
+            // Samples may come late that were taken before.
+            depth.vain = depth.vain.saturating_add(is_copied.into());
+            return (is_copied && depth.vain == GIVEN_UP_AFTER).then_some(false);
         };
         let depth = self.0.get_mut(&tid).filter(|depth| depth.vain < GIVEN_UP_AFTER)?;
         depth.vain = 0;
@@ -58,13 +59,13 @@ mod tests {
     #[test]
     fn stacks_are_copied_as_long_as_walks_need_them() {
         let mut depths = Depths::default();
-        assert_eq!(depths.note(1, Some(100)), None);
+        assert_eq!(depths.note(1, Some(100), false), None);
         assert_eq!(
-            [None, None, DEEP, DEEP, None].map(|needed| depths.note(1, needed)),
+            [None, None, DEEP, DEEP, None].map(|needed| depths.note(1, needed, true)),
             [Some(true), None, None, None, None]
         );
         let mut note =
-            |samples: u32, needed| -> Vec<bool> { (0..samples).filter_map(|_| depths.note(1, needed)).collect() };
+            |samples: u32, needed| -> Vec<bool> { (0..samples).filter_map(|_| depths.note(1, needed, true)).collect() };
         assert_eq!([note(ENOUGH - 1, Some(100)), note(1, DEEP), note(ENOUGH - 1, Some(100))], [vec![], vec![], vec![]]);
         assert_eq!(note(1000, Some(100)), [false]);
         assert_eq!(note(1, None), [true]);
@@ -72,6 +73,8 @@ mod tests {
         assert_eq!(note(1000, None), [false]);
         assert_eq!([note(1000, DEEP), note(1000, Some(100))], [vec![], vec![]]);
         depths.forget(1);
-        assert_eq!(depths.note(1, None), Some(true));
+        assert_eq!(depths.note(1, None, false), Some(true));
+        let late: Vec<bool> = (0..1000).filter_map(|_| depths.note(1, None, false)).collect();
+        assert_eq!(late, [], "they were taken before");
     }
 }

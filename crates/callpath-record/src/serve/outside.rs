@@ -291,7 +291,8 @@ impl Recorder<'_> {
         if let (Worth::Period, Some(registers)) = (taken.worth, taken.registers)
             && taken.asked_bytes >= StackSamples::MOST_BYTES as usize
         {
-            outside.note_depth((pid, taken.tid), registers[Reg::RSP.index()], needed);
+            let taken_at = (registers[Reg::RSP.index()], !taken.beyond.is_empty());
+            outside.note_depth((pid, taken.tid), taken_at, needed);
         }
     }
 
