@@ -69,6 +69,9 @@ pub(crate) struct Outside {
     pub(crate) beyond: u64,
     /// Whose stacks are copied beyond that.
     depths: Depths,
+    /// Those that are to be once that has begun, and their stack pointers; it was tried.
+    wants_deep: FxHashMap<u32, (Pid, u64)>,
+    has_tried_deep: bool,
     /// The stack of the program that a recording has started, if heights are kept, until the record of that is read.
     pub(crate) started: Option<(Pid, FirstStack)>,
     /// What is known of processes without a sample.
@@ -108,6 +111,8 @@ impl Outside {
             looked: None,
             beyond: 0,
             depths: Depths::default(),
+            wants_deep: FxHashMap::default(),
+            has_tried_deep: false,
             started: None,
             origins: FxHashMap::default(),
             begun_again: FxHashSet::default(),
@@ -195,6 +200,9 @@ impl Outside {
     /// and whether it was copied.
     pub(crate) fn note_depth(&mut self, of: (Pid, u32), taken: (u64, bool), needed: Option<usize>) {
         let (rsp, is_copied) = taken;
+        if needed.is_none() && !self.has_tried_deep {
+            self.wants_deep.insert(of.1, (of.0, rsp));
+        }
         if let Some(deep) = &mut self.sampler.deep
             && let Some(wanted) = self.depths.note(of.1, needed, is_copied)
         {
@@ -213,6 +221,11 @@ impl Outside {
         self.sampler.deep.iter_mut().for_each(DeepCopies::read);
     }
 
+    /// All records up to this time were entered.
+    pub(crate) fn forget_deep(&mut self, before_ns: u64) {
+        self.sampler.deep.iter_mut().for_each(|deep| deep.forget_before(before_ns));
+    }
+
     /// What was copied of a sample beyond its record's copy, by address.
     pub(crate) fn deep_of(&mut self, tid: u32, registers: Option<[u64; 17]>, time_ns: u64) -> Vec<StackPage> {
         let mut taken = |rsp: u64| self.sampler.deep.as_mut()?.take(tid, rsp, time_ns);
@@ -227,6 +240,19 @@ impl Outside {
     /// Copies more of stacks from now on, if copies were too short, or less, if less is enough.
     pub(crate) fn fit_copies(&mut self, pids: impl Iterator<Item = Pid>) {
         let now = self.sampler.samples().stack_bytes;
+        if !self.wants_deep.is_empty() {
+            self.has_tried_deep = true;
+            let wanted = std::mem::take(&mut self.wants_deep);
+            if let Ok(mut deep) = DeepCopies::new() {
+                for (tid, (pid, rsp)) in wanted {
+                    self.depths.note(tid, None, false);
+                    deep.want((pid, tid), rsp, true);
+                }
+                self.sampler.deep = Some(deep);
+                // By new events: the program is for those, and for what inherits from them.
+                return self.sampler.copy(now, pids);
+            }
+        }
         if self.sampler.has_many_starters() {
             return self.sampler.copy(now, pids);
         }

@@ -22,6 +22,8 @@ const HEAD_WORDS: usize = 4;
 const AT_ONCE_NS: u64 = 25_000;
 /// So many threads at most.
 const MOST_THREADS: u32 = 1 << 16;
+/// So many pages are kept at most: more than both kinds of rings have room for would be of samples without records.
+const MOST_KEPT: usize = 1 << 15;
 /// The lengths of the ring that are tried, bytes.
 const RING_LENGTHS: [usize; 3] = [64 << 20, 16 << 20, 4 << 20];
 
@@ -63,6 +65,8 @@ pub struct DeepCopies {
     ring: RecordRing,
     /// Those that were read, by thread, the oldest first.
     copies: HashMap<u32, VecDeque<Deep>>,
+    /// How many pages they were, since all were forgotten.
+    kept: usize,
 }
 
 impl DeepCopies {
@@ -83,7 +87,7 @@ impl DeepCopies {
         let ring = rings.find(Result::is_ok).unwrap_or_else(|| Err(io::ErrorKind::OutOfMemory.into()))?;
         // It uses helpers that the kernel keeps for programs under the GPL, too.
         let program = load_for_samples(&code(wanted.descriptor(), ring.descriptor()), c"Dual MIT/GPL")?;
-        Ok(DeepCopies { program, wanted, threads: HashSet::new(), ring, copies: HashMap::new() })
+        Ok(DeepCopies { program, wanted, threads: HashSet::new(), ring, copies: HashMap::new(), kept: 0 })
     }
 
     /// Has the samples of an event copied beyond their records.
@@ -106,10 +110,16 @@ impl DeepCopies {
 
     /// Reads what was copied; before the records of the same samples are.
     pub fn read(&mut self) {
-        let DeepCopies { ring, copies, .. } = self;
+        let DeepCopies { ring, copies, kept, .. } = self;
         ring.read(|record| {
             let Some((head, page)) = record.split_at_checked(HEAD_WORDS) else { return };
             let [tid, rsp, time_ns, address] = std::array::from_fn(|at| head[at]);
+            *kept += 1;
+            if *kept > MOST_KEPT {
+                // Records of such samples were lost.
+                copies.clear();
+                *kept = 0;
+            }
             let of_thread = copies.entry(tid as u32).or_default();
             let of_sample = of_thread.back_mut().filter(|deep| (deep.time_ns, deep.rsp) == (time_ns, rsp));
             let page = StackPage { start: address, words: to_atomics(page) };
@@ -118,6 +128,18 @@ impl DeepCopies {
                 None => of_thread.push_back(Deep { time_ns, rsp, pages: vec![page] }),
             }
         });
+    }
+
+    /// All records up to this time were entered: what was copied of earlier samples is of no use any more.
+    pub fn forget_before(&mut self, time_ns: u64) {
+        self.copies.retain(|_, of_thread| {
+            while of_thread.front().is_some_and(|deep| deep.time_ns < time_ns) {
+                of_thread.pop_front();
+            }
+            !of_thread.is_empty()
+        });
+        let of_thread = |deep: &VecDeque<Deep>| deep.iter().map(|deep| deep.pages.len()).sum::<usize>();
+        self.kept = self.copies.values().map(of_thread).sum();
     }
 
     /// What was copied of a thread's sample, by address: pages that the program has never touched are left out. Forgets what is older.
@@ -263,11 +285,11 @@ mod tests {
             switches: false,
             kernel: false,
         };
-        let sampler = StackSampler::new(samples).ok().filter(|sampler| sampler.deep.is_some());
-        let Some(mut sampler) = sampler else {
+        let (Ok(mut sampler), Ok(deep)) = (StackSampler::new(samples), DeepCopies::new()) else {
             eprintln!("not run: this user may not have programs in the kernel, or no rings");
             return;
         };
+        sampler.deep = Some(deep);
         sampler.begin(Pid(std::process::id())).expect("a process may sample itself");
         while sampler.waiting() > 0 {
             sampler.open_more(Duration::from_millis(1));

@@ -91,7 +91,7 @@ pub struct StackSampler {
     fresh: Vec<(Pid, u32)>,
     /// Where all threads are sampled: those of this group alone.
     group: Option<ControlGroup>,
-    /// Copies of what lies beyond those in records, where the kernel allows that.
+    /// Copies of what lies beyond those in records: of events that are opened from now on.
     pub deep: Option<DeepCopies>,
 }
 
@@ -154,7 +154,7 @@ impl StackSampler {
             gone: HashSet::new(),
             fresh: Vec::new(),
             group: None,
-            deep: DeepCopies::new().ok(),
+            deep: None,
         })
     }
 
@@ -550,7 +550,8 @@ impl StackSampler {
                 };
                 ring.take_in(event.as_raw_fd())?;
                 if let Some(deep) = self.deep.as_ref().filter(|_| !of_switches) {
-                    deep.attach(event.as_raw_fd())?;
+                    // Without it, samples are as long as their records.
+                    let _ = deep.attach(event.as_raw_fd());
                 }
                 let (generation, stack_bytes) = (self.generation, self.samples.stack_bytes);
                 let number = number_of(&event)?;

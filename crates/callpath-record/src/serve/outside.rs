@@ -17,6 +17,8 @@ use crate::time_base::monotonic_ns;
 /// How long threads are given events, and are looked at, at a time: what others write meanwhile must be read.
 const OPEN_AT_MOST: Duration = Duration::from_millis(5);
 const LOOK_AT_MOST: Duration = Duration::from_millis(5);
+/// A ring may have records that are so much older than those of another one that were read before.
+const OTHER_RINGS_NS: u64 = 100_000_000;
 
 /// For the user.
 const LOST_BY_PRIVILEGES: &str = "some processes were sampled only until they executed a program that gains privileges (setuid, setgid or \
@@ -47,6 +49,7 @@ impl Recorder<'_> {
         }
         due.sort_by_key(|due| due.time_ns);
         outside.read_deep();
+        let last_ns = due.last().map_or(0, |due| due.time_ns);
         let (own, mut places) = (std::process::id(), FxHashMap::default());
         let (leaving, with_kernel) = (std::mem::take(&mut outside.leaving), outside.sampler.samples().kernel);
         for Due { record, time_ns } in due {
@@ -58,6 +61,7 @@ impl Recorder<'_> {
             self.enter((&mut outside, &mut places), time_ns, record);
         }
         rings.iter().zip(read).for_each(|(ring, position)| ring.give_back(position));
+        outside.forget_deep(last_ns.saturating_sub(OTHER_RINGS_NS));
         leaving.iter().for_each(|pid| drop(outside.origins.remove(pid)));
         for process in self.processes.iter_mut().filter(|process| ended.contains(&process.pid())) {
             process.is_over();

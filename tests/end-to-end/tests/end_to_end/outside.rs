@@ -328,7 +328,7 @@ fn a_stack_beyond_the_longest_copy_is_a_partial_path() {
     let profile = attached.profile(&[]);
     // Rings may be full: to see that all that may be copied is not enough, root's first samples are copied whole.
     let quality = &profile.quality;
-    assert!(quality.full == 0 && quality.partial * 2 > quality.taken, "{quality:?}");
+    assert!(quality.full == 0 && quality.partial > 50, "{quality:?}");
 }
 
 #[test]
