@@ -24,7 +24,7 @@ use callpath_format::shared::load_map::Mapping;
 use callpath_image::identity::ModuleIdentity;
 use callpath_measurement::ModuleRecord;
 use callpath_tables::recipes::generated::{
-    CodeAt, Return, build_again, build_generated, has_frame_pointer, return_ahead,
+    CodeAt, JumpOperand, Return, build_again, build_generated, has_frame_pointer, return_ahead,
 };
 use callpath_target::{MapEntry, Pid, read_memory};
 use rustc_hash::FxHashMap;
@@ -78,7 +78,7 @@ pub(crate) struct GeneratedCode {
     /// Where its code continues in that of files, by instruction.
     followed: FxHashMap<RunAddr, followed::Followed>,
     /// Where an interpreter jumps to what it does not name.
-    dispatchers: Vec<RunAddr>,
+    dispatchers: Vec<(RunAddr, JumpOperand)>,
     /// Whether procedures of files continue in code that they do not name, by start address, for the current mappings.
     go_on: FxHashMap<RunAddr, bool>,
     /// Frames that the program describes itself.

@@ -213,7 +213,14 @@ impl Outside {
     /// A thread has ended.
     pub(crate) fn has_ended(&mut self, tid: u32) {
         self.sampler.has_ended(tid);
+        self.is_not_deep(tid);
+    }
+
+    /// A thread has ended, or has another stack: it has executed another program.
+    pub(crate) fn is_not_deep(&mut self, tid: u32) {
         self.depths.forget(tid);
+        self.wants_deep.remove(&tid);
+        self.sampler.deep.iter_mut().for_each(|deep| deep.want((Pid(tid), tid), 0, false));
     }
 
     /// Reads what was copied beyond the records' copies: once the records are known that are entered next.

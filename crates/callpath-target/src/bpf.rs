@@ -245,15 +245,18 @@ impl RecordRing {
         self.descriptor.as_raw_fd()
     }
 
-    /// Gives each record that was written, and makes room for others.
-    pub(crate) fn read(&self, mut each: impl FnMut(&[u64])) {
+    /// Gives each record that has been written, and makes room for others. `false`: the rest is to stay.
+    pub(crate) fn read(&self, mut each: impl FnMut(&[u64]) -> bool) {
         const IS_BUSY: u32 = 1 << 31;
         const IS_DISCARDED: u32 = 1 << 30;
         const HEADER_BYTES: usize = 8;
         // SAFETY: the beginnings of our own mappings' first pages.
         let (read, written) = unsafe { (&*self.read_up_to.cast::<AtomicU64>(), &*self.written.cast::<AtomicU64>()) };
         let mut at = read.load(Acquire);
-        while at < written.load(Acquire) {
+        // What is written meanwhile may be more than can be read.
+        let end = written.load(Acquire);
+        let mut goes_on = true;
+        while at < end && goes_on {
             let offset = at as usize & (self.data_bytes - 1);
             // SAFETY: inside the data, at a multiple of eight bytes.
             let header = unsafe { &*self.written.add(PAGE_BYTES + offset).cast::<AtomicU32>() }.load(Acquire);
@@ -268,7 +271,7 @@ impl RecordRing {
             if header & IS_DISCARDED == 0 {
                 // SAFETY: the data is mapped twice, one after the other, so all of the record is there; nothing writes it any more until it is
                 // given back.
-                each(unsafe {
+                goes_on = each(unsafe {
                     std::slice::from_raw_parts(self.written.add(PAGE_BYTES + offset + HEADER_BYTES).cast(), len / 8)
                 });
             }

@@ -16,21 +16,23 @@ use crate::bpf::{Instruction as I, Numbers, RecordRing, load_for_samples, run_at
 use crate::pid::Pid;
 
 const PAGE_BYTES: u64 = 4096;
-/// Thread, stack pointer, time, and the page's address.
-const HEAD_WORDS: usize = 4;
-/// A sample and its copies have times that differ by less; two samples of a thread by more.
+/// Thread, stack pointer, time of the first page and of this one, and the page's address.
+const HEAD_WORDS: usize = 5;
+/// A sample's time lies within its copies', or differs by less; two samples of a thread differ by more.
 const AT_ONCE_NS: u64 = 25_000;
 /// So many threads at most.
-const MOST_THREADS: u32 = 1 << 16;
+const MOST_THREADS: u32 = 1 << 12;
 /// So many pages are kept at most: more than both kinds of rings have room for would be of samples without records.
 const MOST_KEPT: usize = 1 << 15;
 /// The lengths of the ring that are tried, bytes.
-const RING_LENGTHS: [usize; 3] = [64 << 20, 16 << 20, 4 << 20];
+const RING_LENGTHS: [usize; 3] = [32 << 20, 16 << 20, 4 << 20];
 
 /// What was copied of one sample.
 #[derive(Debug)]
 struct Deep {
+    /// Before the first page was copied, and before the last one.
     time_ns: u64,
+    until_ns: u64,
     rsp: u64,
     pages: Vec<StackPage>,
 }
@@ -97,8 +99,9 @@ impl DeepCopies {
 
     /// A thread's stack, which `rsp` lies in, is to be copied from now on, or no more.
     pub fn want(&mut self, (pid, tid): (Pid, u32), rsp: u64, wanted: bool) {
-        let is_new = if wanted { self.threads.insert(tid) } else { self.threads.remove(&tid) };
-        if is_new {
+        let is_other = if wanted { self.threads.insert(tid) } else { self.threads.remove(&tid) };
+        // Its stack may be another one now.
+        if is_other || wanted {
             let end = wanted.then(|| end_of_stack(pid, rsp).unwrap_or(u64::MAX));
             // A table without room leaves the rest without.
             let _ = self.wanted.set(tid, end);
@@ -112,28 +115,27 @@ impl DeepCopies {
     pub fn read(&mut self) {
         let DeepCopies { ring, copies, kept, .. } = self;
         ring.read(|record| {
-            let Some((head, page)) = record.split_at_checked(HEAD_WORDS) else { return };
-            let [tid, rsp, time_ns, address] = std::array::from_fn(|at| head[at]);
+            let Some((head, page)) = record.split_at_checked(HEAD_WORDS) else { return true };
+            let [tid, rsp, time_ns, until_ns, address] = std::array::from_fn(|at| head[at]);
             *kept += 1;
-            if *kept > MOST_KEPT {
-                // Records of such samples were lost.
-                copies.clear();
-                *kept = 0;
-            }
             let of_thread = copies.entry(tid as u32).or_default();
             let of_sample = of_thread.back_mut().filter(|deep| (deep.time_ns, deep.rsp) == (time_ns, rsp));
             let page = StackPage { start: address, words: to_atomics(page) };
             match of_sample {
-                Some(deep) => deep.pages.push(page),
-                None => of_thread.push_back(Deep { time_ns, rsp, pages: vec![page] }),
+                Some(deep) => {
+                    deep.until_ns = until_ns;
+                    deep.pages.push(page);
+                }
+                None => of_thread.push_back(Deep { time_ns, until_ns, rsp, pages: vec![page] }),
             }
+            *kept < MOST_KEPT
         });
     }
 
     /// All records up to this time were entered: what was copied of earlier samples is of no use any more.
     pub fn forget_before(&mut self, time_ns: u64) {
         self.copies.retain(|_, of_thread| {
-            while of_thread.front().is_some_and(|deep| deep.time_ns < time_ns) {
+            while of_thread.front().is_some_and(|deep| deep.until_ns < time_ns) {
                 of_thread.pop_front();
             }
             !of_thread.is_empty()
@@ -145,12 +147,16 @@ impl DeepCopies {
     /// What was copied of a thread's sample, by address: pages that the program has never touched are left out. Forgets what is older.
     pub fn take(&mut self, tid: u32, rsp: u64, time_ns: u64) -> Option<Vec<StackPage>> {
         let of_thread = self.copies.get_mut(&tid)?;
-        while of_thread.front().is_some_and(|deep| deep.time_ns.saturating_add(AT_ONCE_NS) < time_ns) {
+        while of_thread.front().is_some_and(|deep| deep.until_ns.saturating_add(AT_ONCE_NS) < time_ns) {
             of_thread.pop_front();
         }
-        let apart = |deep: &Deep| deep.time_ns.abs_diff(time_ns);
-        let nearest = of_thread.iter().enumerate().filter(|(_, deep)| deep.rsp == rsp && apart(deep) <= AT_ONCE_NS);
-        let (at, _) = nearest.min_by_key(|(_, deep)| apart(deep))?;
+        // Kernels before 6.3 take a sample's time when its pages have been copied, later ones before.
+        let is_its = |deep: &Deep| {
+            let times = deep.time_ns.saturating_sub(AT_ONCE_NS)..=deep.until_ns.saturating_add(AT_ONCE_NS);
+            deep.rsp == rsp && times.contains(&time_ns)
+        };
+        let its = of_thread.iter().enumerate().filter(|(_, deep)| is_its(deep));
+        let (at, _) = its.min_by_key(|(_, deep)| deep.time_ns.abs_diff(time_ns))?;
         of_thread.remove(at).map(|deep| deep.pages)
     }
 }
@@ -216,7 +222,9 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
         I::store_64(9, 8, 1),
         I::load_64(1, 10, time),
         I::store_64(9, 16, 1),
-        I::store_64(9, 24, 8),
+        I::call(KTIME),
+        I::store_64(9, 24, 0),
+        I::store_64(9, 32, 8),
         I::copy(1, 9),
         I::add(1, HEAD_BYTES),
         I::set(2, PAGE),

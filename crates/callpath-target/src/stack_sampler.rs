@@ -480,7 +480,6 @@ impl StackSampler {
     pub fn has_ended(&mut self, tid: u32) {
         self.inherited.remove(&tid);
         self.telling.remove(&tid);
-        self.deep.iter_mut().for_each(|deep| deep.want((Pid(tid), tid), 0, false));
         self.retired.extend(self.threads.remove(&tid));
     }
 
@@ -551,7 +550,9 @@ impl StackSampler {
                 ring.take_in(event.as_raw_fd())?;
                 if let Some(deep) = self.deep.as_ref().filter(|_| !of_switches) {
                     // Without it, samples are as long as their records.
-                    let _ = deep.attach(event.as_raw_fd());
+                    if deep.attach(event.as_raw_fd()).is_err() {
+                        self.deep = None;
+                    }
                 }
                 let (generation, stack_bytes) = (self.generation, self.samples.stack_bytes);
                 let number = number_of(&event)?;

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use callpath_format::address::RunAddr;
-use callpath_tables::recipes::generated::{Exits, exits, jumped_to, uses_frame};
+use callpath_tables::recipes::generated::{Continuation, Exits, JumpOperand, exits, jumped_to, uses_frame};
 use callpath_target::has_memory;
 
 use super::GeneratedCode;
@@ -70,14 +70,18 @@ impl GeneratedCode {
 
     /// An interpreter's jumps to which generated code has come back: other code that jumps to what it does not name may run in a
     /// frame of the same procedure.
-    pub(crate) fn dispatchers(&self) -> &[RunAddr] {
+    pub(crate) fn dispatchers(&self) -> &[(RunAddr, JumpOperand)] {
         &self.dispatchers
     }
 
     /// Remembers such a jump.
-    pub(crate) fn note_dispatcher(&mut self, at: RunAddr) {
-        if self.dispatchers.len() < MOST_DISPATCHERS && !self.dispatchers.contains(&at) {
-            self.dispatchers.push(at);
+    pub(crate) fn note_dispatcher(&mut self, place: &Continuation) {
+        let dispatcher = place.jump.map(|jump| (place.at, jump));
+        let is_new = |it: &(RunAddr, JumpOperand)| !self.dispatchers.contains(it);
+        if let Some(dispatcher) = dispatcher.filter(is_new)
+            && self.dispatchers.len() < MOST_DISPATCHERS
+        {
+            self.dispatchers.push(dispatcher);
         }
     }
 }

@@ -7,7 +7,7 @@ use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::recipe::Packed;
 use callpath_format::register::{Reg, Registers};
 use callpath_format::shared::load_map::Mapping;
-use callpath_tables::recipes::generated::{CallersRbp, Continuation, Dispatch};
+use callpath_tables::recipes::generated::{CallersRbp, Continuation, Dispatch, JumpOperand};
 use rustc_hash::FxHashMap;
 
 use callpath_unwind::{CodeMap, Cursor, Located, Memory, Step, step_open, step_packed};
@@ -113,14 +113,17 @@ impl Code<'_> {
         let exits = Rc::clone(memo.exits.entry(pc).or_insert_with(|| generated.exits(pc, witness)));
         if !exits.places.is_empty() {
             let found = self.caller_by_places(rsp, &exits.places, memory)?;
-            for place in exits.places.iter().filter(|place| !place.returns) {
-                self.generated.note_dispatcher(place.at);
-            }
+            exits.places.iter().for_each(|place| self.generated.note_dispatcher(place));
             return Some(found);
         }
         let dispatch = exits.dispatch?;
-        let as_there = |at: &RunAddr| Continuation { at: *at, above_rsp: dispatch.above_rsp, returns: false };
-        let places: Vec<Continuation> = self.generated.dispatchers().iter().map(as_there).collect();
+        // An interpreter and its compiler go on by the same word.
+        let alike = self.generated.dispatchers().iter().filter(|(_, jump)| dispatch.jump == Some(*jump));
+        let as_there = |(at, jump): &(RunAddr, JumpOperand)| {
+            let (at, jump) = (*at, Some(*jump));
+            Continuation { at, above_rsp: dispatch.above_rsp, jump }
+        };
+        let places: Vec<Continuation> = alike.map(as_there).collect();
         let interpreters = self.caller_by_places(rsp, &places, memory);
         interpreters.or_else(|| self.caller_of_thunk(frame, dispatch, memory))
     }
@@ -155,7 +158,7 @@ impl Code<'_> {
             let is_on_top = above == at_place.checked_add(8)?;
             let agrees = found.is_none_or(|found| found.registers.get(Reg::RSP) == Some(above));
             let is_called_from = self.is_called_from(place.at, caller.point.pc());
-            if !agrees || place.returns && !is_on_top || !is_called_from {
+            if !agrees || place.jump.is_none() && !is_on_top || !is_called_from {
                 return None;
             }
             found = found.or(Some(caller));

@@ -55,7 +55,9 @@ impl<'r> Copied<'r> {
             parts.push(StackPart { start, words });
             start = start.wrapping_add(8 * words.len() as u64);
         }
-        for part in self.beyond {
+        // Words of both begin at the same multiples of eight bytes, or not at all.
+        let beyond = if start.is_multiple_of(8) { self.beyond } else { &[] };
+        for part in beyond {
             let known_words = start.saturating_sub(part.start).div_ceil(8);
             let rest = part.words.get(known_words as usize..).filter(|words| !words.is_empty());
             parts.extend(rest.map(|words| StackPart { start: part.start + 8 * known_words, words }));

@@ -7,6 +7,8 @@ use rustc_hash::FxHashMap;
 const GIVEN_UP_AFTER: u32 = 64;
 /// Nor is it after so many samples for which a record's copy was enough.
 const ENOUGH: u32 = 500;
+/// After so many samples in a row without a copy, it is asked for anew: the thread's stack may be another one.
+const MISSED: u32 = 64;
 
 /// Of a thread whose stack is copied, or was.
 #[derive(Default)]
@@ -15,6 +17,8 @@ struct Depth {
     enough: u32,
     /// Samples in a row that were too short, of those that it was copied with.
     vain: u32,
+    /// Samples in a row that were too short, and that it was not copied with.
+    missed: u32,
 }
 
 /// By thread; those whose stacks are not that deep are not in it.
@@ -30,12 +34,19 @@ impl Depths {
                 self.0.insert(tid, Depth::default());
                 return Some(true);
             };
+            if depth.vain >= GIVEN_UP_AFTER {
+                return None;
+            }
+            if is_copied {
+                (depth.vain, depth.missed) = (depth.vain + 1, 0);
+                return (depth.vain == GIVEN_UP_AFTER).then_some(false);
+            }
             // Samples may come late that were taken before.
-            depth.vain = depth.vain.saturating_add(is_copied.into());
-            return (is_copied && depth.vain == GIVEN_UP_AFTER).then_some(false);
+            depth.missed += 1;
+            return depth.missed.is_multiple_of(MISSED).then_some(true);
         };
         let depth = self.0.get_mut(&tid).filter(|depth| depth.vain < GIVEN_UP_AFTER)?;
-        depth.vain = 0;
+        (depth.vain, depth.missed) = (0, 0);
         depth.enough = if bytes > StackSamples::MOST_BYTES as usize { 0 } else { depth.enough + 1 };
         if depth.enough < ENOUGH {
             return None;
@@ -75,6 +86,6 @@ mod tests {
         depths.forget(1);
         assert_eq!(depths.note(1, None, false), Some(true));
         let late: Vec<bool> = (0..1000).filter_map(|_| depths.note(1, None, false)).collect();
-        assert_eq!(late, [], "they were taken before");
+        assert_eq!(late, [true; 15], "they were taken before, or its stack is another one");
     }
 }

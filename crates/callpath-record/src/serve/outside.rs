@@ -17,6 +17,8 @@ use crate::time_base::monotonic_ns;
 /// How long threads are given events, and are looked at, at a time: what others write meanwhile must be read.
 const OPEN_AT_MOST: Duration = Duration::from_millis(5);
 const LOOK_AT_MOST: Duration = Duration::from_millis(5);
+/// A little less than what is copied of a stack at most.
+const ALMOST_ALL_BYTES: u64 = 960 << 10;
 /// A ring may have records that are so much older than those of another one that were read before.
 const OTHER_RINGS_NS: u64 = 100_000_000;
 
@@ -216,6 +218,7 @@ impl Recorder<'_> {
                     self.has_executed(pid, name, (places, outside));
                 }
                 outside.sampler.has_executed((pid, tid), event);
+                outside.is_not_deep(tid);
                 if outside.sampler.process_of(event) == Some(pid) {
                     // What was asked for is there without a sample, too.
                     self.place_of(pid, (places, outside));
@@ -295,7 +298,10 @@ impl Recorder<'_> {
         if let (Worth::Period, Some(registers)) = (taken.worth, taken.registers)
             && taken.asked_bytes >= StackSamples::MOST_BYTES as usize
         {
-            let taken_at = (registers[Reg::RSP.index()], !taken.beyond.is_empty());
+            let rsp = registers[Reg::RSP.index()];
+            // Rings may be full, and copies cut.
+            let is_all = taken.beyond.last().is_some_and(|page| page.start.saturating_sub(rsp) >= ALMOST_ALL_BYTES);
+            let taken_at = (rsp, is_all);
             outside.note_depth((pid, taken.tid), taken_at, needed);
         }
     }

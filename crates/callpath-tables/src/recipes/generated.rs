@@ -8,7 +8,7 @@ use callpath_image::identity::ModuleIdentity;
 pub use callpath_x86::call_site::LONGEST_CALL_BYTES;
 use callpath_x86::call_site::calls_before;
 pub use callpath_x86::generated::ahead::{CallersRbp, Return, goes_on_elsewhere, jumped_to, return_ahead, uses_frame};
-pub use callpath_x86::generated::within::{Continuation, Dispatch, Exits, exits};
+pub use callpath_x86::generated::within::{Continuation, Dispatch, Exits, JumpOperand, exits};
 use callpath_x86::generated::{GeneratedCode, GeneratedProcedure, analyse_generated, is_framed, resumes_by_pointer};
 use xxhash_rust::xxh3::xxh3_128;
 

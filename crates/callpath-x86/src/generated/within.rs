@@ -30,8 +30,30 @@ pub struct Continuation {
     pub at: RunAddr,
     /// Its rsp above that of the instruction that was asked about, bytes.
     pub above_rsp: i64,
-    /// It is a return: its return address is on top of the stack.
-    pub returns: bool,
+    /// What it jumps through. `None`: it is a return, and its return address is on top of the stack.
+    pub jump: Option<JumpOperand>,
+}
+
+/// What an indirect jump takes its target from: a register, or a word of memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct JumpOperand {
+    /// The register, or the address's base, in the processor's order; of others, 255.
+    register: u8,
+    /// Of memory: the index, its scale, and the displacement.
+    memory: Option<(u8, u8, i64)>,
+}
+
+impl JumpOperand {
+    fn of(jump: &Instruction) -> JumpOperand {
+        let number = |register: Register| register.general64().map_or(u8::MAX, |number| number as u8);
+        match jump.memory() {
+            Some(memory) => JumpOperand {
+                register: number(memory.base),
+                memory: Some((number(memory.index), memory.scale, memory.displacement)),
+            },
+            None => JumpOperand { register: number(jump.register(0)), memory: None },
+        }
+    }
 }
 
 /// How generated code that has no frame of its own is left.
@@ -48,7 +70,9 @@ pub struct Exits {
 pub struct Dispatch {
     /// rsp above that of the instruction that was asked about, bytes.
     pub above_rsp: i64,
-    /// All of them are jumps through a register, and nothing before them writes to rbp or calls: so a thunk ends.
+    /// What all of them jump through. `None`: they differ.
+    pub jump: Option<JumpOperand>,
+    /// All ways end in them, through a register, and nothing before writes to rbp or calls: so a thunk ends.
     pub is_thunk: bool,
 }
 
@@ -105,6 +129,7 @@ fn left(
     mut pointer: impl FnMut(RunAddr) -> Option<RunAddr>,
 ) -> Option<Left> {
     let mut dispatches: Vec<Height> = Vec::new();
+    let mut jumps: Vec<JumpOperand> = Vec::new();
     let mut is_thunk = true;
     let mut heights: FxHashMap<u64, Height> = FxHashMap::default();
     let mut pending: Vec<(u64, Height, Named)> = vec![(start.0, Some(0), Named::default())];
@@ -124,7 +149,10 @@ fn left(
         if heights.len() > MOST_INSTRUCTIONS {
             return None;
         }
-        let Some(instruction) = instruction_at(at, read) else { continue };
+        let Some(instruction) = instruction_at(at, read) else {
+            is_thunk = false;
+            continue;
+        };
         let next = at.wrapping_add(instruction.len().into());
         let target = instruction.target(next);
         match instruction.control() {
@@ -157,6 +185,7 @@ fn left(
                     Some(to) => pending.push((to, height, named)),
                     None => {
                         is_thunk &= !instruction.has_memory();
+                        jumps.push(JumpOperand::of(&instruction));
                         dispatches.push(height);
                     }
                 }
@@ -164,11 +193,13 @@ fn left(
             Control::Stop | Control::Call | Control::CallIndirect => {}
         }
     }
+    is_thunk &= left_to.is_empty();
     let mut to: Vec<(u64, i64)> = left_to.into_iter().filter_map(|(at, height)| Some((at, height?))).collect();
     to.sort_unstable();
     let first = dispatches.first().copied().flatten();
     let above_rsp = first.filter(|first| dispatches.iter().all(|height| *height == Some(*first)));
-    Some(Left { to, dispatch: above_rsp.map(|above_rsp| Dispatch { above_rsp, is_thunk }) })
+    let jump = jumps.first().copied().filter(|first| jumps.iter().all(|jump| jump == first));
+    Some(Left { to, dispatch: above_rsp.map(|above_rsp| Dispatch { above_rsp, jump, is_thunk }) })
 }
 
 fn is_call(instruction: &Instruction) -> bool {
@@ -212,9 +243,12 @@ impl Beyond {
                 Control::Next => pending.push((next, registers.after(&instruction))),
                 Control::Jump => pending.push((target, registers)),
                 Control::Branch => pending.extend([(next, registers), (target, registers)]),
-                Control::JumpIndirect => self.found.push(Continuation { at: RunAddr(at), above_rsp, returns: false }),
+                Control::JumpIndirect => {
+                    let jump = Some(JumpOperand::of(&instruction));
+                    self.found.push(Continuation { at: RunAddr(at), above_rsp, jump });
+                }
                 Control::Return if instruction.operation() == Operation::Return => {
-                    self.found.push(Continuation { at: RunAddr(at), above_rsp, returns: true });
+                    self.found.push(Continuation { at: RunAddr(at), above_rsp, jump: None });
                 }
                 Control::Return | Control::Call | Control::CallIndirect | Control::Stop => {}
             }
@@ -281,7 +315,7 @@ mod tests {
 
     fn of(trace: &[u8], interpreter: &[u8]) -> Vec<(u64, i64, bool)> {
         let places = all_of(trace, interpreter).places;
-        places.iter().map(|place| (place.at.0 - INTERPRETER, place.above_rsp, place.returns)).collect()
+        places.iter().map(|place| (place.at.0 - INTERPRETER, place.above_rsp, place.jump.is_none())).collect()
     }
 
     /// The height at its jumps to what is not known, and whether it is a thunk.
@@ -385,6 +419,19 @@ mod tests {
         // je 1f; mov (%rdi),%rsp; jmp *%rax; 1: jmp *%rax
         assert_eq!(dispatch(&[0x74, 5, 0x48, 0x8b, 0x27, 0xff, 0xe0, 0xff, 0xe0]), None);
         assert_eq!(dispatch(&[0x0f, 0x0b]), None, "it ends in ud2");
+        // je 1f; jmp *%rax; 1: bytes that cannot be read
+        assert_eq!(dispatch(&[0x74, 2, 0xff, 0xe0]), Some((0, false)));
+        // je 1f; jmp *%rax; 1: jmp to the interpreter, which ends in ud2
+        let mut code = vec![0x74, 2, 0xff, 0xe0];
+        code.extend(jump(code.len(), 0));
+        assert_eq!(all_of(&code, &[0x0f, 0x0b]).dispatch.map(|dispatch| dispatch.is_thunk), Some(false));
+        // What they jump through: je 1f; jmp *(%r15); 1: jmp *(%r15), or jmp *8(%r15), or jmp *%r15
+        let through = |last: &[u8]| {
+            let code = [&[0x74, 3, 0x41, 0xff, 0x27][..], last].concat();
+            all_of(&code, &[]).dispatch.and_then(|dispatch| dispatch.jump)
+        };
+        assert!(through(&[0x41, 0xff, 0x27]).is_some());
+        assert_eq!([through(&[0x41, 0xff, 0x67, 8]), through(&[0x41, 0xff, 0xe7])], [None, None]);
     }
 
     #[test]
