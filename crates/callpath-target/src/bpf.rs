@@ -61,7 +61,7 @@ impl Instruction {
         Instruction::new(0x7b, (to, from), offset, 0)
     }
 
-    /// A map's address; of two instructions.
+    /// `to` = a map's address; takes two instructions.
     pub(crate) const fn map(to: u8, map: RawFd) -> [Instruction; 2] {
         const IS_MAP: u8 = 1;
         [Instruction::new(0x18, (to, IS_MAP), 0, map), Instruction::new(0, (0, 0), 0, 0)]
@@ -72,27 +72,27 @@ impl Instruction {
         Instruction::new(0x85, (0, 0), 0, helper)
     }
 
-    /// Skips so many instructions, or goes back.
+    /// Jumps forward or back by this many instructions.
     pub(crate) const fn go(by: i16) -> Instruction {
         Instruction::new(0x05, (0, 0), by, 0)
     }
 
-    /// The same if `register == number`.
+    /// Jumps if `register == number`.
     pub(crate) const fn go_if_equal(register: u8, number: i32, by: i16) -> Instruction {
         Instruction::new(0x15, (register, 0), by, number)
     }
 
-    /// The same if `register != number`.
+    /// Jumps if `register != number`.
     pub(crate) const fn go_if_other(register: u8, number: i32, by: i16) -> Instruction {
         Instruction::new(0x55, (register, 0), by, number)
     }
 
-    /// The same if `register >= number`, without signs.
+    /// Jumps if `register >= number`, unsigned.
     pub(crate) const fn go_if_at_least(register: u8, number: i32, by: i16) -> Instruction {
         Instruction::new(0x35, (register, 0), by, number)
     }
 
-    /// The same if `register >= other`, without signs.
+    /// Jumps if `register >= other`, unsigned.
     pub(crate) const fn go_if_at_least_register(register: u8, other: u8, by: i16) -> Instruction {
         Instruction::new(0x3d, (register, other), by, 0)
     }
@@ -142,7 +142,7 @@ pub(crate) fn load_for_samples(code: &[Instruction], licence: &CStr) -> io::Resu
     bpf(PROG_LOAD, &attributes).map(descriptor)
 }
 
-/// Has samples of an event, and of those that threads inherit from it, run a program first.
+/// Runs a program at each sample of an event, and of the events that threads inherit from it, before the sample is written.
 pub(crate) fn run_at_samples(event: RawFd, program: RawFd) -> io::Result<()> {
     /// `_IOW('$', 8, __u32)`
     const SET_BPF: libc::c_ulong = 0x4004_2408;
@@ -175,7 +175,7 @@ impl Numbers {
             .map(Numbers)
     }
 
-    /// `None`: there shall be none.
+    /// `None` removes the key.
     pub(crate) fn set(&self, key: u32, value: Option<u64>) -> io::Result<()> {
         const UPDATE: libc::c_int = 2;
         const DELETE: libc::c_int = 3;
@@ -245,7 +245,7 @@ impl RecordRing {
         self.descriptor.as_raw_fd()
     }
 
-    /// Gives each record that has been written, and makes room for others. `false`: the rest is to stay.
+    /// Passes each finished record to `each` and frees its space. If `each` returns `false`, the records after it stay in the ring.
     pub(crate) fn read(&self, mut each: impl FnMut(&[u64]) -> bool) {
         const IS_BUSY: u32 = 1 << 31;
         const IS_DISCARDED: u32 = 1 << 30;

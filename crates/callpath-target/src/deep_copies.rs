@@ -1,9 +1,9 @@
-//! What lies on stacks beyond the longest copy in a sample's record, which is shorter than 64 KB: a program in the kernel copies
-//! it, page by page, just where the sample is taken. Root may have that.
+//! Copies of stacks beyond what fits into a sample's record (less than 64 KB). A BPF program copies them page by page while the
+//! kernel takes the sample. Only root may load it.
 //!
 //! ```text
-//! is the thread's stack wanted? up to where does it go?
-//! for each page from the stack pointer on: copy it into the ring, with thread, stack pointer and time; one that is not there is left
+//! is the thread's stack wanted? where does it end?
+//! for each page from the stack pointer on: copy it into the ring, with thread, stack pointer and time; a page that is not there is left
 //! out (the record's copy ends there)
 //! ```
 
@@ -18,11 +18,11 @@ use crate::pid::Pid;
 const PAGE_BYTES: u64 = 4096;
 /// Thread, stack pointer, time of the first page and of this one, and the page's address.
 const HEAD_WORDS: usize = 5;
-/// A sample's time lies within its copies', or differs by less; two samples of a thread differ by more.
+/// A sample's time may lie this far outside the times of its copies. Two samples of a thread are further apart.
 const AT_ONCE_NS: u64 = 25_000;
 /// So many threads at most.
 const MOST_THREADS: u32 = 1 << 12;
-/// So many pages are kept at most: more than both kinds of rings have room for would be of samples without records.
+/// The most pages kept. More than fit into both kinds of rings could only belong to samples that have no record.
 const MOST_KEPT: usize = 1 << 15;
 /// The lengths of the ring that are tried, bytes.
 const RING_LENGTHS: [usize; 3] = [32 << 20, 16 << 20, 4 << 20];
@@ -144,7 +144,7 @@ impl DeepCopies {
         self.kept = self.copies.values().map(of_thread).sum();
     }
 
-    /// What was copied of a thread's sample, by address: pages that the program has never touched are left out. Forgets what is older.
+    /// What was copied of a thread's sample, by address: pages that are not in memory are left out. Forgets what is older.
     pub fn take(&mut self, tid: u32, rsp: u64, time_ns: u64) -> Option<Vec<StackPage>> {
         let of_thread = self.copies.get_mut(&tid)?;
         while of_thread.front().is_some_and(|deep| deep.until_ns.saturating_add(AT_ONCE_NS) < time_ns) {

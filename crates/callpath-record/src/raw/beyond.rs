@@ -21,10 +21,8 @@ const LARGEST_FRAME_BYTES: u64 = 64 << 10;
 const INTERPRETED_FRAME_BYTES: u64 = 72;
 
 impl Code<'_> {
-    /// The caller of a frame of generated code that has no recipe, the last resort: by call frame information that the
-    /// program gives of it; by the frame pointer, if it leads to a return address, and either the code has made it, or nothing
-    /// between it and the stack's top could be another return address. (A procedure without a frame has its caller's frame
-    /// pointer, and its return address below.) Or else by what the code does until it returns.
+    /// The caller of a frame of generated code that has no recipe, the last resort. The ways are tried in order (docs/unwinding.md): what the
+    /// program says of the code, the frame pointer, a stub's target, the returns ahead, the exits.
     pub(super) fn beyond(&mut self, frame: &Cursor, memory: &mut Stack<'_>) -> Option<(Cursor, bool)> {
         let at = frame.point.lookup();
         if !self.generated.holds(at) {

@@ -1,13 +1,13 @@
-//! Which threads' stacks are copied besides the longest copy in a record, which is too short for some.
+//! Chooses the threads whose stacks are copied beyond their records: those for which the longest record is too short.
 
 use callpath_target::StackSamples;
 use rustc_hash::FxHashMap;
 
-/// After so many samples in a row that were too short although all was copied that may be, a thread's stack is no more copied.
+/// Copying stops for a thread after this many samples in a row that were too short although the most was copied.
 const GIVEN_UP_AFTER: u32 = 64;
-/// Nor is it after so many samples for which a record's copy was enough.
+/// Copying stops after this many samples in a row for which the record's copy was enough.
 const ENOUGH: u32 = 500;
-/// After so many samples in a row without a copy, it is asked for anew: the thread's stack may be another one.
+/// After this many too-short samples in a row without a full copy, copies are asked for again: the thread may have another stack.
 const MISSED: u32 = 64;
 
 /// Of a thread whose stack is copied, or was.
@@ -15,9 +15,9 @@ const MISSED: u32 = 64;
 struct Depth {
     /// Samples in a row for which a record's copy was enough.
     enough: u32,
-    /// Samples in a row that were too short, of those that it was copied with.
+    /// Too-short samples in a row with a full copy.
     vain: u32,
-    /// Samples in a row that were too short, and that it was not copied with.
+    /// Too-short samples in a row without one.
     missed: u32,
 }
 
@@ -26,8 +26,8 @@ struct Depth {
 pub(super) struct Depths(FxHashMap<u32, Depth>);
 
 impl Depths {
-    /// Takes note of a sample: what its walk has needed of the stack, bytes; `None`: more than was copied. `is_copied`: the stack was,
-    /// besides the record. Whether it is to be from now on, if that changes.
+    /// Notes a sample. `needed`: how many bytes of the stack its walk needed; `None`: more than was copied. `is_copied`: nearly the most
+    /// was copied beyond the record. Returns whether to copy the thread's stack from now on, if that changes.
     pub(super) fn note(&mut self, tid: u32, needed: Option<usize>, is_copied: bool) -> Option<bool> {
         let Some(bytes) = needed else {
             let Some(depth) = self.0.get_mut(&tid) else {

@@ -144,13 +144,11 @@ impl Recorder<'_> {
         if outside.beyond > 0 {
             let (samples, longest) = (outside.beyond, StackSamples::MOST_BYTES >> 10);
             let how = match outside.sampler.deep {
-                Some(_) => "callpath has more copied from then on, up to 1 MB",
-                None => {
-                    "as root (not in a container with process numbers of its own), callpath can have up to 1 MB copied"
-                }
+                Some(_) => "callpath then copies up to 1 MB of such stacks",
+                None => "as root, outside a container with its own process numbers, callpath can copy up to 1 MB",
             };
             self.note(&format!(
-                "{samples} samples have a part of their call path: the stack goes on beyond the {longest} KB that the kernel copies into a record; {how}. A program that callpath starts is measured from inside, without this limit"
+                "{samples} samples have partial call paths: the stack goes on beyond the {longest} KB that the kernel copies into a record; {how}. A program that callpath starts is measured from inside, without this limit"
             ));
         }
         if outside.has_lost {

@@ -6,8 +6,8 @@
 //! own code to its next indirect jumps and returns: an assembler's call frame information holds where it dispatches, but not
 //! always where traces enter it (LuaJIT's `lj_vm_exit_interp` first takes off what the trace had in addition).
 //!
-//! Code that jumps to what it does not name (`jmp *(%r15)`, to the next instruction's handler in PHP) is as high as the
-//! interpreter is where it does the same; or it is a thunk that hands over to another procedure (.NET's delegates).
+//! If the target of a jump is unknown (`jmp *(%r15)`, to the next instruction's handler in PHP), the stack height is the interpreter's at its own
+//! jump with the same operand. Or the code is a thunk, which jumps to another procedure (.NET's delegates).
 
 use callpath_format::address::RunAddr;
 use rustc_hash::FxHashMap;
@@ -37,7 +37,7 @@ pub struct Continuation {
 /// What an indirect jump takes its target from: a register, or a word of memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct JumpOperand {
-    /// The register, or the address's base, in the processor's order; of others, 255.
+    /// The number of the register, or of the address's base register; 255 if there is none.
     register: u8,
     /// Of memory: the index, its scale, and the displacement.
     memory: Option<(u8, u8, i64)>,
@@ -72,7 +72,7 @@ pub struct Dispatch {
     pub above_rsp: i64,
     /// What all of them jump through. `None`: they differ.
     pub jump: Option<JumpOperand>,
-    /// All ways end in them, through a register, and nothing before writes to rbp or calls: so a thunk ends.
+    /// Whether all ways end in such jumps, through a register, with no call and no write to rbp before: the code is a thunk.
     pub is_thunk: bool,
 }
 
