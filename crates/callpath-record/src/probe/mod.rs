@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use callpath_schema::RefusedProbe;
-use callpath_target::{Pid, ProcessHandle, find_program, raise_own_limits, survive_long_files};
+use callpath_target::{Pid, ProcessHandle, find_program, has_memory, raise_own_limits, survive_long_files};
 
 use crate::error::RecordError;
 use crate::output::Destination;
@@ -123,7 +123,9 @@ pub fn probe(options: ProbeOptions<'_>) -> Result<ProbedProcess, RecordError> {
     let pid = started.pid();
     let mut wanted = Wanted::new(options.record, (options.chooser, Come::Libraries), options.injected);
     let mut program = Patched::new(pid, None, None);
-    if let Err(error) = program.find(&mut wanted).and_then(|()| wanted.check()) {
+    // Of a process that is just ending no module was seen: whoever stops it says why.
+    let chosen = program.find(&mut wanted).and_then(|()| if has_memory(pid) { wanted.check() } else { Ok(()) });
+    if let Err(error) = chosen {
         discard(asked_for.as_ref());
         return Err(error);
     }

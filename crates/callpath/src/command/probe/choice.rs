@@ -289,10 +289,6 @@ impl Chooser for Choice {
         if self.has_any() || self.programs_may_come() {
             return Ok(());
         }
-        if self.modules.is_empty() {
-            // The process is just ending, and whoever stops it says so.
-            return Ok(());
-        }
         let awaited = self.awaited();
         if awaited.is_empty() {
             return self.nothing().map_or(Ok(()), Err);
