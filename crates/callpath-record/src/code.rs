@@ -23,7 +23,7 @@ use crate::module::{Awaited, ModuleId};
 use crate::modules::{MappedCode, Modules};
 use crate::moved::{self, MovedCode, ProgramNumber};
 use crate::publish::{MapRegions, Publisher, Region};
-use crate::raw::{Begun, Code, Memo, Raw, Walked, start_of_thread};
+use crate::raw::{Begun, Code, Earlier, Memo, Raw, Walked, start_of_thread};
 use crate::shared::Shared;
 use crate::worker_pool::Pace;
 
@@ -410,7 +410,13 @@ impl ProcessCode {
 
     /// Walks a raw sample over it.
     pub(crate) fn walk(&mut self, raw: &Raw<'_>, published: Published<'_>) -> Walked {
-        raw.walk(self.over(published))
+        raw.walk(self.over(published), None)
+    }
+
+    /// The same, with what is known of the last walk of the same thread.
+    pub(crate) fn walk_on(&mut self, raw: &Raw<'_>, published: Published<'_>, earlier: &mut Earlier) -> Walked {
+        earlier.of_generation(self.generation());
+        raw.walk(self.over(published), Some(earlier))
     }
 
     /// Where a thread has begun ([`start_of_thread`]).

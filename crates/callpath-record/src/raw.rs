@@ -2,6 +2,7 @@
 
 mod beyond;
 mod copied;
+mod earlier;
 mod stack;
 mod start;
 
@@ -30,6 +31,8 @@ use crate::module::{Awaited, ModuleId};
 use crate::thread::Thread;
 use beyond::caller_of_interpreted;
 pub(crate) use copied::Copied;
+pub(crate) use earlier::Earlier;
+use earlier::Trace;
 use stack::Stack;
 pub(crate) use start::{Begun, start_of_thread};
 
@@ -188,10 +191,15 @@ impl<'a> Raw<'a> {
         !self.code.is_empty()
     }
 
-    /// Walks it.
-    pub(crate) fn walk(&self, mut code: Code<'_>) -> Walked {
+    /// Walks it. `earlier`: what is known of the last walk of the same thread, over the same code.
+    pub(crate) fn walk(&self, mut code: Code<'_>, earlier: Option<&mut Earlier>) -> Walked {
         let registers = std::array::from_fn(|i| self.sample.registers[i].load(Relaxed));
         let mut memory = Stack::new(&self.stack);
+        if earlier.is_some() {
+            memory.keep_log();
+        }
+        let mut trace = Trace::new(earlier);
+        let mut is_kept = false;
         code.witness = Witness {
             start: RunAddr(self.sample.code_start.load(Relaxed)),
             bytes: self.code.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect(),
@@ -208,6 +216,7 @@ impl<'a> Raw<'a> {
         loop {
             let mut last = None;
             let mut interpreted = None;
+            let mut has_met = false;
             let end = walk(cursor, &mut code, &mut memory, |cursor, located, memory| {
                 if keys.len() == 1 {
                     innermost_cfa = cursor.registers.get(Reg::RSP);
@@ -217,13 +226,17 @@ impl<'a> Raw<'a> {
                 }
                 keys.push(located.key);
                 last = Some(*cursor);
+                has_met = trace.visit(cursor, located, memory);
+                if has_met {
+                    return ControlFlow::Break(());
+                }
                 interpreted = caller_of_interpreted(cursor, located, memory).filter(|_| !innermost_only);
                 match interpreted {
                     Some(_) => ControlFlow::Break(()),
                     None => ControlFlow::Continue(()),
                 }
             });
-            let full = end == End::Outermost;
+            let full = end == End::Outermost || has_met;
             ran_out |= end == End::Stopped(Stop::Unreadable) && memory.has_ended() && !self.is_whole_stack();
             if innermost_only {
                 // More of the stack helps only where what was not found lies above.
@@ -237,11 +250,18 @@ impl<'a> Raw<'a> {
             match beyond.filter(|(caller, _)| rounds < MOST_ROUNDS && last.is_some_and(|last| rises(&last, caller))) {
                 Some((caller, is_sure)) => {
                     cursor = caller;
+                    trace.forget();
                     if !is_sure {
                         surely = surely.or(Some(keys.len()));
                     }
                 }
                 None => {
+                    if has_met {
+                        keys.extend(trace.callers());
+                    }
+                    if full {
+                        is_kept = trace.keep(&memory, has_met);
+                    }
                     if let Some(surely) = surely.filter(|_| !full) {
                         keys.truncate(surely);
                     }
@@ -251,7 +271,17 @@ impl<'a> Raw<'a> {
                     let base = self.sample.stack_base.load(Relaxed);
                     let height = innermost_cfa.filter(|_| base != 0).map(|cfa| base.wrapping_sub(cfa) as i64);
                     let read_bytes = memory.read_bytes();
-                    return Walked { keys, full, height, ran_out, read_bytes, met_unknown, met_awaited, met_postponed };
+                    return Walked {
+                        keys,
+                        full,
+                        is_kept,
+                        height,
+                        ran_out,
+                        read_bytes,
+                        met_unknown,
+                        met_awaited,
+                        met_postponed,
+                    };
                 }
             }
         }
@@ -273,10 +303,20 @@ impl<'a> Raw<'a> {
             root
         };
         let is_collapsed = settings.recursion == Settings::COLLAPSED;
-        let node = walked.keys[..retained].iter().rev().fold(root, |node, key| match is_collapsed {
-            true => tree.child_or_active(node, *key),
-            false => tree.child(node, *key),
+        // Of the frames that the walk before came to, too, the nodes are known.
+        let is_complete = is_full && walked.is_kept && retained == walked.keys.len();
+        let earlier = thread.outside.as_mut().filter(|_| is_complete).map(|outside| &mut outside.earlier);
+        let (root, known) = earlier.as_ref().and_then(|earlier| earlier.node(retained)).unwrap_or((root, 0));
+        let mut nodes = Vec::with_capacity(retained - known);
+        let node = walked.keys[..retained - known].iter().rev().fold(root, |node, key| {
+            let node = match is_collapsed {
+                true => tree.child_or_active(node, *key),
+                false => tree.child(node, *key),
+            };
+            nodes.push(node);
+            node
         });
+        earlier.into_iter().for_each(|earlier| earlier.note_nodes(known, nodes.iter().copied()));
         let node = self.kernel.iter().rev().fold(node, |node, key| tree.child(node, *key));
         let node = if settings.keeps_heights() { tree.child(node, FrameKey::height(walked.height)) } else { node };
         let values: Vec<u64> = self.values.iter().map(|value| value.load(Relaxed)).collect();
@@ -290,6 +330,8 @@ pub(crate) struct Walked {
     keys: Vec<FrameKey>,
     /// They reach an outermost frame.
     pub(crate) full: bool,
+    /// The outermost are those that are kept for the thread's next walk.
+    is_kept: bool,
     /// How high the stack is at the innermost, bytes.
     height: Option<i64>,
     /// They do not, since they reach the end of the copied part of the stack.

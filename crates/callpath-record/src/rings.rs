@@ -1,6 +1,7 @@
 //! The rings that the kernel writes samples from outside into, and how long their copies of stacks are.
 
 mod depths;
+mod loading;
 mod poller;
 mod waits;
 
@@ -16,7 +17,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::process::{FirstStack, Origin};
 use crate::program::Doorbell;
-use depths::Depths;
+pub(crate) use depths::Need;
+use depths::{DEEP_BYTES, Depths};
+use loading::Loading;
 use poller::Poller;
 pub(crate) use waits::{Wait, Waits};
 
@@ -29,6 +32,10 @@ const FIRST_OF_SWITCHES_BYTES: u32 = 8 << 10;
 
 /// Who waits is looked at again after a loss, but not more often than this.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// In the beginning, and where stacks are deep, rings are looked at so often: how long copies must be is seen soon, and deep stacks fill rings.
+const LOOK_SOON: Duration = Duration::from_millis(15);
+const AT_FIRST: Duration = Duration::from_millis(200);
 
 /// The serving thread hurries from when a ring is so full, and until all are emptier than that, per cent.
 const HURRY_AT: u64 = 50;
@@ -69,9 +76,12 @@ pub(crate) struct Outside {
     pub(crate) beyond: u64,
     /// Whose stacks are copied beyond that.
     depths: Depths,
-    /// Those that are to be once that has begun, and their stack pointers; it was tried.
+    /// Those that are to be once that has begun, and their stack pointers.
     wants_deep: FxHashMap<u32, (Pid, u64)>,
-    has_tried_deep: bool,
+    /// That begins, or has; `None`: no stack was deep.
+    deep: Option<Loading>,
+    /// When the last process was begun with.
+    begun: Instant,
     /// The stack of the program that a recording has started, if heights are kept, until the record of that is read.
     pub(crate) started: Option<(Pid, FirstStack)>,
     /// What is known of processes without a sample.
@@ -112,7 +122,8 @@ impl Outside {
             beyond: 0,
             depths: Depths::default(),
             wants_deep: FxHashMap::default(),
-            has_tried_deep: false,
+            deep: None,
+            begun: Instant::now(),
             started: None,
             origins: FxHashMap::default(),
             begun_again: FxHashSet::default(),
@@ -122,6 +133,7 @@ impl Outside {
 
     /// Samples a process from now on.
     pub(crate) fn begin(&mut self, pid: Pid) -> io::Result<()> {
+        self.begun = Instant::now();
         self.sampler.begin(pid)
     }
 
@@ -196,17 +208,18 @@ impl Outside {
         }
     }
 
-    /// The same of a thread whose stack is copied beyond the longest copy in a record where that is too short. `taken`: the stack pointer,
-    /// and whether it was copied.
-    pub(crate) fn note_depth(&mut self, of: (Pid, u32), taken: (u64, bool), needed: Option<usize>) {
-        let (rsp, is_copied) = taken;
-        if needed.is_none() && !self.has_tried_deep {
-            self.wants_deep.insert(of.1, (of.0, rsp));
-        }
-        if let Some(deep) = &mut self.sampler.deep
-            && let Some(wanted) = self.depths.note(of.1, needed, is_copied)
-        {
-            deep.want(of, rsp, wanted);
+    /// The same of a thread whose stack is copied beyond its record where it is deep. `rsp`: its stack pointer.
+    pub(crate) fn note_depth(&mut self, of: (Pid, u32), rsp: u64, need: Need) {
+        if self.sampler.deep.is_none() {
+            let is_deep = !matches!(need, Need::Bytes(..DEEP_BYTES));
+            if is_deep && self.deep.is_none() {
+                self.deep = Some(Loading::start());
+            }
+            if is_deep && self.deep.as_ref().is_some_and(Loading::goes_on) {
+                self.wants_deep.insert(of.1, (of.0, rsp));
+            }
+        } else if let Some(wanted) = self.depths.note(of.1, need) {
+            self.sampler.deep.iter_mut().for_each(|deep| deep.want(of, rsp, wanted));
         }
     }
 
@@ -244,21 +257,28 @@ impl Outside {
         self.sampler.waiting() > 0 || self.sampler.has_fresh()
     }
 
+    /// How long to wait at most before rings are looked at again. `None`: as long as for anything else.
+    pub(crate) fn look_every(&self) -> Option<Duration> {
+        let is_loading = self.deep.as_ref().is_some_and(Loading::goes_on);
+        let is_deep = self.sampler.deep.as_ref().is_some_and(DeepCopies::is_wanted);
+        (is_loading || is_deep || self.begun.elapsed() < AT_FIRST).then_some(LOOK_SOON)
+    }
+
     /// Copies more of stacks from now on, if copies were too short, or less, if less is enough.
     pub(crate) fn fit_copies(&mut self, pids: impl Iterator<Item = Pid>) {
         let now = self.sampler.samples().stack_bytes;
-        if !self.wants_deep.is_empty() {
-            self.has_tried_deep = true;
-            let wanted = std::mem::take(&mut self.wants_deep);
-            if let Ok(mut deep) = DeepCopies::new() {
-                for (tid, (pid, rsp)) in wanted {
-                    self.depths.note(tid, None, false);
-                    deep.want((pid, tid), rsp, true);
-                }
-                self.sampler.deep = Some(deep);
-                // By new events: the program is for those, and for what inherits from them.
-                return self.sampler.copy(now, pids);
+        if let Some(mut deep) = self.deep.as_mut().and_then(Loading::take) {
+            deep.begin_at(now as usize);
+            for (tid, (pid, rsp)) in std::mem::take(&mut self.wants_deep) {
+                self.depths.note(tid, Need::Beyond);
+                deep.want((pid, tid), rsp, true);
             }
+            self.sampler.deep = Some(deep);
+            // By new events: the program is for those, and for what inherits from them.
+            return self.sampler.copy(now, pids);
+        }
+        if !self.sampler.is_settling() {
+            self.sampler.deep.iter_mut().for_each(|deep| deep.begin_at(now as usize));
         }
         if self.sampler.has_many_starters() {
             return self.sampler.copy(now, pids);

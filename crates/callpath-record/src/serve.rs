@@ -165,6 +165,9 @@ impl<'o> Recorder<'o> {
     /// How long to wait at most before the next look.
     fn look_every(&self) -> Duration {
         let reads_stacks = self.shared.allocator.settings().keeps_heights();
+        if let Some(soon) = self.outside.as_ref().and_then(Outside::look_every) {
+            return soon;
+        }
         if self.options.uses(Clock::WallTime) {
             asks::LOOK_EVERY
         } else if reads_stacks && self.outside.is_some() {

@@ -9,6 +9,7 @@ use callpath_target::thread_lives;
 use rustc_hash::FxHashSet;
 
 use crate::arena::ArenaAllocator;
+use crate::raw::Earlier;
 use crate::thread_tree::{TreeCopy, Units, Update};
 use crate::time_base::TickLength;
 
@@ -41,6 +42,8 @@ pub(crate) struct OutsideThread {
     /// Frames on their paths.
     pub(crate) frames: u64,
     pub(crate) has_ended: bool,
+    /// Of its last walk.
+    pub(crate) earlier: Earlier,
 }
 
 /// What changes in a thread's record, and here, with whatever its profile is brought up to date with.

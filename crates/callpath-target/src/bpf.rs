@@ -46,6 +46,11 @@ impl Instruction {
         Instruction::new(0x07, (to, 0), 0, number)
     }
 
+    /// `to += from`
+    pub(crate) const fn add_register(to: u8, from: u8) -> Instruction {
+        Instruction::new(0x0f, (to, from), 0, 0)
+    }
+
     /// `to &= number`
     pub(crate) const fn and(to: u8, number: i32) -> Instruction {
         Instruction::new(0x57, (to, 0), 0, number)
@@ -245,18 +250,18 @@ impl RecordRing {
         self.descriptor.as_raw_fd()
     }
 
-    /// Passes each finished record to `each` and frees its space. If `each` returns `false`, the records after it stay in the ring.
-    pub(crate) fn read(&self, mut each: impl FnMut(&[u64]) -> bool) {
+    /// Passes each finished record from a position on to `each`, and returns the position behind them. Positions count bytes since the ring was
+    /// made. The records stay in the ring until they are given back.
+    pub(crate) fn read(&self, from: u64, mut each: impl FnMut(Span)) -> u64 {
         const IS_BUSY: u32 = 1 << 31;
         const IS_DISCARDED: u32 = 1 << 30;
         const HEADER_BYTES: usize = 8;
-        // SAFETY: the beginnings of our own mappings' first pages.
-        let (read, written) = unsafe { (&*self.read_up_to.cast::<AtomicU64>(), &*self.written.cast::<AtomicU64>()) };
-        let mut at = read.load(Acquire);
+        // SAFETY: the beginning of our own mapping.
+        let written = unsafe { &*self.written.cast::<AtomicU64>() };
+        let mut at = from;
         // What is written meanwhile may be more than can be read.
         let end = written.load(Acquire);
-        let mut goes_on = true;
-        while at < end && goes_on {
+        while at < end {
             let offset = at as usize & (self.data_bytes - 1);
             // SAFETY: inside the data, at a multiple of eight bytes.
             let header = unsafe { &*self.written.add(PAGE_BYTES + offset).cast::<AtomicU32>() }.load(Acquire);
@@ -269,15 +274,40 @@ impl RecordRing {
                 break;
             }
             if header & IS_DISCARDED == 0 {
-                // SAFETY: the data is mapped twice, one after the other, so all of the record is there; nothing writes it any more until it is
-                // given back.
-                goes_on = each(unsafe {
-                    std::slice::from_raw_parts(self.written.add(PAGE_BYTES + offset + HEADER_BYTES).cast(), len / 8)
-                });
+                each(Span { at, offset: offset + HEADER_BYTES, words: len / 8 });
             }
             at += (HEADER_BYTES + len).next_multiple_of(8) as u64;
-            read.store(at, Release);
         }
+        at
+    }
+
+    /// What lies in a record that was read; something else once it was given back.
+    pub(crate) fn words(&self, span: Span) -> &[AtomicU64] {
+        // SAFETY: a span of this ring begins in its data and is no longer than that, and the data is mapped twice, one after the other; all
+        // accesses are atomic.
+        unsafe { std::slice::from_raw_parts(self.written.add(PAGE_BYTES + span.offset).cast(), span.words) }
+    }
+
+    /// The space of the records up to a position can be written again.
+    pub(crate) fn give_back(&self, up_to: u64) {
+        // SAFETY: the beginning of our own mapping.
+        unsafe { &*self.read_up_to.cast::<AtomicU64>() }.store(up_to, Release);
+    }
+}
+
+/// Where a record lies, or a part of it, in the [`RecordRing`] that it was read from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    /// The record's position.
+    pub(crate) at: u64,
+    offset: usize,
+    words: usize,
+}
+
+impl Span {
+    /// Without its first words. `None`: it has fewer.
+    pub(crate) fn behind(self, words: usize) -> Option<Span> {
+        Some(Span { offset: self.offset + 8 * words, words: self.words.checked_sub(words)?, ..self })
     }
 }
 

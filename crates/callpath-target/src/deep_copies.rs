@@ -3,16 +3,20 @@
 //!
 //! ```text
 //! is the thread's stack wanted? where does it end?
-//! for each page from the stack pointer on: copy it into the ring, with thread, stack pointer and time; a page that is not there is left
-//! out (the record's copy ends there)
+//! for each page from the end of the record's copy on: copy it into the ring, with thread, stack pointer and time; a page that is not there
+//! is left out
 //! ```
+//!
+//! The copies stay in the ring while the records of their samples are entered.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
-use crate::bpf::{Instruction as I, Numbers, RecordRing, load_for_samples, run_at_samples};
+use crate::bpf::{Instruction as I, Numbers, RecordRing, Span, load_for_samples, run_at_samples};
 use crate::pid::Pid;
 
 const PAGE_BYTES: u64 = 4096;
@@ -22,8 +26,8 @@ const HEAD_WORDS: usize = 5;
 const AT_ONCE_NS: u64 = 25_000;
 /// So many threads at most.
 const MOST_THREADS: u32 = 1 << 12;
-/// The most pages kept. More than fit into both kinds of rings could only belong to samples that have no record.
-const MOST_KEPT: usize = 1 << 15;
+/// In the table of threads, where no thread is: from where on stacks are copied, bytes above the stack pointer.
+const BEGIN: u32 = 0;
 /// The lengths of the ring that are tried, bytes.
 const RING_LENGTHS: [usize; 3] = [32 << 20, 16 << 20, 4 << 20];
 
@@ -37,24 +41,20 @@ struct Deep {
     pages: Vec<StackPage>,
 }
 
-/// A page of a stack.
+/// A page of a stack, in the ring: until [`DeepCopies::forget_before`].
 #[derive(Debug)]
 pub struct StackPage {
     /// Its address.
     pub start: u64,
-    /// What is in it.
-    pub words: Vec<AtomicU64>,
+    ring: Arc<RecordRing>,
+    span: Span,
 }
 
-/// As a copy in a ring has them.
-fn to_atomics(words: &[u64]) -> Vec<AtomicU64> {
-    let mut atomics: Vec<AtomicU64> = Vec::with_capacity(words.len());
-    // SAFETY: there is room for so many, which look the same in memory.
-    unsafe {
-        atomics.as_mut_ptr().cast::<u64>().copy_from_nonoverlapping(words.as_ptr(), words.len());
-        atomics.set_len(words.len());
+impl StackPage {
+    /// What is in it.
+    pub fn words(&self) -> &[AtomicU64] {
+        self.ring.words(self.span)
     }
-    atomics
 }
 
 /// Copies of what lies beyond records' copies.
@@ -64,15 +64,17 @@ pub struct DeepCopies {
     wanted: Numbers,
     /// Those in it.
     threads: HashSet<u32>,
-    ring: RecordRing,
+    /// From where on stacks are copied.
+    begin_bytes: usize,
+    ring: Arc<RecordRing>,
+    /// Up to where it was read, bytes.
+    read_up_to: u64,
     /// Those that were read, by thread, the oldest first.
     copies: HashMap<u32, VecDeque<Deep>>,
-    /// How many pages they were, since all were forgotten.
-    kept: usize,
 }
 
 impl DeepCopies {
-    /// The most pages of a stack that are copied, from the stack pointer on.
+    /// The most pages of a stack that are copied.
     const MOST_PAGES: i32 = 256;
 
     /// # Errors
@@ -89,7 +91,28 @@ impl DeepCopies {
         let ring = rings.find(Result::is_ok).unwrap_or_else(|| Err(io::ErrorKind::OutOfMemory.into()))?;
         // It uses helpers that the kernel keeps for programs under the GPL, too.
         let program = load_for_samples(&code(wanted.descriptor(), ring.descriptor()), c"Dual MIT/GPL")?;
-        Ok(DeepCopies { program, wanted, threads: HashSet::new(), ring, copies: HashMap::new(), kept: 0 })
+        wanted.set(BEGIN, Some(0))?;
+        Ok(DeepCopies {
+            program,
+            wanted,
+            threads: HashSet::new(),
+            begin_bytes: 0,
+            ring: Arc::new(ring),
+            read_up_to: 0,
+            copies: HashMap::new(),
+        })
+    }
+
+    /// Stacks are copied from so many bytes above the stack pointer on: what lies below is in the records.
+    pub fn begin_at(&mut self, bytes: usize) {
+        if bytes != self.begin_bytes && self.wanted.set(BEGIN, Some(bytes as u64)).is_ok() {
+            self.begin_bytes = bytes;
+        }
+    }
+
+    /// Whether any thread's stack is copied.
+    pub fn is_wanted(&self) -> bool {
+        !self.threads.is_empty()
     }
 
     /// Has the samples of an event copied beyond their records.
@@ -113,14 +136,14 @@ impl DeepCopies {
 
     /// Reads what was copied; before the records of the same samples are.
     pub fn read(&mut self) {
-        let DeepCopies { ring, copies, kept, .. } = self;
-        ring.read(|record| {
-            let Some((head, page)) = record.split_at_checked(HEAD_WORDS) else { return true };
-            let [tid, rsp, time_ns, until_ns, address] = std::array::from_fn(|at| head[at]);
-            *kept += 1;
+        let DeepCopies { ring, copies, .. } = self;
+        self.read_up_to = ring.read(self.read_up_to, |record| {
+            let Some(head) = ring.words(record).get(..HEAD_WORDS) else { return };
+            let Some(span) = record.behind(HEAD_WORDS) else { return };
+            let [tid, rsp, time_ns, until_ns, address] = std::array::from_fn(|at| head[at].load(Relaxed));
             let of_thread = copies.entry(tid as u32).or_default();
             let of_sample = of_thread.back_mut().filter(|deep| (deep.time_ns, deep.rsp) == (time_ns, rsp));
-            let page = StackPage { start: address, words: to_atomics(page) };
+            let page = StackPage { start: address, ring: Arc::clone(ring), span };
             match of_sample {
                 Some(deep) => {
                     deep.until_ns = until_ns;
@@ -128,11 +151,10 @@ impl DeepCopies {
                 }
                 None => of_thread.push_back(Deep { time_ns, until_ns, rsp, pages: vec![page] }),
             }
-            *kept < MOST_KEPT
         });
     }
 
-    /// All records up to this time were entered: what was copied of earlier samples is of no use any more.
+    /// All records up to this time were entered: what was copied of earlier samples is of no use any more, nor is what was taken.
     pub fn forget_before(&mut self, time_ns: u64) {
         self.copies.retain(|_, of_thread| {
             while of_thread.front().is_some_and(|deep| deep.until_ns < time_ns) {
@@ -140,8 +162,8 @@ impl DeepCopies {
             }
             !of_thread.is_empty()
         });
-        let of_thread = |deep: &VecDeque<Deep>| deep.iter().map(|deep| deep.pages.len()).sum::<usize>();
-        self.kept = self.copies.values().map(of_thread).sum();
+        let left = self.copies.values().flatten().filter_map(|deep| deep.pages.first());
+        self.ring.give_back(left.map(|page| page.span.at).min().unwrap_or(self.read_up_to));
     }
 
     /// What was copied of a thread's sample, by address: pages that are not in memory are left out. Forgets what is older.
@@ -189,17 +211,24 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
     const NO_WAKEUP: i32 = 1;
     const HEAD_BYTES: i32 = 8 * HEAD_WORDS as i32;
     const PAGE: i32 = PAGE_BYTES as i32;
-    // Where in the frame the thread, its stack pointer and the time are; the stack's end is in r7.
-    let (tid, rsp, time) = (-8, -16, -24);
-    let mut begin = vec![I::call(PID_AND_TID), I::copy_low(0, 0), I::store_64(10, tid, 0)];
-    begin.extend(I::map(1, wanted));
-    begin.extend([I::copy(2, 10), I::add(2, tid.into()), I::call(MAP_LOOKUP)]);
-    let looked_up = begin.len();
-    let mut all = begin;
+    // Where in the frame the thread, its stack pointer and the time are, and a key; the stack's end is in r7.
+    let (tid, rsp, time, key) = (-8, -16, -24, -32);
+    let look_up = |key: i16| {
+        let mut code = Vec::from(I::map(1, wanted));
+        code.extend([I::copy(2, 10), I::add(2, key.into()), I::call(MAP_LOOKUP)]);
+        code
+    };
+    let mut all = vec![I::call(PID_AND_TID), I::copy_low(0, 0), I::store_64(10, tid, 0)];
+    all.extend(look_up(tid));
+    let mut to_the_end = vec![all.len()];
     // Filled in below: to the end if nothing is wanted.
     all.push(I::go(0));
+    all.extend([I::load_64(7, 0, 0), I::set(1, BEGIN as i32), I::store_64(10, key, 1)]);
+    all.extend(look_up(key));
+    to_the_end.push(all.len());
+    all.push(I::go(0));
     all.extend([
-        I::load_64(7, 0, 0),
+        I::load_64(9, 0, 0),
         I::call(CURRENT_TASK),
         I::copy(1, 0),
         I::call(REGISTERS_OF),
@@ -207,6 +236,7 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
         I::store_64(10, rsp, 8),
         I::call(KTIME),
         I::store_64(10, time, 0),
+        I::add_register(8, 9),
         I::and(8, -PAGE),
         I::set(6, 0),
     ]);
@@ -248,7 +278,7 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
     all.push(I::go(-(round + tests)));
     all.extend(discard);
     let behind = all.len();
-    all[looked_up] = I::go_if_equal(0, 0, (behind - looked_up - 1) as i16);
+    to_the_end.into_iter().for_each(|at| all[at] = I::go_if_equal(0, 0, (behind - at - 1) as i16));
     // The record is written, too.
     all.extend([I::set(0, 1), I::EXIT]);
     all
@@ -298,6 +328,8 @@ mod tests {
             return;
         };
         sampler.deep = Some(deep);
+        const BEGIN_BYTES: usize = 100_000;
+        sampler.deep.iter_mut().for_each(|deep| deep.begin_at(BEGIN_BYTES));
         sampler.begin(Pid(std::process::id())).expect("a process may sample itself");
         while sampler.waiting() > 0 {
             sampler.open_more(Duration::from_millis(1));
@@ -329,7 +361,10 @@ mod tests {
                         };
                         let copied = deep.take(of, registers[7], time_ns.unwrap_or(0)).filter(|_| of == tid);
                         let Some(parts) = copied else { continue };
-                        let all = parts.iter().flat_map(|part| (part.start..).step_by(8).zip(&part.words));
+                        let begin = parts.first().map_or(0, |part| part.start);
+                        let distance = begin.wrapping_sub(registers[7]) as usize;
+                        assert!((BEGIN_BYTES - 4096..=BEGIN_BYTES).contains(&distance), "{distance}");
+                        let all = parts.iter().flat_map(|part| (part.start..).step_by(8).zip(part.words()));
                         let in_array: Vec<_> = all.filter(|(address, _)| array.contains(address)).collect();
                         whole += u32::from(in_array.last().is_some_and(|(address, _)| address + 8 == array.end));
                         let in_array = in_array.into_iter();
@@ -338,6 +373,7 @@ mod tests {
                         );
                     }
                     ring.give_back(records.position());
+                    sampler.deep.iter_mut().for_each(|deep| deep.forget_before(0));
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }

@@ -496,7 +496,11 @@ impl StackSampler {
 
     /// Takes longer or shorter copies of stacks from now on: the threads of `pids` get other events, one after the other.
     pub fn copy(&mut self, stack_bytes: u32, pids: impl Iterator<Item = Pid>) {
+        let before = self.samples.stack_bytes;
         self.samples.stack_bytes = stack_bytes.min(StackSamples::MOST_BYTES);
+        // There are events of both lengths for a while.
+        let shorter = before.min(self.samples.stack_bytes);
+        self.deep.iter_mut().for_each(|deep| deep.begin_at(shorter as usize));
         self.generation += 1;
         self.starters = 0;
         let inherited = std::mem::take(&mut self.inherited);

@@ -16,7 +16,7 @@ use super::heights::{Bases, Looked};
 use super::origin::Origin;
 use super::{MAP_IS_OLD, Process, ThreadState};
 use crate::arena::ArenaAllocator;
-use crate::raw::Copied;
+use crate::raw::{Copied, Raw, Walked};
 use crate::shared::Shared;
 use crate::thread::Thread;
 use crate::time_base::monotonic_ns;
@@ -414,10 +414,10 @@ impl Process {
         if outside.has_changed {
             self.publish_known_maps(shared);
         }
-        let mut walked = self.code.walk(&raw, shared.publisher.published());
+        let mut walked = self.walk_on(&raw, shared, index);
         if walked.met_unknown && self.code.map_read.elapsed() > MAP_IS_OLD {
             self.refresh_from_outside(shared);
-            walked = self.code.walk(&raw, shared.publisher.published());
+            walked = self.walk_on(&raw, shared, index);
         }
         let (Some(outside), Some(ThreadState::Live(thread))) = (&mut self.outside, self.threads.get_mut(index)) else {
             return Some(0);
@@ -434,6 +434,19 @@ impl Process {
         let wanted = self.attribute(&live, &raw, &walked);
         wanted.into_iter().for_each(|awaited| shared.modules.hurry(awaited));
         (!walked.ran_out).then_some(walked.read_bytes)
+    }
+
+    /// Walks a sample of the thread at `index` in the list.
+    fn walk_on(&mut self, raw: &Raw<'_>, shared: &Shared, index: usize) -> Walked {
+        let published = shared.publisher.published();
+        let outside = match self.threads.get_mut(index) {
+            Some(ThreadState::Live(thread)) => thread.outside.as_mut(),
+            _ => None,
+        };
+        match outside {
+            Some(outside) => self.code.walk_on(raw, published, &mut outside.earlier),
+            None => self.code.walk(raw, published),
+        }
     }
 
     /// From where heights of a sample count; 0: that is not known, or no heights are kept.

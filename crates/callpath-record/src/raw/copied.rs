@@ -59,7 +59,7 @@ impl<'r> Copied<'r> {
         let beyond = if start.is_multiple_of(8) { self.beyond } else { &[] };
         for part in beyond {
             let known_words = start.saturating_sub(part.start).div_ceil(8);
-            let rest = part.words.get(known_words as usize..).filter(|words| !words.is_empty());
+            let rest = part.words().get(known_words as usize..).filter(|words| !words.is_empty());
             parts.extend(rest.map(|words| StackPart { start: part.start + 8 * known_words, words }));
         }
         Raw { sample: &self.sample, values, stack: parts, code: &[], kernel: &self.kernel, owner }

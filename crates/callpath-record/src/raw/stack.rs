@@ -16,11 +16,40 @@ pub(super) struct Stack<'a> {
     wanted_bytes: usize,
     /// The last address that was to be read and is not there.
     missed: Option<u64>,
+    /// The part that was read last: the next word often lies in it, too.
+    last_part: usize,
+    /// Addresses that were read, and the words there, if that is wanted; and whether one was not there.
+    log: Option<Vec<(u64, u64)>>,
+    has_missed: bool,
 }
 
 impl<'a> Stack<'a> {
     pub(super) fn new(parts: &'a [StackPart<'a>]) -> Stack<'a> {
-        Stack { parts, read_bytes: 0, wanted_bytes: 0, missed: None }
+        Stack { parts, read_bytes: 0, wanted_bytes: 0, missed: None, last_part: 0, log: None, has_missed: false }
+    }
+
+    /// Takes note of what is read from now on.
+    pub(super) fn keep_log(&mut self) {
+        self.log = Some(Vec::new());
+    }
+
+    /// What was read since, in order.
+    pub(super) fn log(&self) -> &[(u64, u64)] {
+        self.log.as_deref().unwrap_or_default()
+    }
+
+    /// Whether something was not there since the last [`Stack::forget_misses`].
+    pub(super) fn has_missed_since(&self) -> bool {
+        self.has_missed
+    }
+
+    pub(super) fn forget_misses(&mut self) {
+        self.has_missed = false;
+    }
+
+    /// Whether this word lies at an address. It counts as read.
+    pub(super) fn is(&mut self, addr: u64, word: u64) -> bool {
+        self.read(addr) == Some(word)
     }
 
     /// What of it was needed: up to the last byte that was read.
@@ -43,10 +72,13 @@ impl<'a> Stack<'a> {
     }
 
     /// The eight bytes at `addr`, a multiple of eight bytes from the copy's first one.
-    fn word(&self, addr: u64) -> Option<u64> {
-        let index = self.parts.partition_point(|part| part.start <= addr).checked_sub(1)?;
-        let part = self.parts.get(index)?;
-        part.words.get(((addr - part.start) / 8) as usize).map(|word| word.load(Relaxed))
+    fn word(&mut self, addr: u64) -> Option<u64> {
+        let in_part = |part: &StackPart<'a>| part.words.get((addr.checked_sub(part.start)? / 8) as usize);
+        if let Some(word) = self.parts.get(self.last_part).and_then(in_part) {
+            return Some(word.load(Relaxed));
+        }
+        self.last_part = self.parts.partition_point(|part| part.start <= addr).checked_sub(1)?;
+        self.parts.get(self.last_part).and_then(in_part).map(|word| word.load(Relaxed))
     }
 
     fn read(&mut self, addr: u64) -> Option<u64> {
@@ -66,7 +98,10 @@ impl<'a> Stack<'a> {
 impl Memory for Stack<'_> {
     fn read_u64(&mut self, addr: u64) -> Option<u64> {
         let word = self.read(addr);
-        self.missed = if word.is_none() { Some(addr) } else { self.missed };
+        match word {
+            Some(word) => self.log.iter_mut().for_each(|log| log.push((addr, word))),
+            None => (self.missed, self.has_missed) = (Some(addr), true),
+        }
         word
     }
 }

@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Recorder;
 use crate::process::{FirstStack, Origin, Process, Taken, Worth};
-use crate::rings::{Outside, Wait};
+use crate::rings::{Need, Outside, Wait};
 use crate::time_base::monotonic_ns;
 
 /// How long threads are given events, and are looked at, at a time: what others write meanwhile must be read.
@@ -19,8 +19,8 @@ const OPEN_AT_MOST: Duration = Duration::from_millis(5);
 const LOOK_AT_MOST: Duration = Duration::from_millis(5);
 /// A little less than what is copied of a stack at most.
 const ALMOST_ALL_BYTES: u64 = 960 << 10;
-/// A ring may have records that are so much older than those of another one that were read before.
-const OTHER_RINGS_NS: u64 = 100_000_000;
+/// Records are in their rings so soon after what was copied for them.
+const RECORDED_NS: u64 = 10_000_000;
 
 /// For the user.
 const LOST_BY_PRIVILEGES: &str = "some processes were sampled only until they executed a program that gains privileges (setuid, setgid or \
@@ -40,6 +40,7 @@ impl Recorder<'_> {
         // What they did before they ended is in the rings by now.
         let ended: Vec<Pid> = self.processes_outside().filter(|p| !p.handle.lives()).map(|p| p.pid()).collect();
         let rings: Arc<[Ring]> = outside.sampler.rings();
+        let began_ns = monotonic_ns();
         let mut due: Vec<Due<'_>> = Vec::new();
         let mut read = Vec::with_capacity(rings.len());
         let filled = |ring: &Ring| ring.records().left_bytes() * 100 / ring.len_bytes().max(1) as u64;
@@ -51,7 +52,6 @@ impl Recorder<'_> {
         }
         due.sort_by_key(|due| due.time_ns);
         outside.read_deep();
-        let last_ns = due.last().map_or(0, |due| due.time_ns);
         let (own, mut places) = (std::process::id(), FxHashMap::default());
         let (leaving, with_kernel) = (std::mem::take(&mut outside.leaving), outside.sampler.samples().kernel);
         for Due { record, time_ns } in due {
@@ -63,7 +63,7 @@ impl Recorder<'_> {
             self.enter((&mut outside, &mut places), time_ns, record);
         }
         rings.iter().zip(read).for_each(|(ring, position)| ring.give_back(position));
-        outside.forget_deep(last_ns.saturating_sub(OTHER_RINGS_NS));
+        outside.forget_deep(began_ns.saturating_sub(RECORDED_NS));
         leaving.iter().for_each(|pid| drop(outside.origins.remove(pid)));
         for process in self.processes.iter_mut().filter(|process| ended.contains(&process.pid())) {
             process.is_over();
@@ -196,7 +196,10 @@ impl Recorder<'_> {
                     self.enter_wait((outside, places), &wait, lasted_ns);
                 }
             }
-            What::Sample { .. } if !outside.sampler.counts(event, tid) => {}
+            What::Sample { registers, .. } if !outside.sampler.counts(event, tid) => {
+                // What was copied for it makes room.
+                outside.deep_of(tid, registers, time_ns);
+            }
             What::Sample { registers, stack, kernel } => {
                 let asked_bytes = outside.sampler.copied_bytes(event);
                 let beyond = outside.deep_of(tid, registers, time_ns);
@@ -293,15 +296,19 @@ impl Recorder<'_> {
         let needed = self.processes[index].take(&mut self.shared, taken);
         outside.note_need(needed, taken.asked_bytes);
         // Of those that leave their processors, no more is copied.
-        if let (Worth::Period, Some(registers)) = (taken.worth, taken.registers)
-            && taken.asked_bytes >= StackSamples::MOST_BYTES as usize
-        {
-            let rsp = registers[Reg::RSP.index()];
-            // Rings may be full, and copies cut.
-            let is_all = taken.beyond.last().is_some_and(|page| page.start.saturating_sub(rsp) >= ALMOST_ALL_BYTES);
-            let taken_at = (rsp, is_all);
-            outside.note_depth((pid, taken.tid), taken_at, needed);
-        }
+        let (Worth::Period, Some(registers)) = (taken.worth, taken.registers) else { return };
+        let rsp = registers[Reg::RSP.index()];
+        // Rings may be full, and copies cut.
+        let is_all = taken.beyond.last().is_some_and(|page| page.start.saturating_sub(rsp) >= ALMOST_ALL_BYTES);
+        let need = match needed {
+            Some(bytes) if bytes <= taken.asked_bytes && !taken.beyond.is_empty() => Need::Within(bytes),
+            Some(bytes) => Need::Bytes(bytes),
+            None if is_all => Need::BeyondAll,
+            None if taken.asked_bytes >= StackSamples::MOST_BYTES as usize => Need::Beyond,
+            // Records become longer first.
+            None => return,
+        };
+        outside.note_depth((pid, taken.tid), rsp, need);
     }
 
     /// Enters a wait that has ended, or that goes on at the end.

@@ -1,0 +1,38 @@
+//! Loads the program that copies deep stacks, in a thread of its own: the kernel takes some ten milliseconds to check it, in which
+//! rings fill.
+
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+
+use callpath_target::DeepCopies;
+
+use crate::threads;
+
+/// Such a thread.
+pub(super) struct Loading {
+    /// `None`: it is over.
+    loaded: Option<Receiver<DeepCopies>>,
+}
+
+impl Loading {
+    /// Begins.
+    pub(super) fn start() -> Loading {
+        let (tell, loaded) = channel();
+        // Whoever may not load it goes on without it; a recording that has ended needs it no more.
+        let load = move || drop(DeepCopies::new().map(|deep| tell.send(deep)));
+        Loading { loaded: threads::start(load).map(|_| loaded) }
+    }
+
+    /// Whether it is not over yet.
+    pub(super) fn goes_on(&self) -> bool {
+        self.loaded.is_some()
+    }
+
+    /// What was loaded, once.
+    pub(super) fn take(&mut self) -> Option<DeepCopies> {
+        let received = self.loaded.as_ref()?.try_recv();
+        if !matches!(received, Err(TryRecvError::Empty)) {
+            self.loaded = None;
+        }
+        received.ok()
+    }
+}
