@@ -260,7 +260,7 @@ impl Outside {
     /// How long to wait at most before rings are looked at again. `None`: as long as for anything else.
     pub(crate) fn look_every(&self) -> Option<Duration> {
         let is_loading = self.deep.as_ref().is_some_and(Loading::goes_on);
-        let is_deep = self.sampler.deep.as_ref().is_some_and(DeepCopies::is_wanted);
+        let is_deep = self.sampler.deep.as_ref().is_some_and(DeepCopies::is_used);
         (is_loading || is_deep || self.begun.elapsed() < AT_FIRST).then_some(LOOK_SOON)
     }
 

@@ -87,11 +87,6 @@ impl Instruction {
         Instruction::new(0x15, (register, 0), by, number)
     }
 
-    /// Jumps if `register != number`.
-    pub(crate) const fn go_if_other(register: u8, number: i32, by: i16) -> Instruction {
-        Instruction::new(0x55, (register, 0), by, number)
-    }
-
     /// Jumps if `register >= number`, unsigned.
     pub(crate) const fn go_if_at_least(register: u8, number: i32, by: i16) -> Instruction {
         Instruction::new(0x35, (register, 0), by, number)
@@ -305,9 +300,10 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Without its first words. `None`: it has fewer.
-    pub(crate) fn behind(self, words: usize) -> Option<Span> {
-        Some(Span { offset: self.offset + 8 * words, words: self.words.checked_sub(words)?, ..self })
+    /// So many words of it, from this one on. `None`: it has fewer.
+    pub(crate) fn part(self, from: usize, words: usize) -> Option<Span> {
+        let is_in = self.words.checked_sub(from).is_some_and(|left| left >= words);
+        is_in.then(|| Span { offset: self.offset + 8 * from, words, ..self })
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! is the thread's stack wanted? where does it end?
-//! for each page from the end of the record's copy on: copy it into the ring, with thread, stack pointer and time; a page that is not there
-//! is left out
+//! for each few pages from the end of the record's copy on: copy them into the ring, with thread, stack pointer and time, and note which
+//! are not there
 //! ```
 //!
 //! The copies stay in the ring while the records of their samples are entered.
@@ -15,13 +15,17 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use crate::bpf::{Instruction as I, Numbers, RecordRing, Span, load_for_samples, run_at_samples};
 use crate::pid::Pid;
 
 const PAGE_BYTES: u64 = 4096;
-/// Thread, stack pointer, time of the first page and of this one, and the page's address.
-const HEAD_WORDS: usize = 5;
+/// Pages of the stack in a record of the ring.
+const PAGES_IN_RECORD: i32 = 4;
+/// Thread, stack pointer, time of the first record and of this one, and the first page's address; then for each page 0 if it was there.
+const HEAD_WORDS: usize = FIRST_RESULT + PAGES_IN_RECORD as usize;
+const FIRST_RESULT: usize = 5;
 /// A sample's time may lie this far outside the times of its copies. Two samples of a thread are further apart.
 const AT_ONCE_NS: u64 = 25_000;
 /// So many threads at most.
@@ -34,7 +38,9 @@ const RING_LENGTHS: [usize; 3] = [32 << 20, 16 << 20, 4 << 20];
 /// What was copied of one sample.
 #[derive(Debug)]
 struct Deep {
-    /// Before the first page was copied, and before the last one.
+    /// Where in the ring it begins.
+    at: u64,
+    /// Before the first page was copied, and before the last ones.
     time_ns: u64,
     until_ns: u64,
     rsp: u64,
@@ -69,6 +75,8 @@ pub struct DeepCopies {
     ring: Arc<RecordRing>,
     /// Up to where it was read, bytes.
     read_up_to: u64,
+    /// When something was read last.
+    used: Option<Instant>,
     /// Those that were read, by thread, the oldest first.
     copies: HashMap<u32, VecDeque<Deep>>,
 }
@@ -99,6 +107,7 @@ impl DeepCopies {
             begin_bytes: 0,
             ring: Arc::new(ring),
             read_up_to: 0,
+            used: None,
             copies: HashMap::new(),
         })
     }
@@ -110,9 +119,10 @@ impl DeepCopies {
         }
     }
 
-    /// Whether any thread's stack is copied.
-    pub fn is_wanted(&self) -> bool {
-        !self.threads.is_empty()
+    /// Whether anything was copied lately.
+    pub fn is_used(&self) -> bool {
+        const LATELY: Duration = Duration::from_millis(500);
+        self.used.is_some_and(|used| used.elapsed() < LATELY)
     }
 
     /// Has the samples of an event copied beyond their records.
@@ -137,21 +147,27 @@ impl DeepCopies {
     /// Reads what was copied; before the records of the same samples are.
     pub fn read(&mut self) {
         let DeepCopies { ring, copies, .. } = self;
+        let before = self.read_up_to;
         self.read_up_to = ring.read(self.read_up_to, |record| {
             let Some(head) = ring.words(record).get(..HEAD_WORDS) else { return };
-            let Some(span) = record.behind(HEAD_WORDS) else { return };
-            let [tid, rsp, time_ns, until_ns, address] = std::array::from_fn(|at| head[at].load(Relaxed));
+            let mut words = head.iter().map(|word| word.load(Relaxed));
+            let [tid, rsp, time_ns, until_ns, address] = std::array::from_fn(|_| words.next().unwrap_or(0));
             let of_thread = copies.entry(tid as u32).or_default();
-            let of_sample = of_thread.back_mut().filter(|deep| (deep.time_ns, deep.rsp) == (time_ns, rsp));
-            let page = StackPage { start: address, ring: Arc::clone(ring), span };
-            match of_sample {
-                Some(deep) => {
-                    deep.until_ns = until_ns;
-                    deep.pages.push(page);
-                }
-                None => of_thread.push_back(Deep { time_ns, until_ns, rsp, pages: vec![page] }),
+            if of_thread.back().is_none_or(|deep| (deep.time_ns, deep.rsp) != (time_ns, rsp)) {
+                of_thread.push_back(Deep { at: record.at, time_ns, until_ns, rsp, pages: Vec::new() });
+            }
+            let Some(deep) = of_thread.back_mut() else { return };
+            deep.until_ns = until_ns;
+            for (page, _) in (0..).zip(words).filter(|(_, result)| *result == 0) {
+                const PAGE_WORDS: usize = PAGE_BYTES as usize / 8;
+                let span = record.part(HEAD_WORDS + page * PAGE_WORDS, PAGE_WORDS);
+                let start = address.wrapping_add(page as u64 * PAGE_BYTES);
+                deep.pages.extend(span.map(|span| StackPage { start, ring: Arc::clone(ring), span }));
             }
         });
+        if self.read_up_to != before {
+            self.used = Some(Instant::now());
+        }
     }
 
     /// All records up to this time were entered: what was copied of earlier samples is of no use any more, nor is what was taken.
@@ -162,8 +178,8 @@ impl DeepCopies {
             }
             !of_thread.is_empty()
         });
-        let left = self.copies.values().flatten().filter_map(|deep| deep.pages.first());
-        self.ring.give_back(left.map(|page| page.span.at).min().unwrap_or(self.read_up_to));
+        let left = self.copies.values().flatten().map(|deep| deep.at);
+        self.ring.give_back(left.min().unwrap_or(self.read_up_to));
     }
 
     /// What was copied of a thread's sample, by address: pages that are not in memory are left out. Forgets what is older.
@@ -202,7 +218,6 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
     const READ_USER: i32 = 112;
     const RESERVE: i32 = 131;
     const SUBMIT: i32 = 132;
-    const DISCARD: i32 = 133;
     const CURRENT_TASK: i32 = 158;
     const REGISTERS_OF: i32 = 175;
     /// In `struct pt_regs`.
@@ -240,43 +255,28 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
         I::and(8, -PAGE),
         I::set(6, 0),
     ]);
-    let mut copy = Vec::from(I::map(1, ring));
-    copy.extend([I::set(2, HEAD_BYTES + PAGE), I::set(3, 0), I::call(RESERVE)]);
-    let reserved = copy.len();
-    copy.push(I::go(0));
-    copy.extend([
-        I::copy(9, 0),
-        I::load_64(1, 10, tid),
-        I::store_64(9, 0, 1),
-        I::load_64(1, 10, rsp),
-        I::store_64(9, 8, 1),
-        I::load_64(1, 10, time),
-        I::store_64(9, 16, 1),
-        I::call(KTIME),
-        I::store_64(9, 24, 0),
-        I::store_64(9, 32, 8),
-        I::copy(1, 9),
-        I::add(1, HEAD_BYTES),
-        I::set(2, PAGE),
-        I::copy(3, 8),
-        I::call(READ_USER),
-    ]);
-    let was_read = copy.len();
-    copy.push(I::go(0));
-    copy.extend([I::copy(1, 9), I::set(2, NO_WAKEUP), I::call(SUBMIT)]);
-    let next = [I::add(8, PAGE), I::add(6, 1)];
-    copy.extend(next);
-    // The loop: tests, the copy, and back; then what is discarded, and back to the next page.
-    let (round, tests) = (copy.len() as i16 + 1, 2);
-    let mut discard = vec![I::copy(1, 9), I::set(2, NO_WAKEUP), I::call(DISCARD)];
-    discard.push(I::go(-(discard.len() as i16 + 2 + next.len() as i16)));
-    copy[reserved] = I::go_if_equal(0, 0, round - reserved as i16 - 1 + discard.len() as i16);
-    copy[was_read] = I::go_if_other(0, 0, round - was_read as i16 - 1);
-    let to_end = round + discard.len() as i16;
-    all.extend([I::go_if_at_least_register(8, 7, to_end + 1), I::go_if_at_least(6, DeepCopies::MOST_PAGES, to_end)]);
-    all.extend(copy);
-    all.push(I::go(-(round + tests)));
-    all.extend(discard);
+    let mut record = Vec::from(I::map(1, ring));
+    record.extend([I::set(2, HEAD_BYTES + PAGES_IN_RECORD * PAGE), I::set(3, 0), I::call(RESERVE)]);
+    let reserved = record.len();
+    record.extend([I::go(0), I::copy(9, 0)]);
+    record.extend([I::load_64(1, 10, tid), I::store_64(9, 0, 1), I::load_64(1, 10, rsp), I::store_64(9, 8, 1)]);
+    record.extend([I::load_64(1, 10, time), I::store_64(9, 16, 1), I::call(KTIME), I::store_64(9, 24, 0)]);
+    record.push(I::store_64(9, 32, 8));
+    for page in 0..PAGES_IN_RECORD {
+        record.extend([I::copy(1, 9), I::add(1, HEAD_BYTES + page * PAGE), I::set(2, PAGE)]);
+        record.extend([I::copy(3, 8), I::add(3, page * PAGE), I::call(READ_USER)]);
+        // Without a branch, which would take the kernel's check time.
+        record.push(I::store_64(9, 8 * (FIRST_RESULT as i16 + page as i16), 0));
+    }
+    record.extend([I::copy(1, 9), I::set(2, NO_WAKEUP), I::call(SUBMIT)]);
+    // Without room in the ring, nothing is copied.
+    record[reserved] = I::go_if_equal(0, 0, (record.len() - reserved - 1) as i16);
+    record.extend([I::add(8, PAGES_IN_RECORD * PAGE), I::add(6, 1)]);
+    let (tests, round) = (2, record.len() as i16);
+    const RECORDS: i32 = DeepCopies::MOST_PAGES / PAGES_IN_RECORD;
+    all.extend([I::go_if_at_least_register(8, 7, round + 2), I::go_if_at_least(6, RECORDS, round + 1)]);
+    all.extend(record);
+    all.push(I::go(-(round + tests + 1)));
     let behind = all.len();
     to_the_end.into_iter().for_each(|at| all[at] = I::go_if_equal(0, 0, (behind - at - 1) as i16));
     // The record is written, too.
@@ -289,8 +289,6 @@ mod tests {
     use super::*;
     use std::hint::black_box;
     use std::sync::atomic::AtomicBool;
-    use std::sync::atomic::Ordering::Relaxed;
-    use std::time::{Duration, Instant};
 
     use crate::perf_event::StackSamples;
     use crate::ring::{Record, What};
