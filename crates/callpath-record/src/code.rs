@@ -498,6 +498,10 @@ fn is_of_file(pid: Pid, entry: &MapEntry, maps: &Maps) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::raw::Standing;
+    use callpath_format::recipe::{Cfa, Packed, Recipe, Rule};
+    use callpath_format::register::Reg;
+    use callpath_format::table;
 
     #[test]
     fn a_region_is_used_again_when_no_sample_goes_by_a_map_that_names_it() {
@@ -518,5 +522,103 @@ mod tests {
             code.reuse(&mut publisher, None);
             assert_eq!(put(&mut publisher), region);
         }
+    }
+
+    const CODE: u64 = 0x10_0000;
+
+    /// A table of 256 bytes of code: frames by rsp that save rbx, frames by rbp, and the outermost.
+    fn table() -> Vec<u8> {
+        let region = table::Region { link_start: CODE, len_bytes: 256, first_block: 0, block_count: 1 };
+        let mut header =
+            table::Header { regions: 1, blocks: 1, rows: 3, recipes: 4, largest: region, ..Default::default() };
+        let layout = header.layout().expect("it is small");
+        header.len_bytes = layout.end as u32;
+        let mut bytes = vec![0; layout.end];
+        let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+        put(0, &header.to_bytes());
+        put(layout.regions, &region.to_bytes());
+        put(layout.blocks + 4, &[3]);
+        put(layout.rows, &[0, 0x40, 0x80, 1, 0, 2, 0, 3, 0]);
+        let frame = |reg: Reg, disp: i32, saved: Reg| {
+            let mut recipe = Recipe::with_cfa(Cfa::Register { reg, disp });
+            recipe.registers[saved.index()] = Rule::AtCfa(-16);
+            recipe
+        };
+        let recipes = [frame(Reg::RSP, 24, Reg::RBX), frame(Reg::RBP, 16, Reg::RBP), Recipe::OUTERMOST];
+        for (recipe, at) in recipes.iter().zip(1..) {
+            put(layout.recipes + 16 * at, &Packed::pack(recipe).expect("it is not wide").to_bytes());
+        }
+        bytes
+    }
+
+    /// A thread's stack: of each frame, outermost first, where it stands in the code, and what it leaves in rbx and in its locals.
+    fn standing(frames: &[(u64, u64)], changed: Option<(usize, u64)>) -> Standing {
+        const TOP: usize = 4096;
+        let mut words = vec![0; TOP];
+        let address = |at: usize| 0x7000_0000 + 8 * at as u64;
+        let (mut sp, mut pc, mut rbx, mut rbp) = (TOP, CODE + 0x90, 1, 2);
+        for (place, value) in frames {
+            let saved = if *place < 0x40 { std::mem::replace(&mut rbx, *value) } else { rbp };
+            words[sp - 3..sp].copy_from_slice(&[*value, saved, pc]);
+            if *place >= 0x40 {
+                rbp = address(sp - 2);
+            }
+            sp -= 3;
+            pc = CODE + place;
+        }
+        if let Some((at, value)) = changed {
+            words[TOP - 1 - at] = value;
+        }
+        let mut registers = [7; 17];
+        // One that a call may change.
+        registers[0] = frames.len() as u64;
+        for (reg, value) in [(Reg::RSP, address(sp)), (Reg::RBX, rbx), (Reg::RBP, rbp)] {
+            registers[reg.index()] = value;
+        }
+        registers[16] = pc;
+        Standing::new(registers, address(sp), &words[sp..])
+    }
+
+    #[test]
+    fn a_walk_that_meets_the_last_one_is_as_any_other() {
+        let mut publisher = Publisher::create(1 << 20, Vec::new(), &[]).expect("memory");
+        let table = publisher.append(&table()).expect("there is room");
+        let (start, end) = (RunAddr(CODE), RunAddr(CODE + 256));
+        let mut code = ProcessCode::new(Pid(std::process::id()));
+        code.mappings = vec![Mapping { start, end, bias: 0, table, module: ModuleIndex(0), told: 0, flags: 0 }];
+        code.current = CurrentMap::new(1, 8);
+        let mut seed = 1_u64;
+        let mut below = move |end: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % end
+        };
+        let mut earlier = Earlier::default();
+        let mut frames: Vec<(u64, u64)> = Vec::new();
+        let (mut met, mut changes) = (0, 0);
+        for round in 0..3000 {
+            frames.truncate(frames.len().saturating_sub(below(12) as usize));
+            let more = (below(14) as usize).min(900 - frames.len());
+            frames.extend((0..more).map(|_| (0x40 * below(2) + 2 + below(0x3c), below(100))));
+            // A word of the stack is another one: a saved register, a return address, or what nobody reads.
+            let words = 3 * frames.len() as u64;
+            let changed = (words > 0 && below(3) == 0).then(|| (below(words) as usize, CODE + 1 + below(0x7e)));
+            let standing = standing(&frames, changed);
+            let fresh = code.walk(&standing.as_raw(), publisher.published());
+            let walked = code.walk_on(&standing.as_raw(), publisher.published(), &mut earlier);
+            assert_eq!((walked.full, walked.ran_out), (fresh.full, fresh.ran_out), "round {round}");
+            assert_eq!(walked.read_bytes, fresh.read_bytes, "round {round}");
+            met += u32::from(walked.has_met);
+            changes += u32::from(changed.is_some() && fresh.full && fresh.len() == frames.len() + 1);
+            assert_eq!(walked.into_keys(), fresh.into_keys(), "round {round}");
+        }
+        assert!(
+            met > 1000 && changes > 200,
+            "{met} walks met the one before; {changes} whole ones with a changed word"
+        );
+        // By another load map nothing of it counts.
+        code.current = CurrentMap::new(2, 8);
+        let standing = standing(&frames, None);
+        assert!(!code.walk_on(&standing.as_raw(), publisher.published(), &mut earlier).has_met);
+        assert!(code.walk_on(&standing.as_raw(), publisher.published(), &mut earlier).has_met);
     }
 }

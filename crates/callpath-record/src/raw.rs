@@ -275,6 +275,7 @@ impl<'a> Raw<'a> {
                         keys,
                         full,
                         is_kept,
+                        has_met,
                         height,
                         ran_out,
                         read_bytes,
@@ -332,6 +333,8 @@ pub(crate) struct Walked {
     pub(crate) full: bool,
     /// The outermost are those that are kept for the thread's next walk.
     is_kept: bool,
+    /// It came to a frame of the walk before, from which on nothing had changed.
+    pub(crate) has_met: bool,
     /// How high the stack is at the innermost, bytes.
     height: Option<i64>,
     /// They do not, since they reach the end of the copied part of the stack.
