@@ -576,7 +576,7 @@ mod tests {
             registers[reg.index()] = value;
         }
         registers[16] = pc;
-        Standing::new(registers, address(sp), &words[sp..])
+        Standing::new(registers, address(sp), &words[sp..]).with_base(address(TOP))
     }
 
     #[test]
@@ -606,7 +606,7 @@ mod tests {
             let fresh = code.walk(&standing.as_raw(), publisher.published());
             let walked = code.walk_on(&standing.as_raw(), publisher.published(), &mut earlier);
             assert_eq!((walked.full, walked.ran_out), (fresh.full, fresh.ran_out), "round {round}");
-            assert_eq!(walked.read_bytes, fresh.read_bytes, "round {round}");
+            assert_eq!((walked.read_bytes, walked.height), (fresh.read_bytes, fresh.height), "round {round}");
             met += u32::from(walked.has_met);
             changes += u32::from(changed.is_some() && fresh.full && fresh.len() == frames.len() + 1);
             assert_eq!(walked.into_keys(), fresh.into_keys(), "round {round}");

@@ -336,7 +336,7 @@ pub(crate) struct Walked {
     /// It came to a frame of the walk before, from which on nothing had changed.
     pub(crate) has_met: bool,
     /// How high the stack is at the innermost, bytes.
-    height: Option<i64>,
+    pub(crate) height: Option<i64>,
     /// They do not, since they reach the end of the copied part of the stack.
     pub(crate) ran_out: bool,
     /// How much of the copy they have needed, bytes.
@@ -451,6 +451,13 @@ impl Standing {
     pub(crate) fn new(registers: [u64; 17], start: u64, words: &[u64]) -> Standing {
         let sample = RawSample { registers: registers.map(AtomicU64::new), ..RawSample::default() };
         Standing { sample, start, words: words.iter().copied().map(AtomicU64::new).collect() }
+    }
+
+    /// From where heights on the stack count.
+    #[cfg(test)]
+    pub(crate) fn with_base(self, base: u64) -> Standing {
+        self.sample.stack_base.store(base, Relaxed);
+        self
     }
 
     pub(crate) fn as_raw(&self) -> Raw<'_> {

@@ -109,6 +109,8 @@ pub(super) struct Trace<'e> {
     earlier: Option<&'e mut Earlier>,
     /// Frames of the earlier one that may still be met.
     left: usize,
+    /// The innermost frame was visited.
+    has_begun: bool,
     /// The frames of this one, the innermost first, from the last one on that cannot be kept.
     seen: Vec<Seen>,
 }
@@ -116,7 +118,7 @@ pub(super) struct Trace<'e> {
 impl<'e> Trace<'e> {
     pub(super) fn new(earlier: Option<&'e mut Earlier>) -> Trace<'e> {
         let left = earlier.as_ref().map_or(0, |earlier| earlier.frames.len());
-        Trace { earlier, left, seen: Vec::new() }
+        Trace { earlier, left, has_begun: false, seen: Vec::new() }
     }
 
     /// What was seen is of no use: the walk is taken up in another way.
@@ -127,6 +129,7 @@ impl<'e> Trace<'e> {
     /// A frame of this walk. Whether the walk goes on from there as the earlier one did.
     pub(super) fn visit(&mut self, cursor: &Cursor, located: &Located, memory: &mut Stack<'_>) -> bool {
         let Some(earlier) = &self.earlier else { return false };
+        let is_innermost = !std::mem::replace(&mut self.has_begun, true);
         if memory.has_missed_since() {
             self.seen.clear();
         }
@@ -140,7 +143,8 @@ impl<'e> Trace<'e> {
             self.left -= 1;
         }
         let met = self.left.checked_sub(1).filter(|met| frames.get(*met).is_some_and(|frame| frame.place == place));
-        if let Some(met) = met {
+        // The innermost frame's CFA is asked for, too: it is walked from.
+        if let Some(met) = met.filter(|_| !is_innermost) {
             let mut same = |index: &usize| earlier.reads_of(*index).iter().all(|(at, word)| memory.is(*at, *word));
             match (0..=met).rev().find(|index| !same(index)) {
                 None => return true,
