@@ -275,6 +275,7 @@ impl<'a> Raw<'a> {
                         keys,
                         full,
                         is_kept,
+                        #[cfg(test)]
                         has_met,
                         height,
                         ran_out,
@@ -334,6 +335,7 @@ pub(crate) struct Walked {
     /// The outermost are those that are kept for the thread's next walk.
     is_kept: bool,
     /// It came to a frame of the walk before, from which on nothing had changed.
+    #[cfg(test)]
     pub(crate) has_met: bool,
     /// How high the stack is at the innermost, bytes.
     pub(crate) height: Option<i64>,
