@@ -196,10 +196,8 @@ impl Recorder<'_> {
                     self.enter_wait((outside, places), &wait, lasted_ns);
                 }
             }
-            What::Sample { registers, .. } if !outside.sampler.counts(event, tid) => {
-                // What was copied for it makes room.
-                outside.deep_of(tid, registers, time_ns);
-            }
+            // What was copied beyond it may have been copied for the sample that counts: events that a thread has twice come at once.
+            What::Sample { .. } if !outside.sampler.counts(event, tid) => {}
             What::Sample { registers, stack, kernel } => {
                 let asked_bytes = outside.sampler.copied_bytes(event);
                 let beyond = outside.deep_of(tid, registers, time_ns);
