@@ -36,6 +36,9 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// In the beginning, and where stacks are deep, rings are looked at so often: how long copies must be is seen soon, and deep stacks fill rings.
 const LOOK_SOON: Duration = Duration::from_millis(15);
 const AT_FIRST: Duration = Duration::from_millis(200);
+/// The same as long as there are samples, for threads that begin and pages that are not in memory; but looking takes a small part of the time.
+const LOOK_FOR_SAMPLES: Duration = Duration::from_millis(25);
+const LOOKING_SHARE: u32 = 20;
 
 /// The serving thread hurries from when a ring is so full, and until all are emptier than that, per cent.
 const HURRY_AT: u64 = 50;
@@ -82,6 +85,8 @@ pub(crate) struct Outside {
     deep: Option<Loading>,
     /// When the last process was begun with.
     begun: Instant,
+    /// How long the last look took, if it found records.
+    pub(crate) looking: Option<Duration>,
     /// The stack of the program that a recording has started, if heights are kept, until the record of that is read.
     pub(crate) started: Option<(Pid, FirstStack)>,
     /// What is known of processes without a sample.
@@ -124,6 +129,7 @@ impl Outside {
             wants_deep: FxHashMap::default(),
             deep: None,
             begun: Instant::now(),
+            looking: None,
             started: None,
             origins: FxHashMap::default(),
             begun_again: FxHashSet::default(),
@@ -257,11 +263,14 @@ impl Outside {
         self.sampler.waiting() > 0 || self.sampler.has_fresh()
     }
 
-    /// How long to wait at most before rings are looked at again. `None`: as long as for anything else.
+    /// How long to wait before rings are looked at again, if that is sooner than for anything else.
     pub(crate) fn look_every(&self) -> Option<Duration> {
         let is_loading = self.deep.as_ref().is_some_and(Loading::goes_on);
         let is_deep = self.sampler.deep.as_ref().is_some_and(DeepCopies::is_used);
-        (is_loading || is_deep || self.begun.elapsed() < AT_FIRST).then_some(LOOK_SOON)
+        match self.looking {
+            _ if is_loading || is_deep || self.begun.elapsed() < AT_FIRST => Some(LOOK_SOON),
+            looking => looking.map(|looking| LOOK_FOR_SAMPLES.max(looking * LOOKING_SHARE)),
+        }
     }
 
     /// Copies more of stacks from now on, if copies were too short, or less, if less is enough.

@@ -165,16 +165,14 @@ impl<'o> Recorder<'o> {
     /// How long to wait at most before the next look.
     fn look_every(&self) -> Duration {
         let reads_stacks = self.shared.allocator.settings().keeps_heights();
-        if let Some(soon) = self.outside.as_ref().and_then(Outside::look_every) {
-            return soon;
-        }
-        if self.options.uses(Clock::WallTime) {
+        let soon = self.outside.as_ref().and_then(Outside::look_every).unwrap_or(LOOK_EVERY);
+        soon.min(if self.options.uses(Clock::WallTime) {
             asks::LOOK_EVERY
         } else if reads_stacks && self.outside.is_some() {
             LOOK_AT_STACKS_EVERY
         } else {
             LOOK_EVERY
-        }
+        })
     }
 
     /// Records until the program has ended. The program is dropped before the recorder: a thread of its rings the
