@@ -35,10 +35,9 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// In the beginning, and where stacks are deep, rings are looked at so often: how long copies must be is seen soon, and deep stacks fill rings.
 const LOOK_SOON: Duration = Duration::from_millis(15);
+/// The beginning of a process and of a thread, of whose stack some pages may not be in memory.
 const AT_FIRST: Duration = Duration::from_millis(200);
-/// The same as long as there are samples, for threads that begin and pages that are not in memory; but looking takes a small part of the time.
-const LOOK_FOR_SAMPLES: Duration = Duration::from_millis(25);
-const LOOKING_SHARE: u32 = 20;
+const AT_FIRST_OF_THREAD: Duration = Duration::from_millis(60);
 
 /// The serving thread hurries from when a ring is so full, and until all are emptier than that, per cent.
 const HURRY_AT: u64 = 50;
@@ -83,10 +82,8 @@ pub(crate) struct Outside {
     wants_deep: FxHashMap<u32, (Pid, u64)>,
     /// That begins, or has; `None`: no stack was deep.
     deep: Option<Loading>,
-    /// When the last process was begun with.
-    begun: Instant,
-    /// How long the last look took, if it found records.
-    pub(crate) looking: Option<Duration>,
+    /// Until when something begins.
+    begins_until: Instant,
     /// The stack of the program that a recording has started, if heights are kept, until the record of that is read.
     pub(crate) started: Option<(Pid, FirstStack)>,
     /// What is known of processes without a sample.
@@ -128,8 +125,7 @@ impl Outside {
             depths: Depths::default(),
             wants_deep: FxHashMap::default(),
             deep: None,
-            begun: Instant::now(),
-            looking: None,
+            begins_until: Instant::now() + AT_FIRST,
             started: None,
             origins: FxHashMap::default(),
             begun_again: FxHashSet::default(),
@@ -139,7 +135,7 @@ impl Outside {
 
     /// Samples a process from now on.
     pub(crate) fn begin(&mut self, pid: Pid) -> io::Result<()> {
-        self.begun = Instant::now();
+        self.begins_until = Instant::now() + AT_FIRST;
         self.sampler.begin(pid)
     }
 
@@ -229,6 +225,11 @@ impl Outside {
         }
     }
 
+    /// A thread has begun.
+    pub(crate) fn has_begun_thread(&mut self) {
+        self.begins_until = self.begins_until.max(Instant::now() + AT_FIRST_OF_THREAD);
+    }
+
     /// A thread has ended.
     pub(crate) fn has_ended(&mut self, tid: u32) {
         self.sampler.has_ended(tid);
@@ -267,10 +268,7 @@ impl Outside {
     pub(crate) fn look_every(&self) -> Option<Duration> {
         let is_loading = self.deep.as_ref().is_some_and(Loading::goes_on);
         let is_deep = self.sampler.deep.as_ref().is_some_and(DeepCopies::is_used);
-        match self.looking {
-            _ if is_loading || is_deep || self.begun.elapsed() < AT_FIRST => Some(LOOK_SOON),
-            looking => looking.map(|looking| LOOK_FOR_SAMPLES.max(looking * LOOKING_SHARE)),
-        }
+        (is_loading || is_deep || Instant::now() < self.begins_until).then_some(LOOK_SOON)
     }
 
     /// Copies more of stacks from now on, if copies were too short, or less, if less is enough.

@@ -84,6 +84,15 @@ impl Ring {
         Records { words: self.words(), at, end }
     }
 
+    /// Whether a thread has begun by the records from a position on, and the position behind them. They may be given back meanwhile: then what is
+    /// said of them may be wrong.
+    pub fn tells_of_thread(&self, from: u64) -> (bool, u64) {
+        let all = self.records();
+        let mut new = Records { at: from.clamp(all.at, all.end.max(all.at)), ..all };
+        let tells = new.by_ref().fold(false, |tells, record| tells | record.tells_of_thread());
+        (tells, new.position())
+    }
+
     /// Gives back all before a position, [`Records::position`]: their place is written again.
     pub fn give_back(&self, before: u64) {
         self.position(Ring::DATA_TAIL).store(before, Release);

@@ -1,4 +1,4 @@
-//! A thread that waits for rings to fill, and rings the recorder's doorbell.
+//! A thread that waits for rings to fill, or to tell of a thread that begins, and rings the recorder's doorbell.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use callpath_target::{Ring, StackSampler};
 use crate::program::Doorbell;
 use crate::threads;
 
-/// How soon it sees that it shall end.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How soon it sees that a thread has begun, or that it shall end.
+const LOOK_EVERY: Duration = Duration::from_millis(15);
 
 /// Such a thread, as long as there is one. Without it the recorder looks at the rings a few times a second.
 pub(super) struct Poller {
@@ -29,8 +29,14 @@ impl Poller {
         let thread = threads::start(move || {
             let doorbell = doorbell;
             let descriptors: Vec<RawFd> = rings.iter().map(Ring::descriptor).collect();
+            let mut seen = vec![0; rings.len()];
             while !over.load(Relaxed) {
-                if StackSampler::wait(&descriptors, LOOK_EVERY) {
+                let mut is_due = StackSampler::wait(&descriptors, LOOK_EVERY);
+                for (ring, seen) in rings.iter().zip(&mut seen) {
+                    let (tells, up_to) = ring.tells_of_thread(*seen);
+                    (is_due, *seen) = (is_due | tells, up_to);
+                }
+                if is_due {
                     doorbell.ring();
                 }
             }

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use callpath_format::register::Reg;
 use callpath_target::{Maps, Pid, ProcessHandle, Record, Ring, RingRecord, StackSamples, What, has_memory};
@@ -40,7 +40,7 @@ impl Recorder<'_> {
         // What they did before they ended is in the rings by now.
         let ended: Vec<Pid> = self.processes_outside().filter(|p| !p.handle.lives()).map(|p| p.pid()).collect();
         let rings: Arc<[Ring]> = outside.sampler.rings();
-        let (began, began_ns) = (Instant::now(), monotonic_ns());
+        let began_ns = monotonic_ns();
         let mut due: Vec<Due<'_>> = Vec::new();
         let mut read = Vec::with_capacity(rings.len());
         let filled = |ring: &Ring| ring.records().left_bytes() * 100 / ring.len_bytes().max(1) as u64;
@@ -51,7 +51,6 @@ impl Recorder<'_> {
             read.push(records.position());
         }
         due.sort_by_key(|due| due.time_ns);
-        let has_records = !due.is_empty();
         outside.read_deep();
         let (own, mut places) = (std::process::id(), FxHashMap::default());
         let (leaving, with_kernel) = (std::mem::take(&mut outside.leaving), outside.sampler.samples().kernel);
@@ -81,7 +80,6 @@ impl Recorder<'_> {
             outside.find_lost_waits(live);
         }
         outside.look_for_waits(LOOK_AT_MOST);
-        outside.looking = has_records.then(|| began.elapsed());
         self.outside = Some(outside);
     }
 
@@ -231,6 +229,9 @@ impl Recorder<'_> {
                 }
             }
             What::Began { by } => {
+                if pid.0 == by {
+                    outside.has_begun_thread();
+                }
                 let with_children = outside.sampler.samples().with_children;
                 if pid.0 == by || with_children {
                     outside.sampler.has_begun((pid, tid), event);

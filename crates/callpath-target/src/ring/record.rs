@@ -110,6 +110,9 @@ impl StackCopy<'_> {
     }
 }
 
+/// A thread or a process has begun (include/uapi/linux/perf_event.h).
+const FORK: u32 = 7;
+
 impl<'r> RingRecord<'r> {
     pub(super) fn new(ring: &'r [AtomicU64], begin: usize, len: usize) -> RingRecord<'r> {
         RingRecord { ring, begin, len }
@@ -146,6 +149,11 @@ impl<'r> RingRecord<'r> {
         (head as u32, (head >> 32) as u16)
     }
 
+    /// Whether a thread of a process that was there before has begun.
+    pub(super) fn tells_of_thread(&self) -> bool {
+        self.kind().0 == FORK && self.pair(1).is_some_and(|(pid, parent)| pid == parent)
+    }
+
     /// When it was written, by the monotonic clock, nanoseconds.
     pub fn time_ns(&self) -> Option<u64> {
         const SAMPLE: u32 = 9;
@@ -162,7 +170,6 @@ impl<'r> RingRecord<'r> {
         const COMM: u32 = 3;
         const EXIT: u32 = 4;
         const THROTTLE: u32 = 5;
-        const FORK: u32 = 7;
         const SAMPLE: u32 = 9;
         const COMM_EXEC: u16 = 1 << 13;
         const SWITCH: u32 = 14;
