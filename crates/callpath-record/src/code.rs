@@ -416,7 +416,9 @@ impl ProcessCode {
     /// The same, with what is known of the last walk of the same thread.
     pub(crate) fn walk_on(&mut self, raw: &Raw<'_>, published: Published<'_>, earlier: &mut Earlier) -> Walked {
         earlier.of_generation(self.generation());
-        raw.walk(self.over(published), Some(earlier))
+        let walked = raw.walk(self.over(published), earlier.is_worth_it().then_some(&mut *earlier));
+        earlier.note_frames(walked.len());
+        walked
     }
 
     /// Where a thread has begun ([`start_of_thread`]).

@@ -9,8 +9,8 @@ use callpath_unwind::{Cursor, Located};
 
 use super::stack::Stack;
 
-/// Of fewer frames nothing is kept: to walk them takes as little time.
-const FEWEST: usize = 16;
+/// Of stacks with fewer frames nothing is kept: to walk them takes no more time.
+const FEWEST: usize = 48;
 /// The most frames that are kept of a thread, the outermost.
 const MOST: usize = 1 << 13;
 
@@ -53,6 +53,8 @@ struct Outer {
 pub(crate) struct Earlier {
     /// The generation of the load map that it went by.
     generation: Option<u32>,
+    /// How many frames the last walk had.
+    last: usize,
     /// From the outermost on.
     frames: Vec<Outer>,
     /// Addresses and words, by frame.
@@ -65,7 +67,20 @@ impl Earlier {
     /// Nothing of it counts if the process's code is another one now.
     pub(crate) fn of_generation(&mut self, generation: Option<u32>) {
         if self.generation != generation || generation.is_none() {
-            *self = Earlier { generation, ..Earlier::default() };
+            *self = Earlier { generation, last: self.last, ..Earlier::default() };
+        }
+    }
+
+    /// Whether the stack is so deep that frames are kept.
+    pub(crate) fn is_worth_it(&self) -> bool {
+        self.last >= FEWEST
+    }
+
+    /// Takes note of how many frames a walk had.
+    pub(crate) fn note_frames(&mut self, count: usize) {
+        self.last = count;
+        if !self.is_worth_it() {
+            self.truncate(0);
         }
     }
 
@@ -167,7 +182,7 @@ impl<'e> Trace<'e> {
     pub(super) fn keep(self, memory: &Stack<'_>, has_met: bool) -> bool {
         let Some(earlier) = self.earlier else { return false };
         earlier.truncate(if has_met { self.left } else { 0 });
-        if memory.has_missed_since() || earlier.frames.len() + self.seen.len() < FEWEST {
+        if memory.has_missed_since() {
             earlier.truncate(0);
             return false;
         }
