@@ -17,13 +17,14 @@ use callpath_measurement::ModuleRecord;
 use callpath_target::{MapEntry, Maps, Pid, read_memory};
 use rustc_hash::FxHashMap;
 
+use crate::earlier::Earlier;
 use crate::generated::{GeneratedCode, Witness};
 use crate::kernel::Kernel;
 use crate::module::{Awaited, ModuleId};
 use crate::modules::{MappedCode, Modules};
 use crate::moved::{self, MovedCode, ProgramNumber};
 use crate::publish::{MapRegions, Publisher, Region};
-use crate::raw::{Begun, Code, Earlier, Memo, Raw, Walked, start_of_thread};
+use crate::raw::{Begun, Code, Memo, Raw, Walked, start_of_thread};
 use crate::shared::Shared;
 use crate::worker_pool::Pace;
 

@@ -10,6 +10,7 @@ mod backlog;
 mod beats;
 mod code;
 mod counters;
+mod earlier;
 mod error;
 mod events;
 mod exact;

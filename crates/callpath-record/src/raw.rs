@@ -2,9 +2,9 @@
 
 mod beyond;
 mod copied;
-mod earlier;
 mod stack;
 mod start;
+mod trace;
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -26,15 +26,15 @@ use callpath_unwind::{CodeMap, Cursor, End, Located, Stop, walk};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arena::ArenaAllocator;
+use crate::earlier::Earlier;
 use crate::generated::{GeneratedCode, ModuleList, Witness};
 use crate::module::{Awaited, ModuleId};
 use crate::thread::Thread;
 use beyond::caller_of_interpreted;
 pub(crate) use copied::Copied;
-pub(crate) use earlier::Earlier;
-use earlier::Trace;
-use stack::Stack;
+use stack::{Stack, StackPart};
 pub(crate) use start::{Begun, start_of_thread};
+use trace::Trace;
 
 /// The raw samples that a process has put down since the last time.
 pub(crate) fn take_list(allocator: &ArenaAllocator, slot: &ProcessSlot) -> Vec<ChunkIndex> {
@@ -81,14 +81,6 @@ pub(crate) fn give_back(allocator: &mut ArenaAllocator, chunk: ChunkIndex) {
         }
     }
     allocator.give_back(chunk);
-}
-
-/// A part of a stack's copy.
-#[derive(Clone, Copy)]
-struct StackPart<'a> {
-    /// Where it begins on the stack.
-    start: u64,
-    words: &'a [AtomicU64],
 }
 
 /// One raw sample in its chunks.

@@ -9,7 +9,7 @@ use callpath_target::thread_lives;
 use rustc_hash::FxHashSet;
 
 use crate::arena::ArenaAllocator;
-use crate::raw::Earlier;
+use crate::earlier::Earlier;
 use crate::thread_tree::{TreeCopy, Units, Update};
 use crate::time_base::TickLength;
 

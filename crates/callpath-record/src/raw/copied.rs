@@ -8,7 +8,8 @@ use callpath_format::shared::ArenaRef;
 use callpath_format::shared::tree::RawSample;
 use callpath_target::StackCopy;
 
-use super::{Raw, StackPart};
+use super::Raw;
+use super::stack::StackPart;
 
 /// Such a sample.
 pub(crate) struct Copied<'r> {

@@ -1,11 +1,18 @@
 //! A copy of a stack as a walk reads it: what of the copy it needs, and whether the copy was long enough.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_target::StackSamples;
 use callpath_unwind::Memory;
 
-use super::StackPart;
+/// A part of a stack's copy.
+#[derive(Clone, Copy)]
+pub(super) struct StackPart<'a> {
+    /// Where it begins on the stack.
+    pub(super) start: u64,
+    pub(super) words: &'a [AtomicU64],
+}
 
 /// A copy of a stack: parts by address, each beginning where the one before ends.
 pub(super) struct Stack<'a> {
@@ -109,7 +116,6 @@ impl Memory for Stack<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
 
     #[test]
     fn a_copy_has_ended_only_where_the_stack_goes_on() {

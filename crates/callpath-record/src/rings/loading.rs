@@ -18,7 +18,11 @@ impl Loading {
     pub(super) fn start() -> Loading {
         let (tell, loaded) = channel();
         // Whoever may not load it goes on without it; a recording that has ended needs it no more.
-        let load = move || drop(DeepCopies::new().map(|deep| tell.send(deep)));
+        let load = move || {
+            if let Ok(deep) = DeepCopies::new() {
+                drop(tell.send(deep));
+            }
+        };
         Loading { loaded: threads::start(load).map(|_| loaded) }
     }
 
