@@ -11,8 +11,8 @@ const FEWEST: usize = 48;
 /// The most frames that are kept of a thread, the outermost.
 const MOST: usize = 1 << 13;
 
-/// A frame, by all that the steps from it on depend on, apart from the stack: steps by packed recipes know a register that a call
-/// may change for nothing else than to give it on.
+/// A frame, by all that the steps from it on depend on, apart from the stack: steps by packed recipes only pass
+/// caller-saved registers on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     point: CodePoint,
@@ -109,7 +109,7 @@ impl Earlier {
         self.frames.get(..frames).unwrap_or_default().iter().rev().map(|frame| frame.key)
     }
 
-    /// Keeps the callee of the innermost frame, and the words that the step from it has read, if there is room.
+    /// Keeps one more frame, the callee of the innermost kept one, and the words that the step from it has read, if there is room.
     pub(crate) fn push(&mut self, (place, key): (Place, FrameKey), read: &[(u64, u64)]) {
         if self.frames.len() < MOST {
             self.frames.push(Outer { place, key, reads: self.reads.len() });

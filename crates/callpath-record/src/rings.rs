@@ -80,9 +80,11 @@ pub(crate) struct Outside {
     depths: Depths,
     /// Those that are to be once that has begun, and their stack pointers.
     wants_deep: FxHashMap<u32, (Pid, u64)>,
-    /// That begins, or has; `None`: no stack was deep.
+    /// The loading of the program that copies them, in progress or over; `None`: no stack was deep yet.
     deep: Option<Loading>,
-    /// Until when something begins.
+    /// A thread's events are to be replaced, so that its samples are copied beyond their records.
+    replaces_events: bool,
+    /// Until then a process or a thread counts as new, and rings are read sooner.
     begins_until: Instant,
     /// The stack of the program that a recording has started, if heights are kept, until the record of that is read.
     pub(crate) started: Option<(Pid, FirstStack)>,
@@ -106,7 +108,8 @@ impl Outside {
             () => StackSamples::MOST_BYTES,
         };
         let sampler = StackSampler::new(StackSamples { stack_bytes, ..samples })?;
-        let _poller = Poller::start(&sampler.rings(), doorbell);
+        // On a whole machine, threads begin all the time.
+        let _poller = Poller::start(&sampler.rings(), doorbell, !samples.everything);
         Ok(Outside {
             _poller,
             sampler,
@@ -125,6 +128,7 @@ impl Outside {
             depths: Depths::default(),
             wants_deep: FxHashMap::default(),
             deep: None,
+            replaces_events: false,
             begins_until: Instant::now() + AT_FIRST,
             started: None,
             origins: FxHashMap::default(),
@@ -158,6 +162,10 @@ impl Outside {
     /// Records were lost: nobody knows who waits until it is looked at.
     pub(crate) fn lose(&mut self) {
         self.has_lost = true;
+        // Their ends may be among it.
+        let has_ended = |tid: &u32| !std::path::Path::new(&format!("/proc/{tid}")).exists();
+        let ended: Vec<u32> = self.depths.threads().filter(has_ended).collect();
+        ended.into_iter().for_each(|tid| self.is_not_deep(tid));
         (self.waits_are_lost, self.loses) = (true, true);
         self.waits.forget_all();
     }
@@ -222,12 +230,15 @@ impl Outside {
             }
         } else if let Some(wanted) = self.depths.note(of.1, need) {
             self.sampler.deep.iter_mut().for_each(|deep| deep.want(of, rsp, wanted));
+            self.replaces_events |= wanted && self.sampler.lacks_deep(of.1);
         }
     }
 
     /// A thread has begun.
     pub(crate) fn has_begun_thread(&mut self) {
-        self.begins_until = self.begins_until.max(Instant::now() + AT_FIRST_OF_THREAD);
+        if !self.sampler.samples().everything {
+            self.begins_until = self.begins_until.max(Instant::now() + AT_FIRST_OF_THREAD);
+        }
     }
 
     /// A thread has ended.
@@ -274,19 +285,21 @@ impl Outside {
     /// Copies more of stacks from now on, if copies were too short, or less, if less is enough.
     pub(crate) fn fit_copies(&mut self, pids: impl Iterator<Item = Pid>) {
         let now = self.sampler.samples().stack_bytes;
-        if let Some(mut deep) = self.deep.as_mut().and_then(Loading::take) {
-            deep.begin_at(now as usize);
-            for (tid, (pid, rsp)) in std::mem::take(&mut self.wants_deep) {
-                self.depths.note(tid, Need::Beyond);
-                deep.want((pid, tid), rsp, true);
-            }
-            self.sampler.deep = Some(deep);
-            // By new events: the program is for those, and for what inherits from them.
+        if let Some(deep) = self.deep.as_mut().and_then(Loading::take) {
+            self.sampler.begin_deep(deep);
+        }
+        if self.deep.as_ref().is_some_and(|deep| !deep.goes_on()) {
+            let wanted = std::mem::take(&mut self.wants_deep).into_iter();
+            wanted.filter(|_| self.sampler.deep.is_some()).collect::<Vec<_>>().into_iter().for_each(
+                |(tid, (pid, rsp))| {
+                    self.note_depth((pid, tid), rsp, Need::Beyond);
+                },
+            );
+        }
+        if std::mem::take(&mut self.replaces_events) {
             return self.sampler.copy(now, pids);
         }
-        if !self.sampler.is_settling() {
-            self.sampler.deep.iter_mut().for_each(|deep| deep.begin_at(now as usize));
-        }
+        self.sampler.fit_deep();
         if self.sampler.has_many_starters() {
             return self.sampler.copy(now, pids);
         }

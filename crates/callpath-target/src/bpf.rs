@@ -276,6 +276,11 @@ impl RecordRing {
         at
     }
 
+    /// How much it holds, bytes.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.data_bytes
+    }
+
     /// What lies in a record that was read; something else once it was given back.
     pub(crate) fn words(&self, span: Span) -> &[AtomicU64] {
         // SAFETY: a span of this ring begins in its data and is no longer than that, and the data is mapped twice, one after the other; all

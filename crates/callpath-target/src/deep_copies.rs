@@ -11,6 +11,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -30,8 +31,8 @@ const FIRST_RESULT: usize = 5;
 const AT_ONCE_NS: u64 = 25_000;
 /// So many threads at most.
 const MOST_THREADS: u32 = 1 << 12;
-/// In the table of threads, where no thread is: from where on stacks are copied, bytes above the stack pointer.
-const BEGIN: u32 = 0;
+/// In the table of threads, a number that no thread has: from where on stacks are copied, bytes above the stack pointer.
+const BEGIN: u32 = u32::MAX;
 /// The lengths of the ring that are tried, bytes.
 const RING_LENGTHS: [usize; 3] = [32 << 20, 16 << 20, 4 << 20];
 
@@ -70,11 +71,14 @@ pub struct DeepCopies {
     wanted: Numbers,
     /// Those in it.
     threads: HashSet<u32>,
+    /// What a process had mapped when it was read last, and when.
+    mappings: Option<(Pid, Instant, Vec<Range<u64>>)>,
     /// From where on stacks are copied.
     begin_bytes: usize,
     ring: Arc<RecordRing>,
-    /// Up to where it was read, bytes.
+    /// Up to where it was read, and given back, bytes.
     read_up_to: u64,
+    given_back: u64,
     /// When something was read last.
     used: Option<Instant>,
     /// Those that were read, by thread, the oldest first.
@@ -104,9 +108,11 @@ impl DeepCopies {
             program,
             wanted,
             threads: HashSet::new(),
+            mappings: None,
             begin_bytes: 0,
             ring: Arc::new(ring),
             read_up_to: 0,
+            given_back: 0,
             used: None,
             copies: HashMap::new(),
         })
@@ -132,16 +138,33 @@ impl DeepCopies {
 
     /// A thread's stack, which `rsp` lies in, is to be copied from now on, or no more.
     pub fn want(&mut self, (pid, tid): (Pid, u32), rsp: u64, wanted: bool) {
-        let is_other = if wanted { self.threads.insert(tid) } else { self.threads.remove(&tid) };
-        // Its stack may be another one now.
-        if is_other || wanted {
-            let end = wanted.then(|| end_of_stack(pid, rsp).unwrap_or(u64::MAX));
-            // A table without room leaves the rest without.
-            let _ = self.wanted.set(tid, end);
+        if wanted {
+            // Its stack may be another one now. A table without room leaves the rest without.
+            let end = self.end_of_stack(pid, rsp).unwrap_or(u64::MAX);
+            if self.wanted.set(tid, Some(end)).is_ok() {
+                self.threads.insert(tid);
+            }
+            return;
         }
-        if !wanted {
-            self.copies.remove(&tid);
+        if self.threads.remove(&tid) {
+            let _ = self.wanted.set(tid, None);
         }
+        self.copies.remove(&tid);
+    }
+
+    /// Where the mapping ends that an address lies in.
+    fn end_of_stack(&mut self, pid: Pid, rsp: u64) -> Option<u64> {
+        // Many threads of a process may be wanted at once.
+        const OLD: Duration = Duration::from_millis(100);
+        let end = |mappings: &[Range<u64>]| mappings.iter().find(|range| range.contains(&rsp)).map(|range| range.end);
+        let read = self.mappings.as_ref().filter(|read| read.0 == pid && read.1.elapsed() < OLD);
+        if let Some(found) = read.and_then(|(_, _, mappings)| end(mappings)) {
+            return Some(found);
+        }
+        let mappings = mappings_of(pid)?;
+        let found = end(&mappings);
+        self.mappings = Some((pid, Instant::now(), mappings));
+        found
     }
 
     /// Reads what was copied; before the records of the same samples are.
@@ -171,7 +194,14 @@ impl DeepCopies {
     }
 
     /// All records up to this time were entered: what was copied of earlier samples is of no use any more, nor is what was taken.
+    ///
+    /// `time_ns`: when their rings began to be read. A sample's record is in its ring soon after its copies; if a processor is taken away in
+    /// between (virtual machines), it is later, and as long as there is room, copies wait for that.
     pub fn forget_before(&mut self, time_ns: u64) {
+        const SOON_NS: u64 = 10_000_000;
+        const LATER_NS: u64 = 100_000_000;
+        let has_room = self.read_up_to - self.given_back < self.ring.len_bytes() as u64 / 2;
+        let time_ns = time_ns.saturating_sub(if has_room { LATER_NS } else { SOON_NS });
         self.copies.retain(|_, of_thread| {
             while of_thread.front().is_some_and(|deep| deep.until_ns < time_ns) {
                 of_thread.pop_front();
@@ -179,7 +209,8 @@ impl DeepCopies {
             !of_thread.is_empty()
         });
         let left = self.copies.values().flatten().map(|deep| deep.at);
-        self.ring.give_back(left.min().unwrap_or(self.read_up_to));
+        self.given_back = left.min().unwrap_or(self.read_up_to);
+        self.ring.give_back(self.given_back);
     }
 
     /// What was copied of a thread's sample, by address: pages that are not in memory are left out. Forgets what is older.
@@ -199,14 +230,14 @@ impl DeepCopies {
     }
 }
 
-/// Where the mapping ends that an address lies in.
-fn end_of_stack(pid: Pid, rsp: u64) -> Option<u64> {
+/// What a process has mapped.
+fn mappings_of(pid: Pid) -> Option<Vec<Range<u64>>> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     let range = |line: &str| {
         let (start, end) = line.split(' ').next()?.split_once('-')?;
         Some(u64::from_str_radix(start, 16).ok()?..u64::from_str_radix(end, 16).ok()?)
     };
-    maps.lines().filter_map(range).find(|range| range.contains(&rsp)).map(|range| range.end)
+    Some(maps.lines().filter_map(range).collect())
 }
 
 /// The program.
@@ -238,7 +269,7 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
     let mut to_the_end = vec![all.len()];
     // Filled in below: to the end if nothing is wanted.
     all.push(I::go(0));
-    all.extend([I::load_64(7, 0, 0), I::set(1, BEGIN as i32), I::store_64(10, key, 1)]);
+    all.extend([I::load_64(7, 0, 0), I::set(1, BEGIN.cast_signed()), I::store_64(10, key, 1)]);
     all.extend(look_up(key));
     to_the_end.push(all.len());
     all.push(I::go(0));
@@ -310,6 +341,15 @@ mod tests {
         }
     }
 
+    /// Ends what works, also where a test fails.
+    struct Over<'a>(&'a AtomicBool);
+
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+
     #[test]
     fn what_lies_beyond_the_longest_record() {
         let samples = StackSamples {
@@ -342,7 +382,8 @@ mod tests {
             let (tid, array) = told.recv().unwrap();
             let array = array..array + 8 * ARRAY_WORDS as u64;
             sampler.deep.as_mut().expect("it is there").want((Pid(std::process::id()), tid), array.start, true);
-            let (mut whole, mut wrong) = (0, Vec::new());
+            let (mut whole, mut wrong, mut last_ns) = (0, Vec::new(), 0);
+            let _over = Over(is_over);
             let begun = Instant::now();
             while whole < 20 && begun.elapsed() < Duration::from_secs(30) {
                 // At most once for each sample: its record is there first, or not much later.
@@ -352,6 +393,7 @@ mod tests {
                     let deep = sampler.deep.as_mut().expect("it is there");
                     deep.read();
                     for (record, time_ns) in all {
+                        last_ns = last_ns.max(time_ns.unwrap_or(0));
                         let Some(Record { tid: of, what: What::Sample { registers: Some(registers), .. }, .. }) =
                             record.read(false)
                         else {
@@ -371,11 +413,10 @@ mod tests {
                         );
                     }
                     ring.give_back(records.position());
-                    sampler.deep.iter_mut().for_each(|deep| deep.forget_before(0));
+                    sampler.deep.iter_mut().for_each(|deep| deep.forget_before(last_ns));
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
-            is_over.store(true, Relaxed);
             assert!(whole >= 20, "{whole} samples with all of the array");
             assert_eq!(wrong, []);
         });

@@ -84,8 +84,8 @@ impl Ring {
         Records { words: self.words(), at, end }
     }
 
-    /// Whether a thread has begun by the records from a position on, and the position behind them. They may be given back meanwhile: then what is
-    /// said of them may be wrong.
+    /// Whether a thread has begun by the records from a position on, and the position behind them. If records are given back
+    /// meanwhile, the answer may be wrong.
     pub fn tells_of_thread(&self, from: u64) -> (bool, u64) {
         let all = self.records();
         let mut new = Records { at: from.clamp(all.at, all.end.max(all.at)), ..all };

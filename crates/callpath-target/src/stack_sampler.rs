@@ -35,7 +35,7 @@ struct OfThread {
     from: From,
     /// What its records name its events by.
     numbers: Vec<u64>,
-    _events: Vec<OwnedFd>,
+    events: Vec<OwnedFd>,
 }
 
 /// An event.
@@ -91,8 +91,10 @@ pub struct StackSampler {
     fresh: Vec<(Pid, u32)>,
     /// Where all threads are sampled: those of this group alone.
     group: Option<ControlGroup>,
-    /// Copies of what lies beyond those in records: of events that are opened from now on.
+    /// Copies of what lies beyond those in records.
     pub deep: Option<DeepCopies>,
+    /// Those that had inherited their events before that began: their samples do not run it.
+    without_deep: HashSet<u32>,
 }
 
 impl StackSampler {
@@ -155,6 +157,7 @@ impl StackSampler {
             fresh: Vec::new(),
             group: None,
             deep: None,
+            without_deep: HashSet::new(),
         })
     }
 
@@ -496,12 +499,9 @@ impl StackSampler {
 
     /// Takes longer or shorter copies of stacks from now on: the threads of `pids` get other events, one after the other.
     pub fn copy(&mut self, stack_bytes: u32, pids: impl Iterator<Item = Pid>) {
-        let before = self.samples.stack_bytes;
         self.samples.stack_bytes = stack_bytes.min(StackSamples::MOST_BYTES);
-        // There are events of both lengths for a while.
-        let shorter = before.min(self.samples.stack_bytes);
-        self.deep.iter_mut().for_each(|deep| deep.begin_at(shorter as usize));
         self.generation += 1;
+        self.without_deep.clear();
         self.starters = 0;
         let inherited = std::mem::take(&mut self.inherited);
         self.waiting.clear();
@@ -530,6 +530,33 @@ impl StackSampler {
         }
         if self.waiting.is_empty() {
             self.settled = Some(Instant::now());
+        }
+    }
+
+    /// Has what lies beyond records copied from now on: at the samples of the events that there are, and of those that are opened. If the kernel
+    /// refuses, it is not.
+    pub fn begin_deep(&mut self, deep: DeepCopies) {
+        let is_of_clock = |number: &u64| self.opened_on.get(number).is_some_and(|event| !event.of_switches);
+        let events = self.threads.values().flat_map(|of| of.numbers.iter().zip(&of.events));
+        let mut events = events.filter(|(number, _)| is_of_clock(number)).map(|(_, event)| event.as_raw_fd());
+        if events.all(|event| deep.attach(event).is_ok()) {
+            self.without_deep = self.inherited.keys().copied().collect();
+            self.deep = Some(deep);
+            self.fit_deep();
+        }
+    }
+
+    /// Whether a thread's samples lack copies beyond records until its events are replaced.
+    pub fn lacks_deep(&self, tid: u32) -> bool {
+        self.without_deep.contains(&tid)
+    }
+
+    /// Has deep copies begin where the shortest records end: there may be events of several lengths.
+    pub fn fit_deep(&mut self) {
+        if let Some(deep) = &mut self.deep {
+            let of_clock = self.opened_on.values().filter(|event| !event.of_switches);
+            let shortest = of_clock.map(|event| event.stack_bytes).fold(self.samples.stack_bytes, u32::min);
+            deep.begin_at(shortest as usize);
         }
     }
 
@@ -572,7 +599,7 @@ impl StackSampler {
         if !from_exec && self.samples.switches && tid != Attributes::EVERY_THREAD {
             self.fresh.push((pid, tid));
         }
-        Ok(OfThread { generation: self.generation, pid, from, numbers, _events: events })
+        Ok(OfThread { generation: self.generation, pid, from, numbers, events })
     }
 
     /// Waits until a ring is half full, for `at_most`. Whether one is.

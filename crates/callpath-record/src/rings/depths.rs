@@ -17,9 +17,9 @@ const MISSED: u32 = 64;
 /// What a sample's walk needed of the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Need {
-    /// So many bytes, and beyond the record's copy: nothing was copied there, or it was needed.
+    /// So many bytes. Either nothing was copied beyond the record, or that copy was needed.
     Bytes(usize),
-    /// So many bytes, which the record had; more was copied.
+    /// So many bytes, all of them in the record, although more was copied.
     Within(usize),
     /// More than the longest record has.
     Beyond,
@@ -82,6 +82,11 @@ impl Depths {
             return before.then_some(false);
         }
         (is_wanted != before || again).then_some(is_wanted)
+    }
+
+    /// The threads whose stacks are copied, or were.
+    pub(super) fn threads(&self) -> impl Iterator<Item = u32> {
+        self.0.keys().copied()
     }
 
     /// A thread has ended.

@@ -12,8 +12,10 @@ use callpath_target::{Ring, StackSampler};
 use crate::program::Doorbell;
 use crate::threads;
 
-/// How soon it sees that a thread has begun, or that it shall end.
+/// How soon it sees that a thread has begun.
 const LOOK_EVERY: Duration = Duration::from_millis(15);
+/// How soon it sees that it shall end, if it looks for nothing else.
+const END_EVERY: Duration = Duration::from_millis(50);
 
 /// Such a thread, as long as there is one. Without it the recorder looks at the rings a few times a second.
 pub(super) struct Poller {
@@ -22,8 +24,8 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    /// Has a thread wait, if the system lets it start.
-    pub(super) fn start(rings: &Arc<[Ring]>, doorbell: Doorbell) -> Poller {
+    /// Has a thread wait, if the system lets it start. `for_threads`: it also rings when threads begin.
+    pub(super) fn start(rings: &Arc<[Ring]>, doorbell: Doorbell, for_threads: bool) -> Poller {
         let is_over = Arc::new(AtomicBool::new(false));
         let (over, rings) = (Arc::clone(&is_over), Arc::clone(rings));
         let thread = threads::start(move || {
@@ -31,8 +33,8 @@ impl Poller {
             let descriptors: Vec<RawFd> = rings.iter().map(Ring::descriptor).collect();
             let mut seen = vec![0; rings.len()];
             while !over.load(Relaxed) {
-                let mut is_due = StackSampler::wait(&descriptors, LOOK_EVERY);
-                for (ring, seen) in rings.iter().zip(&mut seen) {
+                let mut is_due = StackSampler::wait(&descriptors, if for_threads { LOOK_EVERY } else { END_EVERY });
+                for (ring, seen) in rings.iter().zip(&mut seen).filter(|_| for_threads) {
                     let (tells, up_to) = ring.tells_of_thread(*seen);
                     (is_due, *seen) = (is_due | tells, up_to);
                 }

@@ -19,8 +19,6 @@ const OPEN_AT_MOST: Duration = Duration::from_millis(5);
 const LOOK_AT_MOST: Duration = Duration::from_millis(5);
 /// A little less than what is copied of a stack at most.
 const ALMOST_ALL_BYTES: u64 = 960 << 10;
-/// Records are in their rings so soon after what was copied for them.
-const RECORDED_NS: u64 = 10_000_000;
 
 /// For the user.
 const LOST_BY_PRIVILEGES: &str = "some processes were sampled only until they executed a program that gains privileges (setuid, setgid or \
@@ -63,7 +61,7 @@ impl Recorder<'_> {
             self.enter((&mut outside, &mut places), time_ns, record);
         }
         rings.iter().zip(read).for_each(|(ring, position)| ring.give_back(position));
-        outside.forget_deep(began_ns.saturating_sub(RECORDED_NS));
+        outside.forget_deep(began_ns);
         leaving.iter().for_each(|pid| drop(outside.origins.remove(pid)));
         for process in self.processes.iter_mut().filter(|process| ended.contains(&process.pid())) {
             process.is_over();
@@ -196,7 +194,7 @@ impl Recorder<'_> {
                     self.enter_wait((outside, places), &wait, lasted_ns);
                 }
             }
-            // What was copied beyond it may have been copied for the sample that counts: events that a thread has twice come at once.
+            // Its deep copy stays: a thread's two events may fire together, and the copy may belong to the sample that counts.
             What::Sample { .. } if !outside.sampler.counts(event, tid) => {}
             What::Sample { registers, stack, kernel } => {
                 let asked_bytes = outside.sampler.copied_bytes(event);
