@@ -502,8 +502,10 @@ fn is_of_file(pid: Pid, entry: &MapEntry, maps: &Maps) -> bool {
 mod tests {
     use super::*;
     use crate::raw::Standing;
+    use crate::thread::Thread;
     use callpath_format::recipe::{Cfa, Packed, Recipe, Rule};
     use callpath_format::register::Reg;
+    use callpath_format::shared::{ArenaRef, Settings};
     use callpath_format::table;
 
     #[test]
@@ -595,7 +597,9 @@ mod tests {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (seed >> 33) % end
         };
-        let mut earlier = Earlier::default();
+        // Of one the last walk is kept, of the other it is not.
+        let [mut keeps, mut walks] = [1, 2].map(|tid| Thread::from_outside(ArenaRef(tid), tid, String::new()));
+        let settings = Settings::default();
         let mut frames: Vec<(u64, u64)> = Vec::new();
         let (mut met, mut changes) = (0, 0);
         for round in 0..3000 {
@@ -607,11 +611,18 @@ mod tests {
             let changed = (words > 0 && below(3) == 0).then(|| (below(words) as usize, CODE + 1 + below(0x7e)));
             let standing = standing(&frames, changed);
             let fresh = code.walk(&standing.as_raw(), publisher.published());
-            let walked = code.walk_on(&standing.as_raw(), publisher.published(), &mut earlier);
+            let earlier = &mut keeps.outside.as_mut().expect("it is from outside").earlier;
+            let walked = code.walk_on(&standing.as_raw(), publisher.published(), earlier);
             assert_eq!((walked.full, walked.ran_out), (fresh.full, fresh.ran_out), "round {round}");
             assert_eq!((walked.read_bytes, walked.height), (fresh.read_bytes, fresh.height), "round {round}");
             met += u32::from(walked.has_met);
             changes += u32::from(changed.is_some() && fresh.full && fresh.len() == frames.len() + 1);
+            // Some samples wait for something before they are entered.
+            if below(4) > 0 {
+                standing.as_raw().attribute(&mut keeps, &walked, &settings);
+                standing.as_raw().attribute(&mut walks, &fresh, &settings);
+                assert_eq!(keeps.raw_last, walks.raw_last, "round {round}");
+            }
             assert_eq!(walked.into_keys(), fresh.into_keys(), "round {round}");
         }
         assert!(
@@ -621,7 +632,9 @@ mod tests {
         // By another load map nothing of it counts.
         code.current = CurrentMap::new(2, 8);
         let standing = standing(&frames, None);
-        assert!(!code.walk_on(&standing.as_raw(), publisher.published(), &mut earlier).has_met);
-        assert!(code.walk_on(&standing.as_raw(), publisher.published(), &mut earlier).has_met);
+        let earlier = &mut keeps.outside.as_mut().expect("it is from outside").earlier;
+        assert!(!code.walk_on(&standing.as_raw(), publisher.published(), earlier).has_met);
+        assert!(code.walk_on(&standing.as_raw(), publisher.published(), earlier).has_met);
+        assert_eq!(keeps.profile.tree.nodes(), walks.profile.tree.nodes());
     }
 }

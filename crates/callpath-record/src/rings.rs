@@ -78,8 +78,8 @@ pub(crate) struct Outside {
     pub(crate) beyond: u64,
     /// Whose stacks are copied beyond that.
     depths: Depths,
-    /// Those that are to be once that has begun, and their stack pointers.
-    wants_deep: FxHashMap<u32, (Pid, u64)>,
+    /// Those that are to be once that has begun, their stack pointers, and what they need.
+    wants_deep: FxHashMap<u32, (Pid, u64, Need)>,
     /// The loading of the program that copies them, in progress or over; `None`: no stack was deep yet.
     deep: Option<Loading>,
     /// A thread's events are to be replaced, so that its samples are copied beyond their records.
@@ -226,11 +226,16 @@ impl Outside {
                 self.deep = Some(Loading::start());
             }
             if is_deep && self.deep.as_ref().is_some_and(Loading::goes_on) {
-                self.wants_deep.insert(of.1, (of.0, rsp));
+                let wanted = self.wants_deep.entry(of.1).or_insert((of.0, rsp, need));
+                // What was too short counts.
+                wanted.2 = if wanted.2 == Need::Beyond { Need::Beyond } else { need };
             }
-        } else if let Some(wanted) = self.depths.note(of.1, need) {
+            return;
+        }
+        // Events are replaced only if they must be: for a while there are twice as many.
+        self.replaces_events |= need == Need::Beyond && self.sampler.lacks_deep(of.1);
+        if let Some(wanted) = self.depths.note(of.1, need) {
             self.sampler.deep.iter_mut().for_each(|deep| deep.want(of, rsp, wanted));
-            self.replaces_events |= wanted && self.sampler.lacks_deep(of.1);
         }
     }
 
@@ -289,12 +294,11 @@ impl Outside {
             self.sampler.begin_deep(deep);
         }
         if self.deep.as_ref().is_some_and(|deep| !deep.goes_on()) {
-            let wanted = std::mem::take(&mut self.wants_deep).into_iter();
-            wanted.filter(|_| self.sampler.deep.is_some()).collect::<Vec<_>>().into_iter().for_each(
-                |(tid, (pid, rsp))| {
-                    self.note_depth((pid, tid), rsp, Need::Beyond);
-                },
-            );
+            for (tid, (pid, rsp, need)) in std::mem::take(&mut self.wants_deep) {
+                if self.sampler.deep.is_some() {
+                    self.note_depth((pid, tid), rsp, need);
+                }
+            }
         }
         if std::mem::take(&mut self.replaces_events) {
             return self.sampler.copy(now, pids);
