@@ -308,7 +308,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for (name, is_deleted) in [("sleeper", true), ("sleeper (deleted)", false)] {
             let program = directory.path().canonicalize().unwrap().join(name);
-            std::fs::copy("/bin/sleep", &program).unwrap();
+            // By another process: what other tests start meanwhile would inherit our descriptor, and a file that is open for writing is not executed.
+            let copied = std::process::Command::new("cp").arg("/bin/sleep").arg(&program).status().unwrap();
+            assert!(copied.success());
             let mut child = std::process::Command::new(&program).arg("60").spawn().unwrap();
             if is_deleted {
                 std::fs::remove_file(&program).unwrap();
