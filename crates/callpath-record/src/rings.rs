@@ -17,8 +17,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::process::{FirstStack, Origin};
 use crate::program::Doorbell;
+use depths::Depths;
 pub(crate) use depths::Need;
-use depths::{DEEP_BYTES, Depths};
 use loading::Loading;
 use poller::Poller;
 pub(crate) use waits::{Wait, Waits};
@@ -221,11 +221,10 @@ impl Outside {
     /// The same of a thread whose stack is copied beyond its record where it is deep. `rsp`: its stack pointer.
     pub(crate) fn note_depth(&mut self, of: (Pid, u32), rsp: u64, need: Need) {
         if self.sampler.deep.is_none() {
-            let is_deep = !matches!(need, Need::Bytes(..DEEP_BYTES));
-            if is_deep && self.deep.is_none() {
+            if need.is_deep() && self.deep.is_none() {
                 self.deep = Some(Loading::start());
             }
-            if is_deep && self.deep.as_ref().is_some_and(Loading::goes_on) {
+            if need.is_deep() && self.deep.as_ref().is_some_and(Loading::goes_on) {
                 let wanted = self.wants_deep.entry(of.1).or_insert((of.0, rsp, need));
                 // What was too short counts.
                 wanted.2 = if wanted.2 == Need::Beyond { Need::Beyond } else { need };

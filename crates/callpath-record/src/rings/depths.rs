@@ -4,7 +4,7 @@
 use rustc_hash::FxHashMap;
 
 /// A stack is deep from here on: it may soon be deeper than a record, bytes.
-pub(super) const DEEP_BYTES: usize = 16 << 10;
+const DEEP_BYTES: usize = 16 << 10;
 /// Copying stops for a thread after this many samples in a row that were too short although the most was copied.
 const GIVEN_UP_AFTER: u32 = 64;
 /// Copying stops after this many samples in a row that did not need what was copied beyond the record, until one is too short.
@@ -25,6 +25,13 @@ pub(crate) enum Need {
     Beyond,
     /// The same, although nearly the most was copied beyond it.
     BeyondAll,
+}
+
+impl Need {
+    /// Whether the stack is deep.
+    pub(super) fn is_deep(self) -> bool {
+        !matches!(self, Need::Bytes(..DEEP_BYTES) | Need::Within(..DEEP_BYTES))
+    }
 }
 
 /// Of a thread whose stack is copied, or was.
@@ -50,7 +57,7 @@ impl Depths {
     /// Notes a sample. Returns whether to copy the thread's stack from now on, if that changes, or if it is to be looked at again where it
     /// ends.
     pub(super) fn note(&mut self, tid: u32, need: Need) -> Option<bool> {
-        let is_deep = !matches!(need, Need::Bytes(..DEEP_BYTES) | Need::Within(..DEEP_BYTES));
+        let is_deep = need.is_deep();
         let Some(depth) = self.0.get_mut(&tid) else {
             let begins = is_deep.then(|| Depth { is_wanted: true, ..Depth::default() });
             return begins.map(|depth| self.0.insert(tid, depth).is_none());
