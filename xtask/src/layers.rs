@@ -34,7 +34,7 @@ const LAYERS: &[Layer] = &[
     layer("callpath-target", &["callpath-format"]),
     layer("callpath-schema", &[]),
     layer("callpath-db", &["callpath-schema"]),
-    layer("callpath-infer", &["callpath-schema"]),
+    layer("callpath-infer", &["callpath-format", "callpath-schema"]),
     layer("callpath-tables", &["callpath-image", "callpath-x86", "callpath-unwind", "callpath-format"]),
     layer("callpath-measurement", &["callpath-image", "callpath-schema", "callpath-format"]),
     layer(

@@ -73,6 +73,7 @@ pub fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode
             }
             "--overwrite" => options.overwrite = true,
             "--enlarge" => options.enlarge = true,
+            "--clones" => options.clones = true,
             "--entries" => options.entries = true,
             "--counts" => counts = Some(value()?),
             "--steps" => steps = value()?.parse().context("--steps takes a number")?,

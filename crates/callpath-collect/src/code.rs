@@ -1,7 +1,7 @@
 //! Which recipe holds where: the load map and recipe tables behind a small cache of program counters.
 
 use callpath_format::address::{CodePoint, LinkAddr, RunAddr};
-use callpath_format::frame::FrameKey;
+use callpath_format::frame::{CloneNumber, FrameKey};
 use callpath_format::recipe::{Expression, Packed, Recipe};
 use callpath_format::shared::load_map::{CurrentMap, Mapping};
 use callpath_format::shared::thread::layout;
@@ -169,6 +169,15 @@ impl<'p, 'm> Code<'p, 'm> {
         }
         let (moved, table_at) = self.process.published.moved(mapping.table)?;
         Some((moved.key_of(mapping.module, link)?, table_at))
+    }
+
+    /// The clone of a procedure that an address is in.
+    pub(crate) fn clone_at(&mut self, addr: RunAddr) -> CloneNumber {
+        let Some(mapping) = self.find_mapping(addr).filter(|mapping| mapping.flags & Mapping::MOVED != 0) else {
+            return CloneNumber::NONE;
+        };
+        let moved = self.process.published.moved(mapping.table);
+        moved.map_or(CloneNumber::NONE, |(moved, _)| moved.clone_at(addr.to_link(mapping.bias)))
     }
 
     /// Code that the program generated at run time: its recipe holds if its procedure is still the one that was

@@ -5,7 +5,7 @@
 //! of 1,024. A deeper stack is not walked at once (`deep.rs`).
 
 use callpath_format::address::RunAddr;
-use callpath_format::frame::FrameKey;
+use callpath_format::frame::{CloneNumber, FrameKey};
 use callpath_format::shared::thread::layout;
 use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES};
 use callpath_unwind::{Cursor, End, innermost, walk};
@@ -41,6 +41,13 @@ pub(crate) enum Path {
     NoMemory,
 }
 
+/// What heights are made of: of an interrupted thread's innermost frame, the CFA, if it is known, and the clone that its code is in.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Innermost {
+    pub(crate) cfa: Option<u64>,
+    pub(crate) clone: CloneNumber,
+}
+
 /// Walks and finds the node. `ordinary`: an event has interrupted the program's own code. `as_it_is`: a
 /// path on which some code has no table ends there.
 pub(crate) fn of(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bool) -> Path {
@@ -59,24 +66,26 @@ pub(crate) fn of(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_
 }
 
 /// The node of the innermost frame alone.
-pub(crate) fn of_innermost(sample: &Sample<'_, '_>, stack: &mut Stack, as_it_is: bool) -> (Path, Option<u64>) {
+pub(crate) fn of_innermost(sample: &Sample<'_, '_>, stack: &mut Stack, as_it_is: bool) -> (Path, Innermost) {
     let Sample { process, thread, interrupted, .. } = *sample;
-    let Some(mut code) = Code::new(sample) else { return (Path::NoMemory, None) };
+    let Some(mut code) = Code::new(sample) else { return (Path::NoMemory, Innermost::default()) };
     let cursor = Cursor::interrupted(RunAddr(interrupted.pc), interrupted.registers);
     let (located, cfa) = innermost(cursor, &mut code, stack);
     if cfa.is_none() && code.unknown_code && !as_it_is {
-        return (Path::NoTable(code.unknown_generated), None);
+        return (Path::NoTable(code.unknown_generated), Innermost::default());
     }
+    let innermost = Innermost { cfa, clone: code.clone_at(RunAddr(interrupted.pc)) };
     let root = ArenaRef(thread.record.partial_root.load(Relaxed));
     let node = Tree::new(process, thread).and_then(|mut tree| tree.child(root, located.key));
-    (node.map_or(Path::NoMemory, Path::Partial), cfa)
+    (node.map_or(Path::NoMemory, Path::Partial), innermost)
 }
 
-/// Of an interrupted thread's innermost frame, the CFA.
-pub(crate) fn innermost_cfa(sample: &Sample<'_, '_>, stack: &mut Stack) -> Option<u64> {
-    let mut code = Code::new(sample)?;
-    let cursor = Cursor::interrupted(RunAddr(sample.interrupted.pc), sample.interrupted.registers);
-    innermost(cursor, &mut code, stack).1
+/// The same of a sample whose stack was walked.
+pub(crate) fn of_walked(sample: &Sample<'_, '_>, stack: &mut Stack) -> Innermost {
+    let Some(mut code) = Code::new(sample) else { return Innermost::default() };
+    let at = RunAddr(sample.interrupted.pc);
+    let (_, cfa) = innermost(Cursor::interrupted(at, sample.interrupted.registers), &mut code, stack);
+    Innermost { cfa, clone: code.clone_at(at) }
 }
 
 #[inline(never)]

@@ -9,7 +9,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::clock;
-use crate::path::{self, Path};
+use crate::path::{self, Innermost, Path};
 use crate::process::Process;
 use crate::sample::{InSample, Interrupted, Sample, Trigger};
 use crate::stack::Stack;
@@ -107,7 +107,7 @@ fn store(sample: &Sample<'_, '_>, weight: &Weight<'_>) {
         return drop_sample(record, Dropped::SharedThread);
     }
     let mut location = [0; 2];
-    let (mut path, mut cfa) = path_of(sample, &mut stack, ordinary, false);
+    let (mut path, mut innermost) = path_of(sample, &mut stack, ordinary, false);
     if let Path::NoTable(generated) = path {
         if raw::store(sample, &mut stack, raw::Taken { weight, generated }) {
             add(&record.raw, 1);
@@ -119,7 +119,7 @@ fn store(sample: &Sample<'_, '_>, weight: &Weight<'_>) {
             return drop_for_room(sample, weight, Dropped::RawFull);
         }
         // The recorder might have known more; what is known here is a part of the path.
-        (path, cfa) = path_of(sample, &mut stack, ordinary, true);
+        (path, innermost) = path_of(sample, &mut stack, ordinary, true);
     }
     let (node, counter) = match path {
         Path::Full(node) => {
@@ -130,7 +130,8 @@ fn store(sample: &Sample<'_, '_>, weight: &Weight<'_>) {
         Path::NoMemory | Path::NoTable(_) | Path::Deep => return drop_for_room(sample, weight, Dropped::NoMemory),
     };
     let node = if process.session.settings.keeps_heights() {
-        let key = FrameKey::height(height_of(sample, &stack, cfa));
+        let height = height_of(sample, &stack, innermost.cfa);
+        let key = FrameKey::height(height.and_then(|height| innermost.clone.height(height)));
         let Some(with_height) = Tree::new(process, thread).and_then(|mut tree| tree.child(node, key)) else {
             return drop_for_room(sample, weight, Dropped::NoMemory);
         };
@@ -144,15 +145,15 @@ fn store(sample: &Sample<'_, '_>, weight: &Weight<'_>) {
     count(sample, weight, node, counter);
 }
 
-/// The path that is kept, and, if heights are, the innermost frame's CFA where it is known.
-fn path_of(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bool) -> (Path, Option<u64>) {
+/// The path that is kept, and, if heights are, what they are made of.
+fn path_of(sample: &Sample<'_, '_>, stack: &mut Stack, ordinary: bool, as_it_is: bool) -> (Path, Innermost) {
     let settings = &sample.process.session.settings;
     if settings.infers() {
         return path::of_innermost(sample, stack, as_it_is);
     }
     let path = path::of(sample, stack, ordinary, as_it_is);
-    let cfa = if settings.keeps_heights() { path::innermost_cfa(sample, stack) } else { None };
-    (path, cfa)
+    let innermost = if settings.keeps_heights() { path::of_walked(sample, stack) } else { Innermost::default() };
+    (path, innermost)
 }
 
 /// How high the thread's own stack is at a CFA on it.

@@ -38,8 +38,9 @@ pub enum FrameKind {
     Probe,
     /// Calls between the frames around it that are not determined: a path was inferred, and several paths are possible.
     Undetermined,
-    /// How high the stack is at the frame that this hangs on: from the fixed place of the thread's stack down to the frame's CFA, bytes.
-    /// `None`: the thread was on a stack of which no such place is known, or the CFA is not.
+    /// How high the stack is at the frame that this hangs on: from the fixed place of the thread's stack down to the frame's CFA, bytes; in a
+    /// clone of a procedure, with its number ([`CloneNumber::height`]). `None`: the thread was on a stack of which no such place is known, or
+    /// the CFA is not.
     Height(Option<i64>),
     /// A kind that this version of callpath does not know.
     Other {
@@ -48,6 +49,35 @@ pub enum FrameKind {
         /// The number within the kind.
         value: u64,
     },
+}
+
+/// A clone of a procedure: a further copy of it, which some calls alone lead to. It has the procedure's frame keys.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct CloneNumber(pub u16);
+
+impl CloneNumber {
+    /// What is no clone.
+    pub const NONE: CloneNumber = CloneNumber(0);
+    const SHIFT: u32 = 40;
+
+    /// A height with the number above it: no stack is that high. Heights in clones are multiples of eight, not negative, and below 128 MB; `None`:
+    /// this one is not.
+    #[inline]
+    pub const fn height(self, height: i64) -> Option<i64> {
+        let is_one = height >= 0 && height < 1 << 27 && height % 8 == 0;
+        if self.0 == 0 || is_one { Some((self.0 as i64) << CloneNumber::SHIFT | height) } else { None }
+    }
+
+    /// The clone that a height is in, and the height alone.
+    #[inline]
+    pub const fn of_height(height: i64) -> (CloneNumber, i64) {
+        let number = height >> CloneNumber::SHIFT;
+        if number > 0 && number <= u16::MAX as i64 {
+            (CloneNumber(number as u16), height & ((1 << CloneNumber::SHIFT) - 1))
+        } else {
+            (CloneNumber::NONE, height)
+        }
+    }
 }
 
 /// Why no sample was taken of a thread that ran or waited.
@@ -120,12 +150,15 @@ impl FrameKey {
     // Outside every module the highest bit of an address is the kernel's: no frame of a program has it
     // but those of the vsyscall page, at 2^64 - 10 MiB. With it, seven bits are the kind, up to 63, and
     // the lowest 40 the number within the kind. 3 is reserved for a path of Ball and Larus within the
-    // caller's procedure, 5 for an MPI rank. A height is its low 40 bits, with a sign.
+    // caller's procedure, 5 for an MPI rank. A height is its low 40 bits, with a sign; one in a clone has the clone's number
+    // in 16 bits, and an eighth of itself in 24.
     const TAG_LEFT_OUT: u64 = 1;
     const TAG_GAP: u64 = 2;
     const TAG_PROBE: u64 = 4;
     const TAG_HEIGHT: u64 = 6;
     const TAG_UNDETERMINED: u64 = 7;
+    const TAG_HEIGHT_IN_CLONE: u64 = 8;
+    const CLONE_SHIFT: u32 = 24;
     const UNKNOWN_HEIGHT: u64 = 1 << (Self::TAG_SHIFT - 1);
     const FIRST_ADDRESS_TAG: u64 = 64;
     const TAG_SHIFT: u32 = 40;
@@ -139,6 +172,13 @@ impl FrameKey {
     #[inline]
     pub const fn height(height: Option<i64>) -> FrameKey {
         let limit = Self::UNKNOWN_HEIGHT as i64;
+        if let Some(height) = height
+            && let (clone @ CloneNumber(1..), in_it) = CloneNumber::of_height(height)
+            && clone.height(in_it).is_some()
+        {
+            let eighths = in_it as u64 / 8;
+            return Self::tagged(Self::TAG_HEIGHT_IN_CLONE, (clone.0 as u64) << Self::CLONE_SHIFT | eighths);
+        }
         let value = match height {
             Some(height) if -limit < height && height < limit => height as u64 & ((1 << Self::TAG_SHIFT) - 1),
             _ => Self::UNKNOWN_HEIGHT,
@@ -164,6 +204,10 @@ impl FrameKey {
             Self::TAG_HEIGHT => {
                 let sign = u64::BITS - Self::TAG_SHIFT;
                 FrameKind::Height((value != Self::UNKNOWN_HEIGHT).then_some((value << sign) as i64 >> sign))
+            }
+            Self::TAG_HEIGHT_IN_CLONE => {
+                let (clone, in_it) = (value >> Self::CLONE_SHIFT, 8 * (value & ((1 << Self::CLONE_SHIFT) - 1)));
+                FrameKind::Height(CloneNumber(clone as u16).height(in_it as i64))
             }
             Self::TAG_GAP => match Gap::ALL.into_iter().find(|gap| *gap as u64 == value) {
                 Some(gap) => FrameKind::Gap(gap),
@@ -216,6 +260,17 @@ mod tests {
         for height in [0, 8, -8, 1 << 20, (1 << 39) - 1, 1 - (1 << 39)] {
             assert_eq!(FrameKey::height(Some(height)).kind(), FrameKind::Height(Some(height)));
         }
+        for (clone, height) in [(1, 0), (1, 8), (77, 1 << 20), (u16::MAX, (1 << 27) - 8)] {
+            let in_clone = CloneNumber(clone).height(height);
+            assert_eq!(FrameKey::height(in_clone).kind(), FrameKind::Height(in_clone));
+            assert_eq!(in_clone.map(CloneNumber::of_height), Some((CloneNumber(clone), height)));
+        }
+        assert_eq!([-8, 4, 1 << 27].map(|height| CloneNumber(3).height(height)), [None; 3]);
+        assert_eq!([-8, 4, 1 << 27].map(|height| CloneNumber::NONE.height(height)), [Some(-8), Some(4), Some(1 << 27)]);
+        assert_eq!(
+            [-8, 4, 1 << 39].map(CloneNumber::of_height),
+            [-8, 4, 1 << 39].map(|height| (CloneNumber::NONE, height))
+        );
         for height in [None, Some(1 << 39), Some(-(1 << 39)), Some(i64::MAX), Some(i64::MIN)] {
             assert_eq!(FrameKey::height(height).kind(), FrameKind::Height(None));
         }

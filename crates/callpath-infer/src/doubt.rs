@@ -11,6 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use callpath_format::frame::CloneNumber;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::map::{Identifier, PathMap};
@@ -37,12 +38,12 @@ pub(crate) fn doubts(map: &PathMap, most_calls: usize) -> Vec<(Identifier, Doubt
     let open_from = open_from(map);
     let is_open = |identifier: &Identifier| {
         let from = open_from.get(&(identifier.root, identifier.procedure));
-        from.is_some_and(|from| *from <= identifier.height)
+        from.is_some_and(|from| *from <= identifier.bytes())
     };
     // Callers before callees.
     let mut all: Vec<(Identifier, Option<u32>)> =
         map.answers().map(|(identifier, paths)| (identifier, single(paths))).collect();
-    all.sort_unstable_by_key(|(identifier, _)| (identifier.root, identifier.height, identifier.procedure));
+    all.sort_unstable_by_key(|(of, _)| (of.root, of.bytes(), of.procedure, of.height));
     let mut chains = Chains::of(map, most_calls);
     let mut found = Vec::new();
     for of_stack in all.chunk_by(|one, two| one.0.root == two.0.root) {
@@ -65,6 +66,11 @@ pub(crate) fn doubts(map: &PathMap, most_calls: usize) -> Vec<(Identifier, Doubt
         }
     }
     found
+}
+
+/// The height alone, without the number of a clone.
+fn bytes(height: i64) -> i64 {
+    CloneNumber::of_height(height).1
 }
 
 fn single(paths: &[u32]) -> Option<u32> {
@@ -99,7 +105,7 @@ impl<'m> Chains<'m> {
     fn enter(&mut self, seen: &[(Identifier, Option<u32>)]) {
         (self.reached, self.least) = Default::default();
         let mut open: BinaryHeap<Reverse<(i64, u32)>> =
-            seen.iter().map(|(of, _)| Reverse((of.height, of.procedure))).collect();
+            seen.iter().map(|(of, _)| Reverse((of.bytes(), of.procedure))).collect();
         while let Some(Reverse((height, procedure))) = open.pop() {
             let least = self.least.entry(procedure).or_insert(i64::MAX);
             if *least <= height {
@@ -129,7 +135,7 @@ impl<'m> Chains<'m> {
         }
         let mut known = parent;
         callers.into_iter().any(|by| match map.seen_paths(by) {
-            [] => by.height < identifier.height && self.is_reached(by),
+            [] => by.bytes() < identifier.bytes() && self.is_reached(by),
             seen => seen.iter().any(|caller| *known.get_or_insert(*caller) != *caller),
         })
     }
@@ -143,8 +149,9 @@ impl<'m> Chains<'m> {
         // It calls from where its code says, or through a pointer from anywhere.
         let of_code = || callers.iter().filter(|by| by.procedure == procedure).map(|by| by.height);
         let calls_by_pointer = of_code().next().is_none();
-        let may_call =
-            |height: &i64| *height < identifier.height && (calls_by_pointer || of_code().any(|own| own == *height));
+        let may_call = |height: &i64| {
+            bytes(*height) < identifier.bytes() && (calls_by_pointer || of_code().any(|own| own == *height))
+        };
         heights.filter(may_call).any(|height| self.unsure.contains(&Identifier { procedure, height, ..identifier }))
     }
 
@@ -161,8 +168,8 @@ impl<'m> Chains<'m> {
             };
             let Some(next) = self.left.checked_sub(1) else { return true };
             self.left = next;
-            let is_too_low = self.least.get(&by.procedure).is_none_or(|least| by.height < *least);
-            if by.height >= at.height || is_too_low {
+            let is_too_low = self.least.get(&by.procedure).is_none_or(|least| by.bytes() < *least);
+            if by.bytes() >= at.bytes() || is_too_low {
                 continue;
             }
             let known = match map.seen_paths(by) {

@@ -11,6 +11,7 @@
 mod anneal;
 mod builder;
 mod call_graph;
+mod clones;
 mod doubt;
 mod file;
 mod map;
@@ -23,12 +24,13 @@ mod tests;
 mod told;
 
 pub use builder::{MapBuilder, OtherBuild};
+pub use clones::{CloneLink, Clones};
 pub use file::{MAP_FILE, MapError, fuzz_path_map};
 pub use map::{
     Answer, Called, Code, ContextNode, DirectCall, Identifier, MapModule, MapProcedure, PathMap, Pointed, PointerCall,
     Root, VariableCall, Weight,
 };
-pub use plan::{PLAN_FILE, PaddingPlan, PlannedPadding, fuzz_padding_plan};
+pub use plan::{PLAN_FILE, PaddingPlan, PlannedClone, PlannedLink, PlannedPadding, fuzz_padding_plan};
 pub use precision::{Degrees, Precision};
 pub use resize::{Budget, Paddings, Resized};
 pub use search::{CodePath, CodePaths, Search, Searched};

@@ -3,8 +3,10 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use callpath_format::frame::CloneNumber;
 use rustc_hash::FxHashMap;
 
+use crate::clones::{Cloned, calls_of};
 use crate::doubt::{Doubt, MOST_CALLS, doubts};
 
 /// A file of code.
@@ -71,8 +73,15 @@ pub struct Identifier {
     pub root: u32,
     /// Index in [`PathMap::procedures`].
     pub procedure: u32,
-    /// From the stack's fixed place down to the procedure's CFA, bytes.
+    /// From the stack's fixed place down to the procedure's CFA, bytes; in a clone of it, with the clone's number ([`CloneNumber::height`]).
     pub height: i64,
+}
+
+impl Identifier {
+    /// The height alone.
+    pub(crate) fn bytes(self) -> i64 {
+        CloneNumber::of_height(self.height).1
+    }
 }
 
 /// A call in the code, of a procedure that is known.
@@ -185,6 +194,8 @@ pub struct PathMap {
     pub(crate) unidentified: Weight,
     /// By node, whether a process cannot take its path ([`PathMap::of_modules`]); empty: it can take all.
     left_out: Vec<bool>,
+    /// Clones of procedures in the program that it is the map of.
+    pub(crate) cloned: Cloned,
     index: FxHashMap<Identifier, Seen>,
     paths: Vec<u32>,
 }
@@ -369,11 +380,12 @@ impl PathMap {
 
     /// What has direct calls of a procedure in the code, and where it would have to stand.
     pub(crate) fn direct_callers(&self, identifier: Identifier) -> impl Iterator<Item = Identifier> {
-        let from = self.calls.partition_point(|call| call.callee < identifier.procedure);
-        let calls = self.calls.get(from..).unwrap_or(&[]).iter();
-        calls.take_while(move |call| call.callee == identifier.procedure).filter_map(move |call| {
-            let height = identifier.height.checked_sub(call.height)?;
-            Some(Identifier { procedure: call.caller, height, ..identifier })
+        let (clone, bytes) = CloneNumber::of_height(identifier.height);
+        calls_of(&self.calls, identifier.procedure).flat_map(move |call| {
+            let bytes = bytes.checked_sub(call.height);
+            let height = move |from: CloneNumber| bytes.and_then(|bytes| from.height(bytes));
+            let of = move |height: i64| Identifier { procedure: call.caller, height, ..identifier };
+            self.cloned.callers(clone, call.caller).filter_map(height).map(of)
         })
     }
 

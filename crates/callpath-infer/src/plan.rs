@@ -1,18 +1,23 @@
-//! Paddings as a file: for the program that they were searched for, whatever map it has later.
+//! Paddings and clones as a file: for the program that they were searched for, whatever map it has later.
 //!
 //! ```text
 //! 0   magic     "CPPLAN" and two digits: the format's version
 //! 8   length    u64: of the whole file, bytes
 //! 16  checksum  u64: XXH3-64 of all that follows
 //! 24  modules: their count, then each path and identity; paddings: their count, then each module's index, the link-time address of the
-//!     procedure's first instruction, the padding in bytes, the name
+//!     procedure's first instruction, the padding in bytes, the name; clones: their count, then the same of each, without padding; links:
+//!     their count, then each caller's module and first instruction, the number of its clone that calls or 0, the clone that is called
 //! ```
 
 use std::path::Path;
 
 use callpath_schema::encoding::{Malformed, Reader};
+use rustc_hash::FxHashMap;
+
+use callpath_format::frame::CloneNumber;
 
 use crate::builder::OtherBuild;
+use crate::clones::{CloneLink, Clones};
 use crate::file::{Envelope, MapError, read_modules, write_modules};
 use crate::map::{MapModule, PathMap};
 use crate::resize::Paddings;
@@ -21,7 +26,7 @@ use crate::resize::Paddings;
 pub const PLAN_FILE: &str = "plan";
 
 const ENVELOPE: Envelope =
-    Envelope { magic: *b"CPPLAN01", version_at: 6, what: "plan of paddings (callpath map resize makes one)" };
+    Envelope { magic: *b"CPPLAN02", version_at: 6, what: "plan of paddings (callpath map resize makes one)" };
 
 /// A procedure whose frame is to be larger.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -41,13 +46,41 @@ impl PlannedPadding {
     pub const MOST_BYTES: u32 = 4096;
 }
 
-/// Procedures whose frames are to be larger.
+/// A clone of a procedure. Its number is its place in the plan's list, from 1 on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlannedClone {
+    /// Index in [`PaddingPlan::modules`].
+    pub module: u32,
+    /// The link-time address of the procedure's first instruction.
+    pub start: u64,
+    /// Its name, for people.
+    pub name: String,
+}
+
+/// Calls that are to lead to a clone: those of this caller that name the procedure.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct PlannedLink {
+    /// The caller's module, an index in [`PaddingPlan::modules`]: that of the clone, too.
+    pub module: u32,
+    /// The link-time address of the caller's first instruction.
+    pub start: u64,
+    /// Which clone of the caller calls. [`CloneNumber::NONE`]: itself.
+    pub from: CloneNumber,
+    /// The clone that is called.
+    pub to: CloneNumber,
+}
+
+/// Procedures whose frames are to be larger, and those that are to be cloned.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PaddingPlan {
     /// Files of code.
     pub modules: Vec<MapModule>,
     /// Ascending, each procedure once.
     pub paddings: Vec<PlannedPadding>,
+    /// By number.
+    pub clones: Vec<PlannedClone>,
+    /// Ascending.
+    pub links: Vec<PlannedLink>,
 }
 
 impl PathMap {
@@ -59,7 +92,18 @@ impl PathMap {
         };
         let mut planned: Vec<PlannedPadding> = paddings.of_procedures.iter().filter_map(padding).collect();
         planned.sort();
-        PaddingPlan { modules: self.modules.clone(), paddings: planned }
+        let clone = |procedure: &Option<u32>| {
+            let of = self.procedures.get((*procedure)? as usize)?;
+            Some(PlannedClone { module: of.module, start: of.start, name: of.name.clone() })
+        };
+        let link = |link: &CloneLink| {
+            let caller = self.procedures.get(link.caller as usize)?;
+            Some(PlannedLink { module: caller.module, start: caller.start, from: link.from, to: link.to })
+        };
+        let clones = paddings.clones.procedures.iter().filter_map(clone).collect();
+        let mut links: Vec<PlannedLink> = paddings.clones.links.iter().filter_map(link).collect();
+        links.sort_unstable();
+        PaddingPlan { modules: self.modules.clone(), paddings: planned, clones, links }
     }
 
     /// A plan's paddings of the map's procedures. What the map does not know has none.
@@ -75,14 +119,20 @@ impl PathMap {
             }
             modules.push(same.map(|at| at as u32));
         }
-        let number = |planned: &PlannedPadding| {
-            let module = (*modules.get(planned.module as usize)?)?;
-            self.procedures.iter().position(|own| (own.module, own.start) == (module, planned.start))
-        };
-        let numbered = plan.paddings.iter().filter_map(|planned| Some((number(planned)? as u32, planned.bytes)));
+        let numbers: FxHashMap<(u32, u64), u32> =
+            self.procedures.iter().zip(0..).map(|(own, number)| ((own.module, own.start), number)).collect();
+        let number = |module: u32, start: u64| numbers.get(&((*modules.get(module as usize)?)?, start)).copied();
+        let numbered = plan.paddings.iter();
+        let numbered = numbered.filter_map(|planned| Some((number(planned.module, planned.start)?, planned.bytes)));
         let mut of_procedures: Vec<(u32, u32)> = numbered.collect();
         of_procedures.sort_unstable();
-        Ok(Paddings { of_procedures })
+        let procedures = plan.clones.iter().map(|clone| number(clone.module, clone.start)).collect();
+        let link = |link: &PlannedLink| {
+            Some(CloneLink { caller: number(link.module, link.start)?, from: link.from, to: link.to })
+        };
+        let mut links: Vec<CloneLink> = plan.links.iter().filter_map(link).collect();
+        links.sort_unstable();
+        Ok(Paddings { of_procedures, clones: Clones { procedures, links } })
     }
 }
 
@@ -95,6 +145,16 @@ impl PaddingPlan {
         for PlannedPadding { module, start, bytes, name } in &self.paddings {
             [u64::from(*module), *start, u64::from(*bytes)].into_iter().for_each(|number| writer.number(number));
             writer.string(name);
+        }
+        writer.number(self.clones.len() as u64);
+        for PlannedClone { module, start, name } in &self.clones {
+            [u64::from(*module), *start].into_iter().for_each(|number| writer.number(number));
+            writer.string(name);
+        }
+        writer.number(self.links.len() as u64);
+        for PlannedLink { module, start, from, to } in &self.links {
+            let numbers = [u64::from(*module), *start, from.0.into(), to.0.into()];
+            numbers.into_iter().for_each(|number| writer.number(number));
         }
         ENVELOPE.finish(writer)
     }
@@ -126,7 +186,7 @@ impl PaddingPlan {
 }
 
 fn plan_of(reader: &mut Reader<'_>) -> Result<PaddingPlan, Malformed> {
-    let mut plan = PaddingPlan { modules: read_modules(reader)?, paddings: Vec::new() };
+    let mut plan = PaddingPlan { modules: read_modules(reader)?, ..PaddingPlan::default() };
     for _ in 0..reader.count(4)? {
         let module = reader.small("module of a padding")?;
         if module as usize >= plan.modules.len() {
@@ -142,6 +202,39 @@ fn plan_of(reader: &mut Reader<'_>) -> Result<PaddingPlan, Malformed> {
             return Err(reader.malformed("procedure behind the one before"));
         }
         plan.paddings.push(PlannedPadding { module, start, bytes, name: reader.string()? });
+    }
+    let module_of = |plan: &PaddingPlan, reader: &mut Reader<'_>| {
+        let module = reader.small("module of a clone")?;
+        let is_there = (module as usize) < plan.modules.len();
+        if is_there { Ok(module) } else { Err(reader.malformed("module of a clone")) }
+    };
+    for _ in 0..reader.count(3)? {
+        let module = module_of(&plan, reader)?;
+        plan.clones.push(PlannedClone { module, start: reader.number()?, name: reader.string()? });
+    }
+    if plan.clones.len() > usize::from(u16::MAX) {
+        return Err(reader.malformed("number of clones: 65,535 at most"));
+    }
+    for _ in 0..reader.count(4)? {
+        let (module, start) = (module_of(&plan, reader)?, reader.number()?);
+        let mut clone = || {
+            let number = reader.small("clone")?;
+            let is_one = number as usize <= plan.clones.len();
+            if is_one { Ok(CloneNumber(number as u16)) } else { Err(reader.malformed("clone: no such number")) }
+        };
+        let (from, to) = (clone()?, clone()?);
+        let of = |clone: CloneNumber| plan.clones.get(usize::from(clone.0).wrapping_sub(1));
+        let is_its = |of: &PlannedClone| (of.module, of.start) == (module, start);
+        if of(to).is_none_or(|of| of.module != module) || of(from).is_some_and(|of| !is_its(of)) {
+            return Err(
+                reader.malformed("call of a clone: of another module, or of another procedure than the caller is")
+            );
+        }
+        let link = PlannedLink { module, start, from, to };
+        if plan.links.last().is_some_and(|last| *last >= link) {
+            return Err(reader.malformed("call of a clone behind the one before"));
+        }
+        plan.links.push(link);
     }
     Ok(plan)
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 
 use crate::anneal::{Annealing, recursive};
+use crate::clones::Clones;
 use crate::map::PathMap;
 
 /// What a search may cost.
@@ -26,26 +27,33 @@ pub struct Budget {
     pub growth: f64,
     /// The largest padding, bytes.
     pub most_bytes: u32,
+    /// How many clones there may be.
+    pub clones: u16,
 }
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget { time: Duration::from_secs(60), growth: 1.1, most_bytes: 512 }
+        Budget { time: Duration::from_secs(60), growth: 1.1, most_bytes: 512, clones: Budget::CLONES }
     }
 }
 
 impl Budget {
+    /// So many clones, unless said otherwise.
+    pub const CLONES: u16 = 2000;
+
     /// How high a stack may be, where the highest without paddings is this high.
     pub(crate) fn most_high(&self, highest: i64) -> i64 {
         (highest as f64 * self.growth) as i64
     }
 }
 
-/// Paddings of procedures.
+/// Paddings and clones of procedures.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Paddings {
     /// Index of the procedure in the map, and bytes: a multiple of [`Paddings::UNIT_BYTES`]; ascending.
     pub of_procedures: Vec<(u32, u32)>,
+    /// Clones: their frames are as large as those of the procedures.
+    pub clones: Clones,
 }
 
 impl Paddings {
@@ -78,7 +86,7 @@ pub struct Resized {
 }
 
 impl PathMap {
-    /// The map of the program whose frames are padded.
+    /// The map of the program whose frames are padded, with the clones.
     #[must_use]
     pub fn resized(&self, paddings: &Paddings) -> PathMap {
         let bytes = paddings.by_procedure(self.procedures.len());
@@ -98,14 +106,16 @@ impl PathMap {
             call.height = call.height.saturating_add(padding.into());
         }
         map.code.pointer_calls.sort_unstable();
+        map.clone_procedures(&paddings.clones);
         map.finish();
         map
     }
 
-    /// The same padding for all procedures that may be padded.
-    pub fn pad_all(&self, may_pad: impl Fn(u32) -> bool, bytes: u32) -> Resized {
+    /// The same padding for all procedures that may be padded, and so many clones at most.
+    pub fn pad_all(&self, may_pad: impl Fn(u32) -> bool, bytes: u32, clones: u16) -> Resized {
         let procedures = (0..self.procedures.len() as u32).filter(|procedure| may_pad(*procedure));
-        let paddings = Paddings { of_procedures: procedures.map(|procedure| (procedure, bytes)).collect() };
+        let of_procedures = procedures.map(|procedure| (procedure, bytes)).collect();
+        let paddings = self.with_clones(Paddings { of_procedures, ..Paddings::default() }, may_pad, clones);
         let count = self.procedures.len();
         let highest = (highest(self, &vec![0; count]), highest(self, &paddings.by_procedure(count)));
         let of_recursive = self.of_recursive(&paddings);
@@ -115,12 +125,20 @@ impl PathMap {
     /// Searches for paddings. `may_pad`: by procedure, whether its frame can be padded.
     pub fn resize(&self, may_pad: impl Fn(u32) -> bool, budget: Budget) -> Resized {
         let began = Instant::now();
-        let (bytes, is_cut) = Annealing::new(self, may_pad, budget).search(began);
+        let (bytes, is_cut) = Annealing::new(self, &may_pad, budget).search(began);
         let of_procedures = (0u32..).zip(bytes.iter().copied()).filter(|(_, bytes)| *bytes > 0).collect();
         let highest = (highest(self, &vec![0; bytes.len()]), highest(self, &bytes));
-        let paddings = Paddings { of_procedures };
+        let paddings = self.with_clones(Paddings { of_procedures, ..Paddings::default() }, may_pad, budget.clones);
         let of_recursive = self.of_recursive(&paddings);
         Resized { paddings, highest, of_recursive, is_cut }
+    }
+
+    fn with_clones(&self, paddings: Paddings, may_clone: impl Fn(u32) -> bool, most: u16) -> Paddings {
+        let clones = match most {
+            0 => Clones::default(),
+            _ => self.resized(&paddings).choose_clones(may_clone, most),
+        };
+        Paddings { clones, ..paddings }
     }
 
     /// How many paths could have an identifier of their own at most, whatever the paddings (or wrapped calls, section 5.2): heights change

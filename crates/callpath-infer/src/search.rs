@@ -13,6 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 
+use callpath_format::frame::CloneNumber;
 use rustc_hash::FxHashMap;
 
 use crate::call_graph::{CALL_COST, CallGraph};
@@ -144,7 +145,8 @@ impl<'m> Search<'m> {
         if map.code.modules.is_empty() {
             return Searched::Nothing;
         }
-        let asked = State { place: identifier.procedure, height: identifier.height };
+        // Which clone it is does not matter: what leads there leads to the procedure, too.
+        let asked = State { place: identifier.procedure, height: identifier.bytes() };
         let Some(counted) = self.count(Basis::Seen, identifier.root, asked) else { return Searched::TooMuch };
         if counted.all == 0 {
             return Searched::Nothing;
@@ -205,7 +207,9 @@ impl<'m> OfRoot<'m> {
     fn of(map: &'m PathMap, graph: Rc<CallGraph>, (root, basis): (u32, Basis)) -> OfRoot<'m> {
         let nodes = map.heights.iter().filter_map(|(node, height, _)| {
             let of = map.nodes.get(*node as usize)?;
-            (of.root == root).then_some(Reverse((*height, of.procedure)))
+            // What was met in clones may also be met in the procedures themselves.
+            let is_itself = CloneNumber::of_height(*height).0 == CloneNumber::NONE;
+            (of.root == root && is_itself).then_some(Reverse((*height, of.procedure)))
         });
         let mut open: BinaryHeap<Reverse<(i64, u32)>> = nodes.collect();
         if let Some(Root::Thread(start)) = map.roots.get(root as usize) {

@@ -1,5 +1,6 @@
 //! Maps that are made by hand: what they answer, and what becomes of their files.
 
+mod clones;
 mod code;
 
 use std::path::Path;
@@ -196,7 +197,7 @@ fn larger_frames_tell_paths_apart() {
     assert!(matches!(larger.answer(Identifier { root, procedure: padded, height: 48 }), Answer::Precise(_)));
     // Nothing is gained by frames that cannot be larger, or where the stack must not grow.
     assert_eq!(map.resize(|procedure| procedure == c, Budget::default()).paddings, Paddings::default());
-    let low = Paddings { of_procedures: vec![(c, 16)] };
+    let low = Paddings { of_procedures: vec![(c, 16)], ..Paddings::default() };
     assert_eq!(
         map.resize(|procedure| procedure == c, Budget { growth: 9.0, ..Budget::default() }).paddings,
         Paddings::default()
@@ -205,7 +206,7 @@ fn larger_frames_tell_paths_apart() {
     let (before, after) = resized.highest;
     assert!(before == 160 && after <= 192, "{resized:?}");
     let out_of_time = map.resize(|_| true, Budget { time: std::time::Duration::ZERO, ..Budget::default() });
-    assert!(out_of_time.is_cut && out_of_time.paddings == Paddings::default());
+    assert!(out_of_time.is_cut && out_of_time.paddings.of_procedures.is_empty());
 }
 
 /// Three paths to a procedure at one height. With one more height that a stack may have, one of them can be alone; with two more, all.
@@ -246,7 +247,7 @@ fn frames_in_recursion_are_larger_only_if_no_others_will_do() {
     assert_eq!((resized.paddings.of_procedures, resized.of_recursive), (vec![(b, 16)], vec![]));
     let resized = map.resize(|procedure| procedure != b, Budget { growth: 1.2, ..Budget::default() });
     assert!(resized.of_recursive == resized.paddings.of_procedures && resized.of_recursive[0].0 == a, "{resized:?}");
-    assert_eq!(map.pad_all(|_| true, 16).of_recursive, [(a, 16)]);
+    assert_eq!(map.pad_all(|_| true, 16, 0).of_recursive, [(a, 16)]);
 }
 
 /// The work does not grow with the square of the depth; heights may lie on either side of 0.
@@ -276,7 +277,7 @@ fn paddings_below_deep_recursion() {
 fn plans_are_of_builds_and_not_of_maps() {
     let Known { builder, procedures: [_, a, ..], .. } = known();
     let map = builder.finish();
-    let plan = map.plan(&Paddings { of_procedures: vec![(a, 48)] });
+    let plan = map.plan(&Paddings { of_procedures: vec![(a, 48)], ..Paddings::default() });
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.plan");
     plan.write(&path).unwrap();
@@ -286,7 +287,10 @@ fn plans_are_of_builds_and_not_of_maps() {
     let file = other.module(module(7)).unwrap();
     procedure(&mut other, file, 0x900, "another");
     let number = procedure(&mut other, file, 0x200, "A");
-    assert_eq!(other.finish().paddings_of(&plan), Ok(Paddings { of_procedures: vec![(number, 48)] }));
+    assert_eq!(
+        other.finish().paddings_of(&plan),
+        Ok(Paddings { of_procedures: vec![(number, 48)], ..Paddings::default() })
+    );
     let mut other = MapBuilder::default();
     other.module(module(8)).unwrap();
     assert!(other.finish().paddings_of(&plan).is_err(), "another build");

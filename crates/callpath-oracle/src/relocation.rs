@@ -1,6 +1,7 @@
 //! A program whose procedures, and those of its libraries, run as copies, while what the copies leave of the original
 //! code traps: if it behaves as it does bare, what was copied was copied rightly.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -8,9 +9,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_format::frame::CloneNumber;
 use callpath_image::plt;
 use callpath_tables::calls_in_copies::{CallsInCopies, unwinders_can_be_told};
-use callpath_tables::copies::{Copies, copy_all};
+use callpath_tables::copies::{CloneCaller, Copies, WantedClone, behind, copy_all, copy_all_and_clone};
 use callpath_tables::module::Module as Analysed;
 use callpath_tables::recipes::Moved;
 use callpath_tables::return_users::{Asking, ReturnUsers};
@@ -19,7 +21,7 @@ use callpath_target::{
     Edits, LARGE_PAGE_BYTES, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper,
     WORTH_LARGE_PAGES_BYTES, Write,
 };
-use callpath_x86::rewrite::{Cell, KnownCode, Operation, Place, Plan, exits};
+use callpath_x86::rewrite::{Callee, Cell, KnownCode, Operation, Place, Plan, callee, exits};
 
 use crate::error::OracleError;
 use crate::find_object::Teller;
@@ -49,6 +51,8 @@ pub struct Options {
     /// Copies that can have one get a larger frame, and write into it in each block; the others are refused. Calls are to be
     /// made in copies.
     pub enlarge: bool,
+    /// Calls that name what they call lead to clones, one for each caller, of whatever clone of it. Calls are to be made in copies.
+    pub clones: bool,
 }
 
 /// Where a copy's calls are made.
@@ -67,6 +71,8 @@ pub struct Relocated {
     pub loaded: Module,
     /// The copies that were put in, and what was refused.
     pub copies: Copies,
+    /// The clones that were wanted.
+    pub clones: Vec<WantedClone>,
     /// Where what was put in belongs.
     pub moved: Moved,
     /// The memory that they lie in, with what tells unwinders of them.
@@ -135,6 +141,8 @@ pub struct Relocation {
     pub modules: Vec<Relocated>,
     /// The time that planning took.
     pub planning: Duration,
+    /// How many clones are called.
+    pub clones: usize,
     /// The number of procedures that could be copied, of all modules so far.
     seen: usize,
     /// Procedures that look where they were called from, and may be called through pointers: as long as there is one, calls
@@ -170,6 +178,7 @@ impl Relocation {
             stepper,
             modules: Vec::new(),
             planning: Duration::ZERO,
+            clones: 0,
             seen: 0,
             looking: Vec::new(),
             routine: None,
@@ -221,7 +230,9 @@ impl Relocation {
         let code: u64 =
             loaded.mappings.iter().filter(|m| m.executable).map(|mapping| mapping.end - mapping.start).sum();
         // Short jumps grow, copies are aligned, and there is what is inserted. A block has a byte at least.
-        let room = code * if options.overwrite || options.routine || options.enlarge { 40 } else { 8 } + (1 << 20);
+        let room = code
+            * if options.overwrite || options.routine || options.enlarge || options.clones { 40 } else { 8 }
+            + (1 << 20);
         // As in a recording: much code lies in large pages.
         let unit = if code >= WORTH_LARGE_PAGES_BYTES { LARGE_PAGE_BYTES } else { 1 };
         let room = room.next_multiple_of(unit);
@@ -241,7 +252,8 @@ impl Relocation {
         if options.routine {
             counted.push(Counted { procedure: link(place), place: Place::Before(link(place)) });
         }
-        let mut copies = copy_all(module, link(place + routine.len() as u64), |flow, graph| {
+        let clones = if options.clones { clones_of_calls(module) } else { Vec::new() };
+        let mut copies = copy_all_and_clone(module, (link(place + routine.len() as u64), &clones), |flow, graph| {
             let mut plan = Plan::new(is_counted.then(|| Cell::Shared(link(place + room))));
             plan.let_copy_call(loaded.bias);
             if let Some(calls) = calls {
@@ -297,7 +309,7 @@ impl Relocation {
             let needs_copy = calls.is_some_and(|calls| calls.needs_copy(made.copy.entry));
             (is_asked(self.seen - 1) || needs_copy) && Some(made.copy.entry) != asked_by_unwinders
         });
-        copies.link();
+        self.clones += copies.link(&clones).len();
         let begun = Instant::now();
         let frames_at = LinkAddr(copies.end.0.next_multiple_of(size_of::<u64>() as u64));
         let frames = match calls {
@@ -347,7 +359,7 @@ impl Relocation {
         let routine = if options.routine { overwriting_routine_parts(link(place)) } else { Vec::new() };
         let moved = Moved::of(&copies).with_routines(routine);
         let memory = RunAddr(place)..RunAddr(place + len);
-        self.modules.push(Relocated { loaded: loaded.clone(), copies, moved, memory, springboards, counters });
+        self.modules.push(Relocated { loaded: loaded.clone(), copies, clones, moved, memory, springboards, counters });
         Ok(known)
     }
 
@@ -374,6 +386,7 @@ impl Relocation {
         let contains = |module: &&Relocated| (module.loaded.start()..module.loaded.end()).contains(&entry.0);
         let module = self.modules.iter().find(contains)?;
         let made = &module.copies.made;
+        let made = &made[..made.partition_point(|made| made.clone == CloneNumber::NONE)];
         let index = made.binary_search_by_key(&entry.to_link(module.loaded.bias), |made| made.copy.entry).ok()?;
         Some(RunAddr(made.get(index)?.copy.entered_at.0.wrapping_add(module.loaded.bias)))
     }
@@ -524,6 +537,27 @@ impl Relocation {
         }
         Ok(found)
     }
+}
+
+/// A clone of each procedure for each one that calls it by name, as many as a module may have: whichever clone of that calls.
+fn clones_of_calls(module: &Analysed) -> Vec<WantedClone> {
+    const MOST: u16 = 4000;
+    let mut calls: BTreeSet<(LinkAddr, LinkAddr)> = BTreeSet::new();
+    copy_all(module, behind(module.image()), |flow, graph| {
+        let named = graph.calls.iter().filter_map(|call| callee(flow, call));
+        calls.extend(named.filter_map(|callee| match callee {
+            Callee::At(callee) => Some((graph.entry, callee)),
+            _ => None,
+        }));
+        Plan::default()
+    });
+    let numbered: Vec<(CloneNumber, (LinkAddr, LinkAddr))> = (1..=MOST).map(CloneNumber).zip(calls).collect();
+    let wanted = numbered.iter().map(|&(number, (caller, of))| {
+        let of_caller = numbered.iter().filter(|(_, (_, of))| *of == caller);
+        let of_caller = of_caller.map(|(number, _)| CloneCaller::Clone(*number));
+        WantedClone { number, of, callers: [CloneCaller::Procedure(caller)].into_iter().chain(of_caller).collect() }
+    });
+    wanted.collect()
 }
 
 /// A routine at `at` that preserves all registers, overwrites the flags and more than the red zone, and counts its

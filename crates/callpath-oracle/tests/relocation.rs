@@ -59,8 +59,16 @@ fn check_all(arguments: &[&str]) {
     }
     let enlarged = Options { calls: Calls::Copy, enlarge: true, overwrite: true, ..Options::default() };
     check(arguments, &enlarged);
+    check_clones(arguments);
     let in_copies = check(arguments, &Options { calls: Calls::Copy, ..Options::default() });
     assert!(calls_in_copies(&in_copies) > 3000 && calls_in_copies(&plain) == 0, "{arguments:?}");
+}
+
+/// With clones that most calls lead to, and larger frames.
+fn check_clones(arguments: &[&str]) {
+    let cloned = Options { calls: Calls::Copy, enlarge: true, overwrite: true, clones: true, ..Options::default() };
+    let relocation = check(arguments, &cloned);
+    assert!(relocation.clones > 1000, "{arguments:?}: {} clones", relocation.clones);
 }
 
 fn calls_in_copies(relocation: &Relocation) -> usize {
@@ -99,6 +107,7 @@ fn what_unwinds_passes_calls_in_copies() {
         let relocation = check(&[program.to_str().unwrap()], options);
         let copies = relocation.modules.iter().flat_map(|module| &module.copies.made);
         assert!(copies.filter(|made| made.copy.enlarged_at_home > 0).count() > 3000, "{options:?}");
+        check_clones(&[program.to_str().unwrap()]);
     }
     let program = compile("g++", "relocation/cancels.cpp", gcc[0], directory.path());
     for overwrite in [false, true] {
@@ -582,6 +591,10 @@ fn check_unwinding(programs: &[(&[&str], u64)]) {
         let enlarged = Options { calls: Calls::Copy, enlarge: true, ..Options::default() };
         let looked = unwinding::check(start, &enlarged, most);
         assert!(looked.copies > 3_000 && looked.ours == 0, "{arguments:?}: {looked:?}");
+        let cloned = Options { calls: Calls::Copy, enlarge: true, clones: true, ..Options::default() };
+        let looked = unwinding::check(start, &cloned, most);
+        assert!(looked.copies > 3_000 && looked.ours == 0, "{arguments:?}: {looked:?}");
+        assert!(looked.clones > 1_000 && looked.jumped * 4 < looked.clones, "{arguments:?}: {looked:?}");
         let looked = unwinding::check(start, &Options { routine: true, ..Options::default() }, most);
         assert!(
             looked.copies > 500 && looked.springboards > 20 && looked.ours > looked.copies,

@@ -58,8 +58,8 @@ pub use events::{
     ProbeMetricError, Unsaid, exact_events, parse_events, probe_events,
 };
 pub use exact::{
-    Counting, ExactCounts, ExactKind, ExactKinds, ExactTimes, MeasuredExecutions, Padding, record_exactly,
-    record_padded,
+    CopiedModule, Counting, ExactCounts, ExactKind, ExactKinds, ExactTimes, MeasuredExecutions, Resizing,
+    record_exactly, record_resized,
 };
 pub use fuzzing::fuzz_arena;
 pub use offered::{Offer, offered_events};

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use callpath_format::address::{CodePoint, RunAddr};
-use callpath_format::frame::{FrameKey, ModuleIndex};
+use callpath_format::frame::{CloneNumber, FrameKey, ModuleIndex};
 use callpath_format::recipe::{Expression, Packed, Recipe};
 use callpath_format::register::Reg;
 use callpath_format::shared::load_map::{Mapping, Published};
@@ -258,10 +258,12 @@ impl<'a> Raw<'a> {
                         keys.truncate(surely);
                     }
                     keys.dedup_by(|one, other| *one == FrameKey::PROBE && one == other);
+                    let clone = code.clone_at(self.pc());
                     let Code { met_unknown, met_awaited, generated, .. } = code;
                     let (ran_out, met_postponed) = (ran_out && !full, !full && generated.postponed);
                     let base = self.sample.stack_base.load(Relaxed);
                     let height = innermost_cfa.filter(|_| base != 0).map(|cfa| base.wrapping_sub(cfa) as i64);
+                    let height = height.and_then(|height| clone.height(height));
                     let read_bytes = memory.read_bytes();
                     return Walked {
                         keys,
@@ -553,6 +555,13 @@ impl Code<'_> {
     fn awaited(&self, addr: RunAddr) -> Option<&(Awaited, Mapping)> {
         let index = self.awaited.partition_point(|(_, m)| m.end <= addr);
         self.awaited.get(index).filter(|(_, m)| m.start <= addr)
+    }
+
+    /// The clone of a procedure that an address is in.
+    fn clone_at(&self, addr: RunAddr) -> CloneNumber {
+        let mapping = self.mapping(addr).filter(|mapping| mapping.flags & Mapping::MOVED != 0);
+        let moved = mapping.and_then(|mapping| Some((self.published.moved(mapping.table)?.0, mapping.bias)));
+        moved.map_or(CloneNumber::NONE, |(moved, bias)| moved.clone_at(addr.to_link(bias)))
     }
 
     /// Whether a call may have left this word on the stack.

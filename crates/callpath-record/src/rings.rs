@@ -35,9 +35,12 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// In the beginning, and where stacks are deep, rings are looked at so often: how long copies must be is seen soon, and deep stacks fill rings.
 const LOOK_SOON: Duration = Duration::from_millis(15);
+const LOOK_AT_ONCE: Duration = Duration::from_millis(4);
 /// The beginning of a process and of a thread, of whose stack some pages may not be in memory.
 const AT_FIRST: Duration = Duration::from_millis(200);
 const AT_FIRST_OF_THREAD: Duration = Duration::from_millis(60);
+/// As long as there is more of that left than this, rings are looked at even sooner.
+const VERY_FIRST: Duration = Duration::from_millis(140);
 
 /// The serving thread hurries from when a ring is so full, and until all are emptier than that, per cent.
 const HURRY_AT: u64 = 50;
@@ -141,6 +144,12 @@ impl Outside {
     pub(crate) fn begin(&mut self, pid: Pid) -> io::Result<()> {
         self.begins_until = Instant::now() + AT_FIRST;
         self.sampler.begin(pid)
+    }
+
+    /// Has deep stacks copied from the beginning on: a program that starts may soon have some. For one that has been running, it is begun
+    /// when one is seen.
+    pub(crate) fn expect_deep(&mut self) {
+        self.deep.get_or_insert_with(Loading::start);
     }
 
     /// Samples a thread from when it executes a program.
@@ -283,7 +292,11 @@ impl Outside {
     pub(crate) fn look_every(&self) -> Option<Duration> {
         let is_loading = self.deep.as_ref().is_some_and(Loading::goes_on);
         let is_deep = self.sampler.deep.as_ref().is_some_and(DeepCopies::is_used);
-        (is_loading || is_deep || Instant::now() < self.begins_until).then_some(LOOK_SOON)
+        let left = self.begins_until.saturating_duration_since(Instant::now());
+        if left > VERY_FIRST {
+            return Some(LOOK_AT_ONCE);
+        }
+        (is_loading || is_deep || !left.is_zero()).then_some(LOOK_SOON)
     }
 
     /// Copies more of stacks from now on, if copies were too short, or less, if less is enough.

@@ -1,15 +1,17 @@
 //! Copies of a module's procedures that run in place of the originals: which can be made, and why others cannot.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
+use callpath_format::frame::CloneNumber;
 use callpath_image::elf::Image;
 use callpath_image::fixed_code::FixedCode;
 use callpath_image::plt;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph, Terminator, merged};
 use callpath_x86::liveness::{Convention, Liveness};
 use callpath_x86::rewrite::{DirectBranch, Entries, Fixed, Plan, Reason, Refusal, Rewriter, Rewritten};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::graphs::with_flow;
 use crate::linkage::Linkage;
@@ -21,7 +23,7 @@ const ALIGNMENT: u64 = 16;
 /// The copies of a module's procedures.
 #[derive(Default)]
 pub struct Copies {
-    /// One behind the other, by ascending address of the copy and of its procedure.
+    /// One behind the other, by ascending address of the copy; by ascending one of its procedure, and behind those the clones.
     pub made: Vec<Made>,
     /// Procedures that cannot be copied, by ascending entry.
     pub refused: Vec<Refused>,
@@ -37,6 +39,29 @@ pub struct Made {
     pub copy: Rewritten,
     /// The length of the procedure's code, bytes.
     pub len_bytes: u64,
+    /// Which clone of the procedure it is. [`CloneNumber::NONE`]: it stands in for the procedure itself.
+    pub clone: CloneNumber,
+}
+
+/// A clone of a procedure: a further copy, which calls of some callers lead to that name the procedure. Whatever else leads to it
+/// arrives in the copy that stands in for it, and so does an exception that is caught in a clone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WantedClone {
+    /// No other of the module has it.
+    pub number: CloneNumber,
+    /// The procedure's first instruction.
+    pub of: LinkAddr,
+    /// Whose calls lead there.
+    pub callers: Vec<CloneCaller>,
+}
+
+/// Code that calls a clone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CloneCaller {
+    /// The copy that stands in for a procedure that begins there.
+    Procedure(LinkAddr),
+    /// A clone.
+    Clone(CloneNumber),
 }
 
 /// A procedure that cannot be copied.
@@ -62,17 +87,42 @@ pub struct Copyable {
 }
 
 impl Copies {
-    /// Lets calls and tail calls lead to the copies of what they call, past the jump at its entry.
-    pub fn link(&mut self) {
-        let entries: FxHashMap<LinkAddr, Entries> =
-            self.made.iter().map(|made| (made.copy.entry, made.copy.entries())).collect();
-        let entered_at = |branch: &DirectBranch| entries.get(&branch.target).map(|entries| entries.of(branch));
-        for Made { copy, .. } in &mut self.made {
+    /// Lets calls and tail calls lead to the copies of what they call, past the jump at its entry. `clones`: those that were wanted. Returns
+    /// those that something leads to.
+    pub fn link(&mut self, clones: &[WantedClone]) -> FxHashSet<CloneNumber> {
+        let entries: FxHashMap<LinkAddr, Entries> = self.originals().map(|copy| (copy.entry, copy.entries())).collect();
+        let numbered = self.made.iter().filter(|made| made.clone != CloneNumber::NONE);
+        let of_clones: FxHashMap<CloneNumber, Entries> =
+            numbered.map(|made| (made.clone, made.copy.entries())).collect();
+        let mut cloned: FxHashMap<(CloneCaller, LinkAddr), (CloneNumber, Entries)> = FxHashMap::default();
+        for WantedClone { number, of, callers } in clones {
+            let Some(entries) = of_clones.get(number) else { continue };
+            cloned.extend(callers.iter().map(|caller| ((*caller, *of), (*number, *entries))));
+        }
+        let called = RefCell::new(FxHashSet::default());
+        for Made { copy, clone, .. } in &mut self.made {
+            let caller = match *clone {
+                CloneNumber::NONE => CloneCaller::Procedure(copy.entry),
+                clone => CloneCaller::Clone(clone),
+            };
+            let entered_at = |branch: &DirectBranch| {
+                if let Some((number, entries)) = cloned.get(&(caller, branch.target)) {
+                    called.borrow_mut().insert(*number);
+                    return Some(entries.of(branch));
+                }
+                entries.get(&branch.target).map(|entries| entries.of(branch))
+            };
             let linked = copy.direct_calls.iter().filter_map(|call| call.redirected(entered_at(call)?));
             copy.patches.extend(linked);
             copy.link_jumps(entered_at);
             copy.patches.sort_by_key(|patch| patch.at);
         }
+        called.into_inner()
+    }
+
+    /// The copies that stand in for procedures.
+    fn originals(&self) -> impl Iterator<Item = &Rewritten> {
+        self.made.iter().filter(|made| made.clone == CloneNumber::NONE).map(|made| &made.copy)
     }
 
     /// The instruction at home whose copy, or what is inserted before it, is at an address.
@@ -93,10 +143,21 @@ impl Copies {
             Ok(copy) => {
                 let end = self.end.0.saturating_add(copy.code.len() as u64);
                 self.end = LinkAddr(end.next_multiple_of(ALIGNMENT));
-                self.made.push(Made { copy, len_bytes });
+                self.made.push(Made { copy, len_bytes, clone: CloneNumber::NONE });
             }
             Err(refusal) => self.refused.push(Refused { entry: procedure.graph.entry, len_bytes, refusal }),
         }
+    }
+
+    /// Adds a clone, unless it would make calls at home: what is called there comes back to the procedure's own copy.
+    fn add_clone(&mut self, copy: Rewritten, (len_bytes, clone): (u64, CloneNumber)) {
+        if !copy.direct_calls.is_empty() || !copy.from_copy.is_empty() || copy.at_home > 0 {
+            return;
+        }
+        // Home belongs to the procedure's own copy.
+        let copy = Rewritten { patches: Vec::new(), unused: Vec::new(), detours: Vec::new(), ..copy };
+        self.end = LinkAddr(self.end.0.saturating_add(copy.code.len() as u64).next_multiple_of(ALIGNMENT));
+        self.made.push(Made { copy, len_bytes, clone });
     }
 }
 
@@ -167,10 +228,10 @@ impl<'m, 'a> Procedures<'m, 'a> {
         Fixed { ranges, vforks: self.fixed.vforks.clone(), stubs: self.stubs.clone(), bound, taking_nodes }
     }
 
-    /// Copies of some, one behind the other.
+    /// Copies of some, one behind the other, and clones behind those.
     fn copies(
         &self,
-        (at, linkage): (LinkAddr, &Linkage),
+        (at, linkage, clones): (LinkAddr, &Linkage, &[WantedClone]),
         these: impl Iterator<Item = Result<Procedure<'m>, Refused>>,
         mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Option<Refusal>) -> Result<Plan, Refusal>,
     ) -> Copies {
@@ -189,6 +250,13 @@ impl<'m, 'a> Procedures<'m, 'a> {
                 }
                 Err(refused) => copies.refused.push(refused),
             }
+        }
+        let originals: FxHashSet<LinkAddr> = copies.originals().map(|copy| copy.entry).collect();
+        for wanted in clones.iter().filter(|wanted| originals.contains(&wanted.of)) {
+            let Ok(procedure) = self.at(wanted.of) else { continue };
+            let planned = plan(self.flow, procedure.graph, None);
+            let copy = planned.and_then(|planned| rewriter.copy(procedure.number, copies.end, &planned));
+            copy.into_iter().for_each(|copy| copies.add_clone(copy, (procedure.len_bytes(), wanted.number)));
         }
         copies
     }
@@ -220,14 +288,19 @@ pub fn behind(image: &Image) -> LinkAddr {
 
 /// Copies each procedure of a module, stubs of the procedure linkage table apart, to `at` and behind. `plan`: what is
 /// inserted into each.
-pub fn copy_all(
+pub fn copy_all(module: &Module, at: LinkAddr, plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan) -> Copies {
+    copy_all_and_clone(module, (at, &[]), plan)
+}
+
+/// The same, and clones, as many as can be made of those that are wanted.
+pub fn copy_all_and_clone(
     module: &Module,
-    at: LinkAddr,
+    (at, clones): (LinkAddr, &[WantedClone]),
     mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
 ) -> Copies {
     copy_planned(
         module,
-        (at, &Linkage::default()),
+        (at, &Linkage::default(), clones),
         |_| true,
         |flow, graph, refused| refused.map_or_else(|| Ok(plan(flow, graph)), Err),
     )
@@ -235,16 +308,17 @@ pub fn copy_all(
 
 /// The same, of the procedures whose first instructions `is_chosen` says, except for those that `plan` refuses. It is asked
 /// again, at once, of what was refused with the first plan, and may have another. `linkage`: its calls through
-/// the linkage table that lead elsewhere.
+/// the linkage table that lead elsewhere. `clones`: each behind its caller, and of procedures that are chosen; what cannot be cloned is
+/// left out.
 pub(crate) fn copy_planned(
     module: &Module,
-    (at, linkage): (LinkAddr, &Linkage),
+    (at, linkage, clones): (LinkAddr, &Linkage, &[WantedClone]),
     is_chosen: impl Fn(LinkAddr) -> bool,
     plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Option<Refusal>) -> Result<Plan, Refusal>,
 ) -> Copies {
     Procedures::with(module, |procedures| {
         let chosen = procedures.all().filter(|procedure| is_chosen(procedure.graph.entry));
-        procedures.copies((at, linkage), chosen.map(Ok), plan)
+        procedures.copies((at, linkage, clones), chosen.map(Ok), plan)
     })
 }
 
@@ -269,7 +343,7 @@ pub fn copy_chosen(
             let nothing = refused.unwrap_or(Refusal { at: graph.entry, reason: Reason::NoCode });
             plan(flow, graph, refused).ok_or(nothing)
         };
-        procedures.copies((at, &Linkage::default()), chosen.iter().map(refused), asked)
+        procedures.copies((at, &Linkage::default(), &[]), chosen.iter().map(refused), asked)
     })
 }
 

@@ -6,6 +6,7 @@ mod inside;
 use std::collections::BTreeSet;
 
 use callpath_format::address::LinkAddr;
+use callpath_format::frame::CloneNumber;
 use callpath_format::recipe::Recipe;
 use callpath_format::shared::flows::FlowsHead;
 use callpath_format::shared::hashed::{HashedCache, HashedKey};
@@ -18,12 +19,12 @@ pub use callpath_x86::paths::{EdgeBounds, EdgeCounts};
 use callpath_x86::paths::{EdgePlan, Path, PathOperation, Site, Way, Ways, may_return_twice, weights};
 use callpath_x86::rewrite::{Cell, Hashed, Operation, PathNumber, Place, Plan, Reason, Refusal, UnmarkedCall};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::calls_in_copies::CallsInCopies;
 use crate::contexts::ContextsHead;
 pub use crate::contexts::Descending;
-use crate::copies::{Copies, copy_planned};
+use crate::copies::{Copies, WantedClone, copy_planned};
 use crate::hashed::HashedHead;
 pub use crate::linkage::Bound;
 use crate::linkage::Linkage;
@@ -62,12 +63,21 @@ pub struct Counting<'g> {
     pub times: Option<Timing>,
     /// Where paths are counted that have no words.
     pub hashed: Option<Hashing>,
-    /// By first instruction, procedures whose frames are larger by so many bytes, and count nothing.
-    pub paddings: Option<&'g FxHashMap<LinkAddr, u32>>,
+    /// Procedures that count nothing, but have other frames.
+    pub resized: Option<&'g Resized>,
     /// Where calls through the linkage table lead.
     pub bound: Bound<'g>,
     /// How what counts is placed: by what an earlier measurement tells of the module, or by loop depth.
     pub placing: Placing<'g>,
+}
+
+/// What tells call paths apart that have the same height (Mytkowicz, Coughlin and Diwan 2009, section 5).
+#[derive(Clone, Debug, Default)]
+pub struct Resized {
+    /// By first instruction, the procedures that run as copies: by how many bytes their frames are larger.
+    pub paddings: FxHashMap<LinkAddr, u32>,
+    /// Clones of these, which these and clones call.
+    pub clones: Vec<WantedClone>,
 }
 
 /// What counts paths in a hash table (`callpath_format::shared::hashed`).
@@ -92,6 +102,8 @@ pub enum Inside {
 
 /// Copies that count, as data.
 pub struct CountedModule {
+    /// The clones that something leads to.
+    pub cloned: FxHashSet<CloneNumber>,
     /// What is written.
     pub changes: Vec<Change>,
     /// The copies, and the procedures that cannot be copied.
@@ -256,9 +268,10 @@ pub fn counted(
     let mut counters: Vec<u32> = Vec::new();
     let mut without_paths: Vec<(LinkAddr, Refusal)> = Vec::new();
     let first_procedure = counting.contexts.map_or(0, |contexts| contexts.first_procedure);
+    let clones: &[WantedClone] = counting.resized.map_or(&[], |resized| &resized.clones);
     let mut copies = copy_planned(
         module,
-        (hashing.as_ref().map_or(free, |(head, _)| head.end()), &linkage),
+        (hashing.as_ref().map_or(free, |(head, _)| head.end()), &linkage, clones),
         |entry| is_counted(entry) || (Some(entry) != told && calls.needs_copy(entry)),
         |flow, graph, refused| {
             if Some(graph.entry) == told {
@@ -278,8 +291,8 @@ pub fn counted(
             if !is_counted(graph.entry) {
                 return Ok(plan);
             }
-            if let Some(bytes) = counting.paddings.and_then(|paddings| paddings.get(&graph.entry)) {
-                if !calls.can_enlarge(flow, graph) {
+            if let Some(bytes) = counting.resized.and_then(|resized| resized.paddings.get(&graph.entry)) {
+                if *bytes > 0 && !calls.can_enlarge(flow, graph) {
                     return Err(Refusal { at: graph.entry, reason: Reason::RunsAtHome });
                 }
                 plan.pad(*bytes);
@@ -384,7 +397,7 @@ pub fn counted(
             Ok(plan)
         },
     );
-    copies.link();
+    let cloned = copies.link(clones);
     let made: FxHashMap<LinkAddr, bool> =
         copies.made.iter().map(|made| (made.copy.entry, made.copy.is_timed)).collect();
     procedures.retain(|procedure| made.contains_key(&procedure.entry));
@@ -424,6 +437,7 @@ pub fn counted(
     let moved = Moved::of(&copies).with_thunks(thunks);
     let next_procedure = first_procedure + counters.len() as u32;
     Some(CountedModule {
+        cloned,
         changes,
         copies,
         moved,

@@ -48,8 +48,12 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         "| program | training over bare | map, KB | call paths | precise | of calls | up to 5 paths | look-up, ns |\n|---|---|---|---|---|---|---|---|"
     );
     maps.iter().for_each(|row| println!("{row}"));
-    println!("\nThe same maps when frames are larger (callpath map resize, 10% of stack at most)\n");
-    println!("| program | frames larger | precise | of calls | highest stack | search, s |\n|---|---|---|---|---|---|");
+    println!(
+        "\nThe same maps when frames are larger and procedures are cloned (callpath map resize, 10% of stack at most)\n"
+    );
+    println!(
+        "| program | frames larger | clones | precise | of calls | highest stack | search, s |\n|---|---|---|---|---|---|---|"
+    );
     resized.iter().for_each(|row| println!("{row}"));
     println!(
         "\nWhat maps answer for samples whose path a walk knows: percent of distinct paths, in brackets of samples\n"
@@ -139,7 +143,7 @@ impl Bench {
         };
         let [(own, own_walks), (other, other_walks)] = [check("this input", &map)?, check("another", &other_map)?];
         record(&planned)?;
-        let checks = [own, other, check("this input, frames larger", &map)?.0];
+        let checks = [own, other, check("this input, with a plan", &map)?.0];
         let walks = [own_walks, other_walks];
         let shown = self.json(&["map", "show", "--json"], &[&map])?;
         let inferred = &shown["inferred"];
@@ -193,10 +197,11 @@ fn as_said(said: &str) -> anyhow::Result<String> {
     let between = |from: &str, to: &str| Some(said.split_once(from)?.1.split_once(to)?.0);
     let cells = || {
         let frames = between("plan: ", " frames")?;
+        let clones = between("larger, ", " clones")?;
         let (paths, calls) = between("-> ", " of calls)")?.split_once(" (")?;
         let (low, high) = between("grows from ", " bytes")?.split_once(" to ")?;
         let growth = high.parse::<f64>().ok()? / low.parse::<f64>().ok()?;
-        Some(format!("{frames} | {paths} | {calls} | {growth:.2}x"))
+        Some(format!("{frames} | {clones} | {paths} | {calls} | {growth:.2}x"))
     };
     cells().with_context(|| said.to_owned())
 }

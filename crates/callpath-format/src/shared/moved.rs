@@ -6,11 +6,11 @@
 //!
 //! ```text
 //! head     32 bytes  { magic "CPMOVE01", base: u64, pieces: u32, zero: u32, table: u32, zero: u32 }
-//! pieces   12 each   { at: i32, home: i32, kind: u32 }, by `at`; both count from `base`
+//! pieces   12 each   { at: i32, home: i32, kind: u16, clone: u16 }, by `at`; both count from `base`
 //! table              `crate::table`, at offset `table`, a multiple of 8
 //! ```
 //!
-//! A piece reaches up to the next one. Its kind says what `home` means.
+//! A piece reaches up to the next one. Its kind says what `home` means. `clone`: the number of the clone that it is in, or 0.
 //!
 //! | kind | the address `at + n` belongs to |
 //! |---|---|
@@ -20,7 +20,7 @@
 //! | 3 | nothing |
 
 use crate::address::LinkAddr;
-use crate::frame::{FrameKey, ModuleIndex};
+use crate::frame::{CloneNumber, FrameKey, ModuleIndex};
 use crate::table::Table;
 
 /// Facts about moved code in place.
@@ -50,6 +50,8 @@ pub struct Piece {
     pub at: LinkAddr,
     /// Where it comes from.
     pub home: Home,
+    /// The clone that it is in.
+    pub clone: CloneNumber,
 }
 
 impl Piece {
@@ -60,7 +62,7 @@ impl Piece {
     pub fn to_bytes(&self, base: LinkAddr) -> Option<[u8; Piece::LEN_BYTES]> {
         let distance = |address: LinkAddr| i32::try_from(address.0.wrapping_sub(base.0) as i64).ok();
         let (home, kind) = match self.home {
-            Home::At(home) => (distance(home)?, 0u32),
+            Home::At(home) => (distance(home)?, 0u16),
             Home::From(home) => (distance(home)?, 1),
             Home::Ours => (0, 2),
             Home::Nowhere => (0, 3),
@@ -68,7 +70,8 @@ impl Piece {
         let mut b = [0; Piece::LEN_BYTES];
         b[0..4].copy_from_slice(&distance(self.at)?.to_le_bytes());
         b[4..8].copy_from_slice(&home.to_le_bytes());
-        b[8..12].copy_from_slice(&kind.to_le_bytes());
+        b[8..10].copy_from_slice(&kind.to_le_bytes());
+        b[10..12].copy_from_slice(&self.clone.0.to_le_bytes());
         Some(b)
     }
 
@@ -121,18 +124,26 @@ impl<'m> MovedCode<'m> {
 
     /// Where the code at an address comes from: [`Home::At`], [`Home::Ours`] or [`Home::Nowhere`].
     pub fn home_of(&self, at: LinkAddr) -> Home {
+        self.piece_at(at).map_or(Home::Nowhere, |piece| piece.home_of(at))
+    }
+
+    /// The clone that an address is in.
+    pub fn clone_at(&self, at: LinkAddr) -> CloneNumber {
+        self.piece_at(at).map_or(CloneNumber::NONE, |piece| piece.clone)
+    }
+
+    fn piece_at(&self, at: LinkAddr) -> Option<Piece> {
         let (mut low, mut high) = (0, self.pieces.len());
         while low < high {
             let middle = low + (high - low) / 2;
-            let Some(piece) = self.pieces.get(middle) else { return Home::Nowhere };
+            let piece = self.pieces.get(middle)?;
             if self.decode(piece).at > at {
                 high = middle;
             } else {
                 low = middle + 1;
             }
         }
-        let piece = low.checked_sub(1).and_then(|last| self.pieces.get(last));
-        piece.map_or(Home::Nowhere, |piece| self.decode(piece).home_of(at))
+        low.checked_sub(1).and_then(|last| self.pieces.get(last)).map(|piece| self.decode(piece))
     }
 
     /// The frame's key of an address; `None` where there is no code.
@@ -153,7 +164,7 @@ impl<'m> MovedCode<'m> {
             2 => Home::Ours,
             _ => Home::Nowhere,
         };
-        Piece { at: address([b[0], b[1], b[2], b[3]]), home }
+        Piece { at: address([b[0], b[1], b[2], b[3]]), home, clone: CloneNumber(u16::from_le_bytes([b[10], b[11]])) }
     }
 }
 
@@ -167,7 +178,7 @@ mod tests {
     #[test]
     fn each_address_belongs_where_its_piece_says() {
         let base = LinkAddr(0x10_0000);
-        let piece = |at: u64, home: Home| Piece { at: LinkAddr(at), home };
+        let piece = |at: u64, home: Home| Piece { at: LinkAddr(at), home, clone: CloneNumber(at as u16) };
         let pieces = [
             // A springboard in the original code, before the copies.
             piece(0x1010, Home::At(LinkAddr(0x1000))),
@@ -193,6 +204,8 @@ mod tests {
         ] {
             assert_eq!(code.home_of(LinkAddr(at)), expected, "{at:#x}");
         }
+        let clones = [0x100f, 0x1014, 0x10_0017, 0x10_0025].map(|at| code.clone_at(LinkAddr(at)));
+        assert_eq!(clones, [0, 0x1010, 0, 0x20].map(CloneNumber));
         let module = ModuleIndex(3);
         assert_eq!(code.key_of(module, LinkAddr(0x10_001a)), Some(FrameKey::in_module(module, LinkAddr(0x1002))));
         assert_eq!(code.key_of(module, LinkAddr(0x10_0001)), Some(FrameKey::PROBE));

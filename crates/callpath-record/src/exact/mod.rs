@@ -30,8 +30,8 @@ use std::sync::Arc;
 use callpath_format::address::LinkAddr;
 use callpath_image::elf::Image;
 use callpath_tables::guide::Guide;
+use callpath_tables::paths::Resized;
 use callpath_target::{Ended, ProcessHandle, has_memory};
-use rustc_hash::FxHashMap;
 
 use crate::beats::while_beating;
 use crate::error::RecordError;
@@ -42,6 +42,7 @@ use crate::settings::RecordOptions;
 pub(crate) use flows::{ContextCounts, Flows};
 pub use kinds::{ExactKind, ExactKinds};
 use place::Beginning;
+pub use place::CopiedModule;
 pub(crate) use programs::Programs;
 pub use times::{ExactTimes, MeasuredExecutions};
 
@@ -73,13 +74,13 @@ pub struct ExactCounts {
     pub guide: Option<Guide>,
 }
 
-/// Whose frames are larger.
-pub trait Padding {
-    /// The first instructions of procedures of a module, and by how many bytes their frames shall be larger: multiples of 16.
-    fn choose(&mut self, image: &Arc<Image>, path: &Path) -> FxHashMap<LinkAddr, u32>;
+/// Whose frames are larger, and what is cloned.
+pub trait Resizing {
+    /// What is to be done with procedures of a module. Paddings are multiples of 16.
+    fn choose(&mut self, image: &Arc<Image>, path: &Path) -> Resized;
 
-    /// What became of those of a module: which have larger frames now, and which cannot, and why.
-    fn padded(&mut self, image: &Image, made: &[LinkAddr], refused: &[(LinkAddr, String)]);
+    /// What became of those of a module.
+    fn resized(&mut self, image: &Image, copied: &CopiedModule);
 
     /// All of them are in, before the program begins. `directory`: of the measurement.
     ///
@@ -92,15 +93,15 @@ pub trait Padding {
 pub(crate) enum Copied<'o> {
     /// They count.
     Counting(&'o ExactCounts, &'o mut dyn Counting),
-    /// Their frames are larger.
-    Padded(&'o mut dyn Padding),
+    /// They have other frames, or clones.
+    Resized(&'o mut dyn Resizing),
 }
 
 impl<'o> Copied<'o> {
     fn counts(&self) -> Option<&'o ExactCounts> {
         match self {
             Copied::Counting(counts, _) => Some(counts),
-            Copied::Padded(_) => None,
+            Copied::Resized(_) => None,
         }
     }
 
@@ -114,19 +115,19 @@ impl<'o> Copied<'o> {
         let is_left_alone = of.loaded.is_left_alone();
         (!is_left_alone).then(|| match self {
             Copied::Counting(_, counting) => place::Chosen::Counted(counting.choose(image, path)),
-            Copied::Padded(padding) => place::Chosen::Padded(padding.choose(image, path)),
+            Copied::Resized(resizing) => place::Chosen::Resized(resizing.choose(image, path)),
         })
     }
 }
 
-/// Runs the program with larger frames, and records it until it ends. `options` mark no return addresses.
+/// Runs the program with larger frames and clones, and records it until it ends. `options` mark no return addresses.
 ///
 /// # Errors
 /// As of [`record_exactly`].
-pub fn record_padded(options: &RecordOptions, padding: &mut dyn Padding) -> Result<Recorded, RecordError> {
+pub fn record_resized(options: &RecordOptions, resizing: &mut dyn Resizing) -> Result<Recorded, RecordError> {
     record_as(options, |program, recorder| {
         recorder.keep_waiting(Kept::First(program.pid));
-        CopiedProgram { program, copied: Copied::Padded(padding), is_set: false, for_all: options.wait_all }
+        CopiedProgram { program, copied: Copied::Resized(resizing), is_set: false, for_all: options.wait_all }
     })
 }
 
@@ -162,7 +163,7 @@ impl Subject for CopiedProgram<'_> {
             if !self.is_set {
                 let what = match self.copied {
                     Copied::Counting(..) => "nothing was counted",
-                    Copied::Padded(_) => "no frame was made larger",
+                    Copied::Resized(_) => "no frame was made larger",
                 };
                 recorder.note(&format!(
                     "{what}: the program ended, or did not load callpath's object, before it could begin"

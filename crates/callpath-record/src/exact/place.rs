@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
 use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_format::frame::CloneNumber;
 use callpath_format::shared::Settings;
 use callpath_format::shared::flows::FlowsHead;
 use callpath_format::shared::known_return::KnownReturn;
@@ -16,11 +17,11 @@ use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use callpath_schema::{CALLS_ALONE, NOT_MEASURED};
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
 use callpath_tables::module::Module;
-use callpath_tables::paths::{self, Bound, CountedModule, Descending, Hashing, Inside, Timing, counted};
+use callpath_tables::paths::{self, Bound, CountedModule, Descending, Hashing, Inside, Resized, Timing, counted};
 use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::{self, KnownCode, Told};
 use callpath_target::{Edits, Halted, Maps, NewMemory, Pid, SharedMapping, SharedMemory, WORTH_LARGE_PAGES_BYTES};
-use rustc_hash::FxHashMap;
+use rustc_hash::FxHashSet;
 
 use super::analysed::Analysed;
 use super::counts::{Counted, InModule};
@@ -186,16 +187,15 @@ fn put_all_in(
     };
     for (index, of_module) in counted {
         let Some(chosen) = chosen.get_mut(index).and_then(Option::take) else { continue };
-        if matches!(&chosen, Chosen::Padded(paddings) if paddings.is_empty()) {
+        if matches!(&chosen, Chosen::Resized(resized) if resized.paddings.is_empty()) {
             continue;
         }
         let homes = teller.at.to_link(of_module.bias);
         let calls = meanwhile(placing.recorder, || CallsInCopies::of(&of_module.module, (&users, index), homes))?;
         let by = guided.placing.get(index).copied().unwrap_or(paths::Placing::ByDepth);
-        let (made, refused) = placing.put_in_module(of_module, &calls, (&chosen, by))?;
-        if let (Copied::Padded(padding), Chosen::Padded(paddings)) = (&mut *copied, &chosen) {
-            let made: Vec<LinkAddr> = made.into_iter().filter(|entry| paddings.contains_key(entry)).collect();
-            padding.padded(of_module.module.image(), &made, &refused);
+        let copied_here = placing.put_in_module(of_module, &calls, (&chosen, by))?;
+        if let (Copied::Resized(resizing), Chosen::Resized(_)) = (&mut *copied, &chosen) {
+            resizing.resized(of_module.module.image(), &copied_here);
         }
     }
     let told = placing.tell(&teller)?;
@@ -223,9 +223,9 @@ fn put_all_in(
             recorder.refresh_map(pid, Duration::ZERO);
             Ok(())
         }
-        Copied::Padded(padding) => {
+        Copied::Resized(resizing) => {
             recorder.refresh_map(pid, Duration::ZERO);
-            let finished = padding.finish(&recorder.shared.directory);
+            let finished = resizing.finish(&recorder.shared.directory);
             finished.map_err(|reason| RecordError::NotChosen { reason })
         }
     }
@@ -241,8 +241,8 @@ fn wanted(pid: Pid, of: &Analysed) -> Wanted {
 pub(super) enum Chosen {
     /// Those that count; `None`: all.
     Counted(Option<Vec<LinkAddr>>),
-    /// Those whose frames are larger by so many bytes.
-    Padded(FxHashMap<LinkAddr, u32>),
+    /// Those that have other frames, or clones.
+    Resized(Resized),
 }
 
 impl Chosen {
@@ -250,7 +250,7 @@ impl Chosen {
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Chosen::Counted(chosen) => chosen.as_ref().is_some_and(Vec::is_empty),
-            Chosen::Padded(paddings) => paddings.is_empty(),
+            Chosen::Resized(resized) => resized.paddings.is_empty(),
         }
     }
 
@@ -258,20 +258,28 @@ impl Chosen {
         match self {
             Chosen::Counted(None) => true,
             Chosen::Counted(Some(chosen)) => chosen.binary_search(&entry).is_ok(),
-            Chosen::Padded(paddings) => paddings.contains_key(&entry),
+            Chosen::Resized(resized) => resized.paddings.contains_key(&entry),
         }
     }
 
-    fn paddings(&self) -> Option<&FxHashMap<LinkAddr, u32>> {
+    fn resized(&self) -> Option<&Resized> {
         match self {
             Chosen::Counted(_) => None,
-            Chosen::Padded(paddings) => Some(paddings),
+            Chosen::Resized(resized) => Some(resized),
         }
     }
 }
 
-/// The procedures that run as copies now, and those that cannot, and why.
-type MadeAndRefused = (Vec<LinkAddr>, Vec<(LinkAddr, String)>);
+/// What has become of a module.
+#[derive(Debug)]
+pub struct CopiedModule {
+    /// The first instructions of procedures that run as copies now.
+    pub made: Vec<LinkAddr>,
+    /// Those that cannot, and why.
+    pub refused: Vec<(LinkAddr, String)>,
+    /// The clones that something leads to.
+    pub cloned: FxHashSet<CloneNumber>,
+}
 
 /// What is being put into a program.
 pub(super) struct Placing<'r, 'o> {
@@ -296,7 +304,7 @@ impl Placing<'_, '_> {
         of_module: &Analysed,
         calls: &CallsInCopies<'_>,
         (chosen, by): (&Chosen, paths::Placing<'_>),
-    ) -> Result<MadeAndRefused, RecordError> {
+    ) -> Result<CopiedModule, RecordError> {
         let Analysed { loaded, bias, module } = of_module;
         let bias = *bias;
         let no_room = || RecordError::NoRoom { module: loaded.path.clone() };
@@ -312,7 +320,7 @@ impl Placing<'_, '_> {
             None => maps.free_near(wanted.module.clone(), wanted.room).ok_or_else(no_room)?,
         };
         let is_chosen = |entry: LinkAddr| chosen.has(entry);
-        let paddings = chosen.paddings();
+        let resized = chosen.resized();
         let has_back_edges = self.recorder.shared.allocator.settings().recursion == Settings::BACK_EDGES;
         let (layout, next) = (&*self.layout, self.layout.next);
         let lane_word = i32::try_from(layout.lane_word).map_err(|_| no_room())?;
@@ -335,11 +343,11 @@ impl Placing<'_, '_> {
         let words = &first.map(|first| bound_words(self.pid, of_module, first)).unwrap_or_default();
         let (placing, bound) = (by, Bound { words, module: &(loaded.start..loaded.end) });
         let counting =
-            paths::Counting { bias, lane_word, first_word, inside, contexts, times, hashed, paddings, placing, bound };
+            paths::Counting { bias, lane_word, first_word, inside, contexts, times, hashed, resized, placing, bound };
         let at = RunAddr(place).to_link(bias);
         let planned = meanwhile(self.recorder, || counted(module, at, (calls, is_chosen), counting))?;
         let planned = planned.ok_or_else(no_room)?;
-        let CountedModule { changes, copies, moved, header, end, procedures, .. } = planned;
+        let CountedModule { changes, copies, cloned, moved, header, end, procedures, .. } = planned;
         let CountedModule { next_word, next_procedure, next_timed, next_hashed, .. } = planned;
         let CountedModule { counters, without_paths, without_times, returns, taking_nodes, .. } = planned;
         let mut refused: Vec<(LinkAddr, String)> =
@@ -348,9 +356,10 @@ impl Placing<'_, '_> {
         refused.extend(with_calls);
         let reason = || format!("{NOT_MEASURED}its frame has no room for what measuring keeps");
         refused.extend(without_times.iter().map(|at| (*at, reason())));
-        let made: Vec<LinkAddr> = copies.made.iter().map(|made| made.copy.entry).collect();
+        let originals = copies.made.iter().filter(|made| made.clone == CloneNumber::NONE);
+        let made: Vec<LinkAddr> = originals.map(|made| made.copy.entry).collect();
         let called = if self.layout.inside == Inside::Nothing { made.clone() } else { Vec::new() };
-        let result = (made, refused.clone());
+        let result = CopiedModule { made, refused: refused.clone(), cloned };
         let (path, identity) = (loaded.path.clone(), module.image().identity());
         self.modules.push(InModule { path, identity, bias, procedures, called, refused });
         if copies.made.is_empty() {

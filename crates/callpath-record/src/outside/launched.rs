@@ -41,6 +41,9 @@ pub(crate) fn record_from_outside(
     let own = ProcessHandle::open(Pid(std::process::id()));
     let mut outside = Outside::new(samples, options.unwind == Unwind::Infer, prepared.doorbell())
         .map_err(|error| refusal(&own, &error))?;
+    if options.unwind != Unwind::Infer {
+        outside.expect_deep();
+    }
     if let Some(what) = what.filter(|_| !is_asked_for) {
         prepared.notes.push(format!("sampled from outside: it is {what}"));
     }

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
+use callpath_format::frame::CloneNumber;
 use callpath_format::recipe::{Cfa, Expression, Packed, Recipe, Rule};
 use callpath_format::register::Reg;
 use callpath_format::shared::moved::{HEAD_LEN_BYTES, Home, Piece, head_bytes};
@@ -46,6 +47,7 @@ struct Part {
     code: Range<LinkAddr>,
     home: Home,
     frame: Frame,
+    clone: CloneNumber,
 }
 
 /// The frame of a part's code.
@@ -87,12 +89,12 @@ impl Moved {
     /// Copies of a module's procedures, and their springboards.
     pub fn of(copies: &Copies) -> Moved {
         let mut moved = Moved::default();
-        for Made { copy, .. } in &copies.made {
-            moved.add_copy(copy);
+        for Made { copy, clone, .. } in &copies.made {
+            moved.add_copy(copy, *clone);
             for &(at, origin) in &copy.detours {
                 let code = at..LinkAddr(at.0 + SPRINGBOARD_BYTES);
                 let frame = Frame::enlarged(copy.enlarged_at_home);
-                moved.parts.push(Part { code: code.clone(), home: Home::At(origin), frame });
+                moved.parts.push(Part { code: code.clone(), home: Home::At(origin), frame, clone: *clone });
                 moved.detours.push(Detour { code, procedure: copy.entry });
             }
             // At the entry the frame is what it was. Others that do not lie where they are entered are above.
@@ -103,7 +105,7 @@ impl Moved {
             for patch in copy.patches.iter().filter(is_other).filter(|_| copy.enlarged_at_home > 0) {
                 let code = patch.at..LinkAddr(patch.at.0 + patch.new.len() as u64);
                 let frame = Frame::enlarged(copy.enlarged_at_home);
-                moved.parts.push(Part { code: code.clone(), home: Home::At(patch.at), frame });
+                moved.parts.push(Part { code: code.clone(), home: Home::At(patch.at), frame, clone: *clone });
                 moved.detours.push(Detour { code, procedure: copy.entry });
             }
         }
@@ -112,12 +114,14 @@ impl Moved {
 
     /// Our own code, whose recipes tables have at its own addresses.
     pub fn ours(code: Range<LinkAddr>) -> Moved {
-        Moved { parts: vec![Part { code, home: Home::Ours, frame: Frame::Own }], detours: Vec::new() }
+        let part = Part { code, home: Home::Ours, frame: Frame::Own, clone: CloneNumber::NONE };
+        Moved { parts: vec![part], detours: Vec::new() }
     }
 
     /// Adds small routines of our own: ranges of code, and how many bytes each has pushed since the call.
     pub fn with_routines(mut self, code: impl IntoIterator<Item = (Range<LinkAddr>, u32)>) -> Moved {
-        let part = |(code, pushed)| Part { code, home: Home::Ours, frame: Frame::Leaf { pushed } };
+        let clone = CloneNumber::NONE;
+        let part = |(code, pushed)| Part { code, home: Home::Ours, frame: Frame::Leaf { pushed }, clone };
         self.parts.extend(code.into_iter().map(part));
         self.in_order()
     }
@@ -139,7 +143,7 @@ impl Moved {
         self
     }
 
-    fn add_copy(&mut self, copy: &Rewritten) {
+    fn add_copy(&mut self, copy: &Rewritten, clone: CloneNumber) {
         let mut bounds: Vec<u32> = copy.origins.iter().map(|origin| origin.0).collect();
         bounds.extend(copy.lowered.iter().map(|lowered| lowered.0));
         bounds.extend(copy.enlarged.iter().map(|enlarged| enlarged.0));
@@ -174,7 +178,7 @@ impl Moved {
                 _ if is_as_at_home => Home::From(origin),
                 _ => Home::At(origin),
             };
-            self.push(Part { code, home, frame });
+            self.push(Part { code, home, frame, clone });
         }
     }
 
@@ -182,7 +186,7 @@ impl Moved {
     fn push(&mut self, part: Part) {
         if let Some(last) = self.parts.last_mut()
             && last.code.end == part.code.start
-            && last.frame == part.frame
+            && (last.frame, last.clone) == (part.frame, part.clone)
         {
             let len = last.code.end.0 - last.code.start.0;
             let goes_on = match (last.home, part.home) {
@@ -223,7 +227,7 @@ impl Moved {
     /// Calls `then` with each range, by address, where its code comes from, and what its recipe is made of.
     fn each_recipe(&self, tables: &[Table<'_>], mut then: impl FnMut(Range<LinkAddr>, Home, Source)) {
         let rows = Rows::of(tables);
-        for Part { code, home, frame } in &self.parts {
+        for Part { code, home, frame, .. } in &self.parts {
             let (from, is_along) = match (home, frame) {
                 (_, Frame::Leaf { pushed }) => {
                     then(code.clone(), *home, Source::Leaf { pushed: *pushed });
@@ -251,15 +255,16 @@ impl Moved {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut regions: Vec<Range<LinkAddr>> = Vec::new();
         for (part, next) in self.parts.iter().zip(self.parts.iter().skip(1).map(Some).chain([None])) {
-            let piece = Piece { at: part.code.start, home: part.home };
-            if pieces
-                .last()
-                .is_none_or(|last| last.home_of(piece.at) != piece.home_of(piece.at) || piece.home != last.home)
-            {
+            let piece = Piece { at: part.code.start, home: part.home, clone: part.clone };
+            let goes_on = |last: &Piece| {
+                last.home_of(piece.at) == piece.home_of(piece.at)
+                    && (last.home, last.clone) == (piece.home, piece.clone)
+            };
+            if !pieces.last().is_some_and(goes_on) {
                 pieces.push(piece);
             }
             if next.is_none_or(|next| next.code.start != part.code.end) {
-                pieces.push(Piece { at: part.code.end, home: Home::Nowhere });
+                pieces.push(Piece { at: part.code.end, home: Home::Nowhere, clone: CloneNumber::NONE });
             }
             match regions.last_mut().filter(|last| last.end == part.code.start) {
                 Some(last) => last.end = part.code.end,

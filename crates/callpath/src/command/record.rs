@@ -20,7 +20,7 @@ use callpath_measurement::{Measurement, plain};
 use callpath_record::{
     Chooser as _, Counting, Event, EventError, ExactCounts, ExactKind, ExactKinds, FromOutside, HIGHEST_RATE,
     MAX_EVENTS, ProbeMetric, ProbedProcess, ProbesBesideSamples, RecordError, RecordOptions, Recorded, Sentinel,
-    Unsaid, Unwind, offered_events, parse_events, probe_events, record, record_exactly, record_padded,
+    Unsaid, Unwind, offered_events, parse_events, probe_events, record, record_exactly, record_resized,
     record_with_probes,
 };
 use callpath_tables::guide::Guide;
@@ -91,8 +91,8 @@ pub(crate) struct Arguments {
         conflicts_with_all = ["probe", "exact", "plan", "sentinel"]
     )]
     on_ambiguous: OnAmbiguous,
-    /// Make frames larger as this plan says (callpath map resize), so that more call paths have heights of their own. Those procedures run
-    /// as copies
+    /// Make frames larger and clone procedures as this plan says (callpath map resize), so that more call paths can be told apart. Those
+    /// procedures run as copies
     #[arg(long, value_name = "PLAN", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["probe", "exact"])]
     plan: Option<PathBuf>,
     /// Function whose calls are counted, too, as `callpath probe` does; may be repeated
@@ -477,7 +477,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             arguments.attaching.record(&options, !arguments.program.is_empty()).map(ProbedProcess::from)
         }
         (None, None) => match &mut padded {
-            Some(padded) => record_padded(&options, padded).map(ProbedProcess::from),
+            Some(padded) => record_resized(&options, padded).map(ProbedProcess::from),
             None => record(&options).map(ProbedProcess::from),
         },
         (Some(choice), _) => {

@@ -244,6 +244,51 @@ fn a_map_of_several_runs_and_of_measurements() {
     assert!(place.run(of_thread).stdout.contains("The map knows no call path"));
 }
 
+/// Clones tell apart what no frames can: the same procedures in another order, the same frames around the call.
+#[test]
+fn clones_tell_paths_of_one_height_apart() {
+    let (place, program) = (Place::new(), known());
+    place.train("a.map", &[&program, "100"]);
+    let ambiguous = |plan: &str, resize: &[&str]| {
+        let resized = place.run([&["map", "resize", "a.map", "-o", plan, "--every", "16"], resize].concat());
+        assert_eq!(resized.status, 0, "{resized:?}");
+        let directory = format!("both-{plan}");
+        let options = format!("--unwind=both --plan {plan}");
+        let recorded = place.run(
+            [
+                &["record", "-F", "2000", "-o", &directory],
+                &*options.split(' ').collect::<Vec<_>>(),
+                &[&program, "100000"],
+            ]
+            .concat(),
+        );
+        assert_eq!(recorded.status, 3, "{recorded:?}");
+        let checked = place.json(["map", "check", "a.map", &directory, "--json"]);
+        for wrong in ["wrong", "unlikely", "incorrect"] {
+            assert_eq!(number(&checked, &format!("/samples/{wrong}")), 0, "{checked}");
+        }
+        for missing in checked["missing"].as_array().expect("a list") {
+            assert_eq!(missing["known_at"].as_array().map_or(0, Vec::len), 0, "at another height: {missing}");
+        }
+        (number(&checked, "/paths/ambiguous"), recorded.stderr)
+    };
+    let (without, said) = ambiguous("frames", &[]);
+    assert!((4..=6).contains(&without) && !said.contains("clones are called"), "{without}: {said}");
+    let (with, said) = ambiguous("clones", &["--clones", "100"]);
+    let made = said.split("frames are larger, ").nth(1).and_then(|rest| rest.split_once(" clones are called"));
+    let (called, planned) = made.and_then(|(counts, _)| counts.split_once(" of ")).unwrap_or_else(|| panic!("{said}"));
+    let counts = [called, planned].map(|count| count.parse::<u32>().expect("a number"));
+    assert!(with == 0 && counts[0] >= 4, "{with} are ambiguous: {said}");
+    // Without a walk.
+    assert_eq!(place.record(("--unwind=infer --plan clones", "clones.callpath"), &[&program, "100000"]).status, 3);
+    let report = place.json(["report", "--json", "--map", "a.map", "clones.callpath"]);
+    assert_eq!(number(&report, "/quality/inferred/samples/ambiguous"), 0, "{}", report["quality"]);
+    let profile = Profile::of_json(&report.to_string());
+    for path in [["main", "above", "below", "work"], ["main", "below", "above", "work"]] {
+        assert!(profile.through(&path, "samples") > 0, "{path:?}: {:?}", profile.paths());
+    }
+}
+
 /// With larger frames more paths have heights of their own, and what a map says of them is true still.
 #[test]
 #[ignore = "takes minutes: `cargo xtask test --long`"]
@@ -363,6 +408,7 @@ fn programs_with_larger_frames_are_as_they_were() {
     let tails = C { source: "tails.c", output: "tails-larger", options: &["-O2"] };
     // While an exception lands, a walk goes on where the handler will be; the stack is as high as it was when it was thrown.
     let (lands_nothing, lands_some) = (false, true);
+    let mut with_clones = Vec::new();
     let programs = [
         (Program::compiled(throws), &[][..], lands_some),
         (Program::compiled(lands), &[], lands_some),
@@ -375,15 +421,18 @@ fn programs_with_larger_frames_are_as_they_were() {
         let place = Place::new();
         let path = program.path().to_str().expect("a name").to_owned();
         place.train("a.map", &[&[path.as_str()], arguments].concat());
-        for bytes in ["16", "272"] {
+        for (bytes, clones) in [("16", "0"), ("272", "0"), ("32", "2000")] {
             let plan = place.at(bytes);
-            let resized = ["map", "resize", "-q", "a.map", "--every", bytes, "-o", bytes];
+            let resized = ["map", "resize", "-q", "a.map", "--every", bytes, "--clones", clones, "-o", bytes];
             assert_eq!(place.run(resized).status, 0);
             let options = ["--unwind=both", "--plan", plan.to_str().expect("a name")];
             let larger = Program::at(&path).arguments(arguments).options(&options);
             let recorded = larger.same();
             let said = &recorded.ended.stderr;
             assert!(said.contains("frames are larger") && !said.contains("--plan: 0 of"), "{path}: {said}");
+            let has_clones = said.contains("clones are called") && !said.contains(", 0 of");
+            assert!(!has_clones || clones != "0", "{path}: {said}");
+            with_clones.extend(has_clones.then(|| path.clone()));
             recorded.profile().assert_full(900);
             let directory = recorded.directory.to_str().expect("a name");
             let checked = place.json(["map", "check", "a.map", directory, "--json"]);
@@ -394,6 +443,8 @@ fn programs_with_larger_frames_are_as_they_were() {
             }
         }
     }
+    // Not all have paths that clones tell apart.
+    assert!(with_clones.len() >= 3, "{with_clones:?}");
 }
 
 /// It fails, with a line that has these parts.

@@ -26,6 +26,9 @@ pub(crate) struct Arguments {
     /// By how much the highest stack that the map knows may grow, percent
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     growth: u32,
+    /// How many clones of procedures there may be: further copies, to which only some calls lead
+    #[arg(long, value_name = "N", default_value_t = Budget::CLONES, default_value_if("every", clap::builder::ArgPredicate::IsPresent, "0"))]
+    clones: u16,
     /// Make every frame that can be larger by so many bytes, a multiple of 16, instead of searching: to test how a program takes it
     #[arg(long, value_name = "BYTES", value_parser = every, conflicts_with_all = ["budget", "growth"])]
     every: Option<u32>,
@@ -47,13 +50,14 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let budget = Budget {
         time: Duration::from_secs(arguments.budget),
         growth: 1.0 + f64::from(arguments.growth) / 100.0,
+        clones: arguments.clones,
         ..Budget::default()
     };
     // What could not run as a copy to be counted cannot with a larger frame.
     let may_pad = |procedure: u32| map.uncounted().binary_search(&procedure).is_err();
     let resized = match arguments.every {
         None => map.resize(may_pad, budget),
-        Some(bytes) => map.pad_all(may_pad, bytes),
+        Some(bytes) => map.pad_all(may_pad, bytes, arguments.clones),
     };
     let plan = map.plan(&resized.paddings);
     plan.write(&arguments.output).map_err(|error| anyhow!("failed to {error}"))?;
@@ -62,15 +66,16 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         let (before, after) = (precise(&map), precise(&map.resized(&resized.paddings)));
         let (low, high) = resized.highest;
         output::say(format_args!(
-            "wrote {file}: {} frames larger; call paths with an identifier of their own {before} -> {after}; the highest stack grows from \
-             {low} to {high} bytes",
-            plan.paddings.len()
+            "wrote {file}: {} frames larger, {} clones; call paths with an identifier of their own {before} -> {after}; the highest stack \
+             grows from {low} to {high} bytes",
+            plan.paddings.len(),
+            plan.clones.len()
         ));
         if arguments.every.is_none()
             && let Some(most) = most(&map, budget)
         {
             output::say(format_args!(
-                "with stacks that grow by at most {}%, no paddings can give more than {most} of the call paths one (--growth)",
+                "with stacks that grow by at most {}%, larger frames alone can give at most {most} of the call paths one (--growth)",
                 arguments.growth
             ));
         }

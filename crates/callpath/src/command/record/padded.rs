@@ -1,15 +1,18 @@
-//! `record --plan`: frames of procedures that a plan makes larger.
+//! `record --plan`: frames of procedures that a plan makes larger, and procedures that it clones.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use callpath_analyze::infer::{absent_files, identity_bytes};
 use callpath_format::address::LinkAddr;
+use callpath_format::frame::CloneNumber;
 use callpath_image::elf::Image;
-use callpath_infer::{MapModule, PLAN_FILE, PaddingPlan, PlannedPadding};
+use callpath_infer::{MapModule, PLAN_FILE, PaddingPlan, PlannedClone, PlannedLink, PlannedPadding};
 use callpath_measurement::write_file;
-use callpath_record::Padding;
-use rustc_hash::{FxHashMap, FxHashSet};
+use callpath_record::{CopiedModule, Resizing};
+use callpath_tables::copies::{CloneCaller, WantedClone};
+use callpath_tables::paths::Resized;
+use rustc_hash::FxHashSet;
 
 /// A plan that is carried out.
 pub(super) struct Padded {
@@ -20,6 +23,8 @@ pub(super) struct Padded {
     made: Vec<PlannedPadding>,
     /// What could not, and why.
     refused: Vec<(String, String)>,
+    /// Clones that calls lead to.
+    cloned: usize,
     /// The plan's modules that the program has.
     there: FxHashSet<u32>,
     /// A module that is another build now.
@@ -30,19 +35,26 @@ impl Padded {
     pub(super) fn read(file: &Path) -> anyhow::Result<Padded> {
         let plan = PaddingPlan::read(file).map_err(|error| anyhow::anyhow!("failed to {error}"))?;
         let (made, refused, there) = (Vec::new(), Vec::new(), FxHashSet::default());
-        Ok(Padded { plan, file: file.to_owned(), made, refused, there, other_build: None })
+        Ok(Padded { plan, file: file.to_owned(), made, refused, cloned: 0, there, other_build: None })
     }
 
     /// What the user should know.
     pub(super) fn notes(&self) -> Vec<String> {
         let planned = self.plan.paddings.len();
-        let mut notes = vec![format!("--plan: {} of {planned} frames are larger", self.made.len())];
+        let clones = match self.plan.clones.len() {
+            0 => String::new(),
+            clones => format!(", {} of {clones} clones are called", self.cloned),
+        };
+        let mut notes = vec![format!("--plan: {} of {planned} frames are larger{clones}", self.made.len())];
         const NAMED: usize = 5;
         notes.extend(self.refused.iter().take(NAMED).map(|(name, why)| format!("not larger: {name}: {why}")));
         if self.refused.len() > NAMED {
             notes.push(format!("not larger: {} more", self.refused.len() - NAMED));
         }
-        let planned = |number: &u32| self.plan.paddings.iter().any(|planned| planned.module == *number);
+        let planned = |number: &u32| {
+            let mut modules = self.plan.paddings.iter().map(|planned| planned.module);
+            modules.any(|module| module == *number) || self.plan.clones.iter().any(|clone| clone.module == *number)
+        };
         let files = (0u32..).zip(&self.plan.modules).filter(|(number, _)| planned(number));
         let (there, absent): (Vec<_>, Vec<_>) = files.partition(|(number, _)| self.there.contains(number));
         let absent: Vec<&MapModule> = absent.into_iter().map(|(_, module)| module).collect();
@@ -62,22 +74,51 @@ impl Padded {
     fn of_module(&self, number: u32) -> impl Iterator<Item = &PlannedPadding> {
         self.plan.paddings.iter().filter(move |planned| planned.module == number)
     }
+
+    /// The clones of a module's procedures.
+    fn clones_of(&self, number: u32) -> impl Iterator<Item = (CloneNumber, &PlannedClone)> {
+        let numbered = (1..=u16::MAX).map(CloneNumber).zip(&self.plan.clones);
+        numbered.filter(move |(_, clone)| clone.module == number)
+    }
+
+    /// What is done with a module.
+    fn wanted(&self, module: u32) -> Resized {
+        let mut wanted = Resized::default();
+        wanted.paddings.extend(self.of_module(module).map(|planned| (LinkAddr(planned.start), planned.bytes)));
+        let links = || self.plan.links.iter().filter(|link| link.module == module);
+        // What is cloned and what calls clones runs as a copy, too.
+        let copied = self.clones_of(module).map(|(_, clone)| clone.start).chain(links().map(|link| link.start));
+        for start in copied {
+            wanted.paddings.entry(LinkAddr(start)).or_insert(0);
+        }
+        let caller = |link: &PlannedLink| match link.from {
+            CloneNumber::NONE => CloneCaller::Procedure(LinkAddr(link.start)),
+            clone => CloneCaller::Clone(clone),
+        };
+        wanted.clones.extend(self.clones_of(module).map(|(number, clone)| WantedClone {
+            number,
+            of: LinkAddr(clone.start),
+            callers: links().filter(|link| link.to == number).map(caller).collect(),
+        }));
+        wanted
+    }
 }
 
-impl Padding for Padded {
-    fn choose(&mut self, image: &Arc<Image>, path: &Path) -> FxHashMap<LinkAddr, u32> {
-        let bytes_of = |planned: &PlannedPadding| (LinkAddr(planned.start), planned.bytes);
+impl Resizing for Padded {
+    fn choose(&mut self, image: &Arc<Image>, path: &Path) -> Resized {
         if let Some(number) = self.number(image) {
             self.there.insert(number);
-            return self.of_module(number).map(bytes_of).collect();
+            return self.wanted(number);
         }
         if self.plan.modules.iter().any(|module| module.path == path) {
             self.other_build.get_or_insert_with(|| path.to_owned());
         }
-        FxHashMap::default()
+        Resized::default()
     }
 
-    fn padded(&mut self, image: &Image, made: &[LinkAddr], refused: &[(LinkAddr, String)]) {
+    fn resized(&mut self, image: &Image, copied: &CopiedModule) {
+        let CopiedModule { made, refused, cloned } = copied;
+        self.cloned += cloned.len();
         let is_made = |planned: &&PlannedPadding| made.contains(&LinkAddr(planned.start));
         let (larger, others): (Vec<PlannedPadding>, Vec<PlannedPadding>) = self
             .number(image)
@@ -103,7 +144,8 @@ impl Padding for Padded {
         }
         self.made.sort();
         // What is looked up later has to know which frames were larger in truth.
-        let carried_out = PaddingPlan { modules: self.plan.modules.clone(), paddings: self.made.clone() };
+        // Of clones, too: without one, a path ends in what it was to be cloned from, which may always be.
+        let carried_out = PaddingPlan { paddings: self.made.clone(), ..self.plan.clone() };
         write_file(directory, PLAN_FILE, &carried_out.encode()).map_err(|error| format!("failed to {error}"))
     }
 }

@@ -1,0 +1,182 @@
+//! Clones: what they tell apart, and that no path of a program with them is taken for another one.
+
+use callpath_format::frame::CloneNumber;
+
+use super::{Known, known, module, procedure};
+use crate::{
+    Answer, Budget, Clones, DirectCall, Identifier, MapBuilder, MapProcedure, PaddingPlan, Paddings, PathMap, Root,
+    Weight,
+};
+
+fn of_clones(clones: Clones) -> Paddings {
+    Paddings { clones, ..Paddings::default() }
+}
+
+/// The clone that a procedure's calls of another lead to.
+fn linked(clones: &Clones, caller: u32, callee: u32) -> CloneNumber {
+    let is_it = |link: &&crate::CloneLink| {
+        link.caller == caller && clones.procedures[usize::from(link.to.0) - 1] == Some(callee)
+    };
+    clones.links.iter().find(is_it).map_or(CloneNumber::NONE, |link| link.to)
+}
+
+#[test]
+fn each_caller_has_a_clone_where_frames_must_not_be_larger() {
+    let Known { builder, root, procedures: [main, a, b, _, d], nodes: [_, by_a, by_b, by_c] } = known();
+    let map = builder.finish();
+    assert_eq!(map.choose_clones(|procedure| procedure == d, 9), Clones::default(), "callers run as copies, too");
+    assert_eq!(map.choose_clones(|_| true, 1).procedures.len(), 1);
+    // Frames that are larger suffice.
+    assert_eq!(map.resize(|_| true, Budget::default()).paddings.clones, Clones::default());
+    let clones = map.resize(|_| true, Budget { most_bytes: 0, ..Budget::default() }).paddings.clones;
+    assert_eq!((clones.procedures.len(), clones.links.len()), (2, 2));
+    let paddings = of_clones(clones.clone());
+    let of_callers = [a, b].map(|caller| linked(&clones, caller, d));
+    let cloned = map.resized(&paddings);
+    let ask = |map: &PathMap, clone: CloneNumber, height: i64| {
+        let height = clone.height(height).expect("no stack is that high");
+        map.answer(Identifier { root, procedure: d, height }).clone_of_nodes()
+    };
+    for (clone, node) in of_callers.into_iter().zip([by_a, by_b]) {
+        assert_eq!(ask(&cloned, clone, 96), (true, vec![node]));
+    }
+    // Where a clone could not be made.
+    assert_eq!(ask(&cloned, CloneNumber::NONE, 96), (false, vec![by_a, by_b]));
+    assert_eq!(ask(&cloned, CloneNumber::NONE, 160), (true, vec![by_c]));
+    assert_eq!(ask(&cloned, of_callers[0], 160), (false, vec![]));
+    // Each path counts once.
+    assert_eq!((cloned.precision().paths, cloned.precision().calls), ([(1, 7)].into(), [(1, 91)].into()));
+    // Code that was never met may call A, whose clone of D is in doubt then; B's is not.
+    let mut builder = known().builder;
+    let caller = procedure(&mut builder, 0, 0x600, "never met");
+    for call in [(caller, main, 16), (a, caller, 16)] {
+        builder.call(DirectCall { callee: call.0, caller: call.1, height: call.2 });
+    }
+    let other = builder.finish().resized(&paddings);
+    assert_eq!(of_callers.map(|clone| ask(&other, clone, 96).0), [false, true]);
+}
+
+impl Answer<'_> {
+    /// Whether it is precise, and its nodes.
+    fn clone_of_nodes(&self) -> (bool, Vec<u32>) {
+        match self {
+            Answer::Precise(node) => (true, vec![*node]),
+            Answer::Likely(node) => (false, vec![*node]),
+            Answer::Ambiguous(nodes) => (false, nodes.to_vec()),
+            Answer::ByCode(_) | Answer::Missing => (false, Vec::new()),
+        }
+    }
+}
+
+#[test]
+fn plans_have_clones_by_where_procedures_begin() {
+    let Known { builder, procedures: [_, a, b, _, d], .. } = known();
+    let map = builder.finish();
+    let paddings = of_clones(map.choose_clones(|_| true, 9));
+    let plan = map.plan(&paddings);
+    let path = std::path::Path::new("a.plan");
+    assert_eq!(PaddingPlan::decode(&plan.encode(), path).unwrap(), plan);
+    assert_eq!(map.paddings_of(&plan), Ok(paddings.clone()));
+    // Another map of the program, which has not met A.
+    let mut other = MapBuilder::default();
+    let file = other.module(module(7)).unwrap();
+    let [other_d, other_b] = [0x500, 0x300].map(|start| procedure(&mut other, file, start, "it"));
+    let found = other.finish().paddings_of(&plan).unwrap().clones;
+    assert_eq!(linked(&found, other_b, other_d), linked(&paddings.clones, b, d));
+    assert_eq!((found.procedures.len(), found.links.len()), (2, 1));
+    assert_ne!(linked(&paddings.clones, a, d), CloneNumber::NONE);
+    // Calls of clones that are none, or of another procedure than the caller's clone is.
+    let changed = |change: &dyn Fn(&mut PaddingPlan)| {
+        let mut plan = plan.clone();
+        change(&mut plan);
+        PaddingPlan::decode(&plan.encode(), path).map(drop).map_err(|error| error.to_string())
+    };
+    for change in [
+        (&|plan: &mut PaddingPlan| plan.links[0].to = CloneNumber(3)) as &dyn Fn(&mut PaddingPlan),
+        &|plan| plan.links[0].to = CloneNumber::NONE,
+        &|plan| plan.links[0].from = CloneNumber(1),
+        &|plan| plan.links.swap(0, 1),
+        &|plan| plan.clones[0].module = 1,
+        &|plan| plan.links[0].module = 1,
+    ] {
+        assert!(changed(change).is_err_and(|error| error.contains("a.plan") && error.contains("clone")));
+    }
+}
+
+/// Programs at random: calls by name and through pointers, of some clones that could not be made. Whichever clone a path ends in: the
+/// map has the path there, and a precise one is the only one that was seen.
+#[test]
+fn no_path_is_taken_for_another_one() {
+    let (mut told_apart, mut in_clones) = (0, 0);
+    for seed in 0..300 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let count = random.u32(3..9);
+        let mut builder = MapBuilder::default();
+        let files = [7, 8].map(|at| {
+            builder.module(crate::MapModule { path: format!("/usr/lib/{at}").into(), identity: vec![1, at] }).unwrap()
+        });
+        let procedures: Vec<u32> = (0..count)
+            .map(|at| {
+                let module = files[usize::from(random.u8(..) < 40)];
+                builder.procedure(MapProcedure { module, start: 0x100 * u64::from(at), name: "it".to_owned() })
+            })
+            .collect();
+        let root = builder.root(Root::Main);
+        // How far the stack grows; whether calls name what they call.
+        let mut edges = Vec::new();
+        for caller in &procedures {
+            for callee in &procedures {
+                if random.u8(..) < 120 {
+                    edges.push((*caller, *callee, 16 * random.i64(1..4), random.u8(..) < 200));
+                }
+            }
+        }
+        for (caller, callee, height, _) in edges.iter().filter(|edge| edge.3) {
+            builder.call(DirectCall { callee: *callee, caller: *caller, height: *height });
+        }
+        let of_main = builder.node(None, procedures[0], root);
+        builder.met(of_main, 16, Weight { calls: 1, samples: 0 });
+        let mut nodes = vec![(of_main, procedures[0], 16, vec![])];
+        for _ in 0..random.usize(5..60) {
+            let (node, caller, height, path) = nodes[random.usize(..nodes.len())].clone();
+            let from = edges.iter().filter(|edge| edge.0 == caller);
+            let Some((_, callee, grows, is_named)) = random.choice(from.collect::<Vec<_>>()) else { continue };
+            let child = builder.node(Some(node), *callee, root);
+            if nodes.iter().any(|(known, ..)| *known == child) {
+                continue;
+            }
+            builder.met(child, height + grows, Weight { calls: random.u64(1..9), samples: 0 });
+            let path: Vec<(u32, u32, bool)> = path.iter().copied().chain([(caller, *callee, *is_named)]).collect();
+            nodes.push((child, *callee, height + grows, path));
+        }
+        let map = builder.finish();
+        let most = [0, 1, 3, 2000][random.usize(..4)];
+        let clones = map.choose_clones(|_| true, most);
+        assert!(clones.procedures.len() <= usize::from(most));
+        let cloned = map.resized(&of_clones(clones.clone()));
+        let [before, after] = [&map, &cloned].map(|map| map.precision().paths);
+        assert_eq!(before.values().sum::<u64>(), after.values().sum::<u64>());
+        assert_eq!(map.precision().calls.values().sum::<u64>(), cloned.precision().calls.values().sum::<u64>());
+        let precise = |degrees: &crate::Degrees| degrees.get(&1).copied().unwrap_or(0);
+        told_apart += precise(&after).saturating_sub(precise(&before));
+        let is_made: Vec<bool> = clones.procedures.iter().map(|_| random.u8(..) < 230).collect();
+        for (node, procedure, height, path) in &nodes {
+            let mut from = CloneNumber::NONE;
+            for (caller, callee, is_named) in path {
+                let link = clones.links.iter().find(|link| {
+                    (link.caller, link.from) == (*caller, from)
+                        && clones.procedures[usize::from(link.to.0) - 1] == Some(*callee)
+                });
+                let is_there = |link: &&crate::CloneLink| is_made[usize::from(link.to.0) - 1];
+                // A procedure may call another in both ways.
+                let is_called = *is_named && random.u8(..) < 230;
+                from = link.filter(is_there).filter(|_| is_called).map_or(CloneNumber::NONE, |link| link.to);
+            }
+            in_clones += u32::from(from != CloneNumber::NONE);
+            let height = from.height(*height).unwrap();
+            let (_, found) = cloned.answer(Identifier { root, procedure: *procedure, height }).clone_of_nodes();
+            assert!(found.contains(node), "{seed}: {node} in {from:?}, not {found:?}");
+        }
+    }
+    assert!(told_apart > 300 && in_clones > 300, "{told_apart} paths, {in_clones} times in clones");
+}
