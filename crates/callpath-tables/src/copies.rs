@@ -43,8 +43,8 @@ pub struct Made {
     pub clone: CloneNumber,
 }
 
-/// A clone of a procedure: a further copy, which calls of some callers lead to that name the procedure. Whatever else leads to it
-/// arrives in the copy that stands in for it, and so does an exception that is caught in a clone.
+/// A clone of a procedure: a further copy, which calls of some callers lead to that name the procedure. Whatever else leads to it, tail
+/// calls among it, arrives in the copy that stands in for it, and so does an exception that is caught in a clone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WantedClone {
     /// No other of the module has it.
@@ -106,7 +106,8 @@ impl Copies {
                 clone => CloneCaller::Clone(clone),
             };
             let entered_at = |branch: &DirectBranch| {
-                if let Some((number, entries)) = cloned.get(&(caller, branch.target)) {
+                // Behind a tail call, the caller of the clone would not be who has called.
+                if let Some((number, entries)) = cloned.get(&(caller, branch.target)).filter(|_| branch.is_call) {
                     called.borrow_mut().insert(*number);
                     return Some(entries.of(branch));
                 }

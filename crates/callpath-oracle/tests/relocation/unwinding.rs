@@ -217,19 +217,19 @@ pub(crate) struct Looked {
     pub(crate) springboards: u64,
     pub(crate) ours: u64,
     pub(crate) home: u64,
-    /// Of those in copies, in clones that were called, and in others: their callers have jumped there, or what those have called.
+    /// Of those in copies, in clones.
     pub(crate) clones: u64,
-    pub(crate) jumped: u64,
 }
 
-/// If a program is in a clone: whether the return address of what has called it is behind a call of the clone's caller.
-fn in_clone(program: &Relocation, at: RunAddr, path: &[u64]) -> Option<bool> {
-    let (module, wanted) = program.modules.iter().find_map(|module| {
+/// Whether a program is in a clone: then the return address of what has called it is behind a call of the clone's caller.
+fn is_in_clone(program: &Relocation, at: RunAddr, path: &[u64]) -> bool {
+    let found = program.modules.iter().find_map(|module| {
         let after = module.copies.made.partition_point(|made| made.copy.at <= at.to_link(module.loaded.bias));
         let made = module.copies.made.get(after.checked_sub(1)?)?;
         made.copy.origin_of(at.to_link(module.loaded.bias))?;
         module.clones.iter().find(|wanted| wanted.number == made.clone).map(|wanted| (module, wanted))
-    })?;
+    });
+    let Some((module, wanted)) = found else { return false };
     let callers: Vec<LinkAddr> = wanted
         .callers
         .iter()
@@ -242,7 +242,8 @@ fn in_clone(program: &Relocation, at: RunAddr, path: &[u64]) -> Option<bool> {
     const LONGEST: u64 = 15;
     let is_before = |(_, origin): &(u32, LinkAddr)| (origin.0 + 1..=origin.0 + LONGEST).contains(&back.0);
     let calls = |made: &Made| callers.contains(&made.copy.entry) && made.copy.origins.iter().any(is_before);
-    Some(module.copies.made.iter().any(calls))
+    assert!(module.copies.made.iter().any(calls), "{at:?}, in {wanted:?}, was called before {back:?}");
+    true
 }
 
 /// Runs a program bare and as copies, and compares the walks in the latter with the paths of the former, before each
@@ -289,11 +290,7 @@ pub(crate) fn check(start: impl Fn() -> Stepper, options: &Options, most: u64) -
                 _ if found.ours > 0 => looked.ours += 1,
                 Stands::Copy(_) => {
                     looked.copies += 1;
-                    match in_clone(&copies, rip, &path) {
-                        Some(true) => looked.clones += 1,
-                        Some(false) => looked.jumped += 1,
-                        None => {}
-                    }
+                    looked.clones += u64::from(is_in_clone(&copies, rip, &path));
                 }
                 Stands::Springboard => looked.springboards += 1,
                 Stands::Home => looked.home += 1,

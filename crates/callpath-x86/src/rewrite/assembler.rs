@@ -202,7 +202,7 @@ impl Assembler {
                 Target::Called(address) | Target::CalledWithNode(address) => {
                     let end = LinkAddr(self.base.wrapping_add(from as u64));
                     let hands_node = matches!(target, Target::CalledWithNode(_));
-                    out.push(DirectBranch { end, target: LinkAddr(address), hands_node });
+                    out.push(DirectBranch { end, target: LinkAddr(address), is_call: true, hands_node });
                     address
                 }
                 Target::Label(label) => {
@@ -214,7 +214,7 @@ impl Assembler {
                     Some(offset) => self.base.wrapping_add(offset.into()),
                     None => {
                         let end = LinkAddr(self.base.wrapping_add(from as u64));
-                        out.push(DirectBranch { end, target: LinkAddr(address), hands_node: false });
+                        out.push(DirectBranch { end, target: LinkAddr(address), is_call: false, hands_node: false });
                         address
                     }
                 },

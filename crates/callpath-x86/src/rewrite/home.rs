@@ -353,7 +353,7 @@ impl Layout {
         let calls = body.in_order().filter(is_direct);
         let direct = |call: &Step<'_>| {
             let (end, target) = (LinkAddr(call.end()), LinkAddr(call.target()));
-            DirectBranch { end, target, hands_node: false }
+            DirectBranch { end, target, is_call: true, hands_node: false }
         };
         let direct_calls = calls.map(direct).collect();
         let entered_at = copy.of(entry.0).map_or(entry, LinkAddr);

@@ -11,6 +11,8 @@ pub struct DirectBranch {
     pub end: LinkAddr,
     /// Where it leads.
     pub target: LinkAddr,
+    /// It is a call; else a jump, which leaves no return address.
+    pub is_call: bool,
     /// It is a call that hands the callee the node of its context ([`crate::rewrite::Rewritten::entered_with_node`]).
     pub hands_node: bool,
 }
