@@ -81,8 +81,11 @@ impl MapBuilder {
         found
     }
 
-    /// A node was met where the stack was this high.
+    /// A node was met where the stack was this high. Where no sample can have such a height ([`PathMap::MOST_HIGH`]), it has no identifier.
     pub fn met(&mut self, node: u32, height: i64, weight: Weight) {
+        if height.unsigned_abs() >= PathMap::MOST_HIGH {
+            return self.unidentified(weight);
+        }
         let met = self.heights.entry((node, height)).or_default();
         *met = met.plus(weight);
     }

@@ -17,6 +17,8 @@ use crate::map::{DirectCall, PathMap};
 
 /// So many callers decide, at most.
 const MOST_CALLERS: usize = 6;
+/// A path ends in so many clones at most, whatever a plan says that was not chosen here.
+const MOST_PLACES: usize = 64;
 
 /// Clones of a map's procedures.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -96,6 +98,8 @@ impl PathMap {
             own.push(CloneNumber::NONE);
             let mut seen = FxHashSet::default();
             own.retain(|place| seen.insert(*place));
+            // Those of chosen clones are fewer.
+            own.truncate(MOST_PLACES);
             places.push(own);
         }
         let heights = std::mem::take(&mut self.heights);
@@ -113,17 +117,11 @@ impl PathMap {
         self.cloned = cloned;
     }
 
-    /// Chooses clones that tell the paths of the map apart that share an identifier, so many at most. `may_clone`: by procedure, whether
-    /// it can run as a copy.
-    pub fn choose_clones(&self, may_clone: impl Fn(u32) -> bool, most: u16) -> Clones {
-        let direct: FxHashSet<(u32, u32)> = self.calls.iter().map(|call| (call.caller, call.callee)).collect();
+    /// Chooses clones that tell the paths of the map apart that share an identifier, so many at most. `leads`: whether calls of a procedure
+    /// (the first) may lead to a clone of another of its file.
+    pub fn choose_clones(&self, leads: impl Fn(u32, u32) -> bool, most: u16) -> Clones {
         let module = |procedure: u32| self.procedures.get(procedure as usize).map(|procedure| procedure.module);
-        let leads = |caller: u32, callee: u32| {
-            direct.contains(&(caller, callee))
-                && module(caller) == module(callee)
-                && may_clone(caller)
-                && may_clone(callee)
-        };
+        let leads = |caller: u32, callee: u32| module(caller) == module(callee) && leads(caller, callee);
         let chains = Chains { map: self, leads: &leads };
         let wanted = chains.wanted(most);
         chains.numbered(wanted)

@@ -313,6 +313,9 @@ fn map_of(reader: &mut Reader<'_>) -> Result<PathMap, Malformed> {
         let node = node.filter(|node| (*node as usize) < map.nodes.len());
         let node = node.ok_or_else(|| reader.malformed("context of a height"))?;
         let height = unsigned(reader.number()?);
+        if height.unsigned_abs() >= PathMap::MOST_HIGH {
+            return Err(reader.malformed("height: below 2^39 bytes"));
+        }
         if before.is_some_and(|before| before >= (node, height)) {
             return Err(reader.malformed("height above the one before"));
         }

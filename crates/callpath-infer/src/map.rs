@@ -210,6 +210,9 @@ struct Seen {
 }
 
 impl PathMap {
+    /// Heights are below this, bytes: no others fit into a sample. Above it are the numbers of clones.
+    pub const MOST_HIGH: u64 = 1 << 39;
+
     /// The files of code.
     pub fn modules(&self) -> &[MapModule] {
         &self.modules

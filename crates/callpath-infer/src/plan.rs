@@ -12,7 +12,7 @@
 use std::path::Path;
 
 use callpath_schema::encoding::{Malformed, Reader};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use callpath_format::frame::CloneNumber;
 
@@ -100,6 +100,7 @@ impl PathMap {
             let caller = self.procedures.get(link.caller as usize)?;
             Some(PlannedLink { module: caller.module, start: caller.start, from: link.from, to: link.to })
         };
+        // Those that were chosen are all of this map's procedures.
         let clones = paddings.clones.procedures.iter().filter_map(clone).collect();
         let mut links: Vec<PlannedLink> = paddings.clones.links.iter().filter_map(link).collect();
         links.sort_unstable();
@@ -215,6 +216,7 @@ fn plan_of(reader: &mut Reader<'_>) -> Result<PaddingPlan, Malformed> {
     if plan.clones.len() > usize::from(u16::MAX) {
         return Err(reader.malformed("number of clones: 65,535 at most"));
     }
+    let mut called: FxHashSet<(u32, u64, CloneNumber, u64)> = FxHashSet::default();
     for _ in 0..reader.count(4)? {
         let (module, start) = (module_of(&plan, reader)?, reader.number()?);
         let mut clone = || {
@@ -229,6 +231,9 @@ fn plan_of(reader: &mut Reader<'_>) -> Result<PaddingPlan, Malformed> {
             return Err(
                 reader.malformed("call of a clone: of another module, or of another procedure than the caller is")
             );
+        }
+        if of(to).is_some_and(|to| !called.insert((module, start, from, to.start))) {
+            return Err(reader.malformed("call of a clone: the caller calls two of one procedure"));
         }
         let link = PlannedLink { module, start, from, to };
         if plan.links.last().is_some_and(|last| *last >= link) {

@@ -27,20 +27,15 @@ pub struct Budget {
     pub growth: f64,
     /// The largest padding, bytes.
     pub most_bytes: u32,
-    /// How many clones there may be.
-    pub clones: u16,
 }
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget { time: Duration::from_secs(60), growth: 1.1, most_bytes: 512, clones: Budget::CLONES }
+        Budget { time: Duration::from_secs(60), growth: 1.1, most_bytes: 512 }
     }
 }
 
 impl Budget {
-    /// So many clones, unless said otherwise.
-    pub const CLONES: u16 = 2000;
-
     /// How high a stack may be, where the highest without paddings is this high.
     pub(crate) fn most_high(&self, highest: i64) -> i64 {
         (highest as f64 * self.growth) as i64
@@ -111,11 +106,11 @@ impl PathMap {
         map
     }
 
-    /// The same padding for all procedures that may be padded, and so many clones at most.
-    pub fn pad_all(&self, may_pad: impl Fn(u32) -> bool, bytes: u32, clones: u16) -> Resized {
+    /// The same padding for all procedures that may be padded.
+    pub fn pad_all(&self, may_pad: impl Fn(u32) -> bool, bytes: u32) -> Resized {
         let procedures = (0..self.procedures.len() as u32).filter(|procedure| may_pad(*procedure));
         let of_procedures = procedures.map(|procedure| (procedure, bytes)).collect();
-        let paddings = self.with_clones(Paddings { of_procedures, ..Paddings::default() }, may_pad, clones);
+        let paddings = Paddings { of_procedures, ..Paddings::default() };
         let count = self.procedures.len();
         let highest = (highest(self, &vec![0; count]), highest(self, &paddings.by_procedure(count)));
         let of_recursive = self.of_recursive(&paddings);
@@ -125,20 +120,12 @@ impl PathMap {
     /// Searches for paddings. `may_pad`: by procedure, whether its frame can be padded.
     pub fn resize(&self, may_pad: impl Fn(u32) -> bool, budget: Budget) -> Resized {
         let began = Instant::now();
-        let (bytes, is_cut) = Annealing::new(self, &may_pad, budget).search(began);
+        let (bytes, is_cut) = Annealing::new(self, may_pad, budget).search(began);
         let of_procedures = (0u32..).zip(bytes.iter().copied()).filter(|(_, bytes)| *bytes > 0).collect();
         let highest = (highest(self, &vec![0; bytes.len()]), highest(self, &bytes));
-        let paddings = self.with_clones(Paddings { of_procedures, ..Paddings::default() }, may_pad, budget.clones);
+        let paddings = Paddings { of_procedures, ..Paddings::default() };
         let of_recursive = self.of_recursive(&paddings);
         Resized { paddings, highest, of_recursive, is_cut }
-    }
-
-    fn with_clones(&self, paddings: Paddings, may_clone: impl Fn(u32) -> bool, most: u16) -> Paddings {
-        let clones = match most {
-            0 => Clones::default(),
-            _ => self.resized(&paddings).choose_clones(may_clone, most),
-        };
-        Paddings { clones, ..paddings }
     }
 
     /// How many paths could have an identifier of their own at most, whatever the paddings (or wrapped calls, section 5.2): heights change

@@ -145,8 +145,7 @@ impl<'m> Search<'m> {
         if map.code.modules.is_empty() {
             return Searched::Nothing;
         }
-        // Which clone it is does not matter: what leads there leads to the procedure, too.
-        let asked = State { place: identifier.procedure, height: identifier.bytes() };
+        let asked = State { place: identifier.procedure, height: identifier.height };
         let Some(counted) = self.count(Basis::Seen, identifier.root, asked) else { return Searched::TooMuch };
         if counted.all == 0 {
             return Searched::Nothing;

@@ -206,7 +206,7 @@ fn larger_frames_tell_paths_apart() {
     let (before, after) = resized.highest;
     assert!(before == 160 && after <= 192, "{resized:?}");
     let out_of_time = map.resize(|_| true, Budget { time: std::time::Duration::ZERO, ..Budget::default() });
-    assert!(out_of_time.is_cut && out_of_time.paddings.of_procedures.is_empty());
+    assert!(out_of_time.is_cut && out_of_time.paddings == Paddings::default());
 }
 
 /// Three paths to a procedure at one height. With one more height that a stack may have, one of them can be alone; with two more, all.
@@ -247,7 +247,7 @@ fn frames_in_recursion_are_larger_only_if_no_others_will_do() {
     assert_eq!((resized.paddings.of_procedures, resized.of_recursive), (vec![(b, 16)], vec![]));
     let resized = map.resize(|procedure| procedure != b, Budget { growth: 1.2, ..Budget::default() });
     assert!(resized.of_recursive == resized.paddings.of_procedures && resized.of_recursive[0].0 == a, "{resized:?}");
-    assert_eq!(map.pad_all(|_| true, 16, 0).of_recursive, [(a, 16)]);
+    assert_eq!(map.pad_all(|_| true, 16).of_recursive, [(a, 16)]);
 }
 
 /// The work does not grow with the square of the depth; heights may lie on either side of 0.
@@ -397,10 +397,15 @@ fn a_file_holds_all_of_a_map() {
     builder.uncounted(main);
     builder.unidentified(Weight { calls: 3, samples: u64::MAX });
     let node = builder.node(None, d, root);
-    [i64::MIN, -8, i64::MAX].into_iter().for_each(|height| builder.met(node, height, Weight::default()));
+    let most = PathMap::MOST_HIGH as i64;
+    [1 - most, -8, most - 1].into_iter().for_each(|height| builder.met(node, height, Weight::default()));
+    [i64::MIN, -most, most, i64::MAX]
+        .into_iter()
+        .for_each(|height| builder.met(node, height, Weight { calls: 1, samples: 0 }));
     let thread = builder.root(Root::Thread(main));
     builder.node(None, main, thread);
     let map = builder.finish();
+    assert_eq!(map.unidentified().calls, 3 + 4, "those that no sample can have");
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.map");
     map.write(&path).unwrap();

@@ -1,5 +1,7 @@
 //! All that a map tells of an identifier: what was seen, and what the code has where nothing was.
 
+use callpath_format::frame::CloneNumber;
+
 use crate::map::{Answer, Identifier, PathMap};
 use crate::search::{CodePath, CodePaths, Search, Searched};
 
@@ -132,7 +134,9 @@ impl<'m> Search<'m> {
             Answer::ByCode(_) | Answer::Missing => {}
         }
         // Where some calls were seen, and not all of them could be, a search would tell those alone that were.
-        let searched = if seen.is_empty() { self.find(identifier) } else { Searched::Nothing };
+        // In a clone, only what may call it has called.
+        let is_in_clone = CloneNumber::of_height(identifier.height).0 != CloneNumber::NONE;
+        let searched = if seen.is_empty() && !is_in_clone { self.find(identifier) } else { Searched::Nothing };
         match (searched, answer) {
             (Searched::Found(CodePaths { count: 1, paths, is_only, .. }), _) => {
                 told(if is_only { Certainty::Static } else { Certainty::Likely }, Paths::Code(paths))

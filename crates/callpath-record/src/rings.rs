@@ -39,8 +39,8 @@ const LOOK_AT_ONCE: Duration = Duration::from_millis(4);
 /// The beginning of a process and of a thread, of whose stack some pages may not be in memory.
 const AT_FIRST: Duration = Duration::from_millis(200);
 const AT_FIRST_OF_THREAD: Duration = Duration::from_millis(60);
-/// As long as there is more of that left than this, rings are looked at even sooner.
-const VERY_FIRST: Duration = Duration::from_millis(140);
+/// For so long of a process's beginning, rings are looked at even sooner.
+const VERY_FIRST: Duration = Duration::from_millis(60);
 
 /// The serving thread hurries from when a ring is so full, and until all are emptier than that, per cent.
 const HURRY_AT: u64 = 50;
@@ -293,7 +293,7 @@ impl Outside {
         let is_loading = self.deep.as_ref().is_some_and(Loading::goes_on);
         let is_deep = self.sampler.deep.as_ref().is_some_and(DeepCopies::is_used);
         let left = self.begins_until.saturating_duration_since(Instant::now());
-        if left > VERY_FIRST {
+        if left > AT_FIRST - VERY_FIRST {
             return Some(LOOK_AT_ONCE);
         }
         (is_loading || is_deep || !left.is_zero()).then_some(LOOK_SOON)

@@ -19,6 +19,9 @@ use crate::module::Module;
 
 /// The alignment of a copy, bytes: that of procedures.
 const ALIGNMENT: u64 = 16;
+/// Clones take so many times the module's code at most: there is [`crate::paths::room`] for that besides the other copies. No copy is so
+/// many times as long as its procedure.
+const MOST_CLONED_TIMES: u64 = 16;
 
 /// The copies of a module's procedures.
 #[derive(Default)]
@@ -88,7 +91,7 @@ pub struct Copyable {
 
 impl Copies {
     /// Lets calls and tail calls lead to the copies of what they call, past the jump at its entry. `clones`: those that were wanted. Returns
-    /// those that something leads to.
+    /// those that calls lead to from the procedures on.
     pub fn link(&mut self, clones: &[WantedClone]) -> FxHashSet<CloneNumber> {
         let entries: FxHashMap<LinkAddr, Entries> = self.originals().map(|copy| (copy.entry, copy.entries())).collect();
         let numbered = self.made.iter().filter(|made| made.clone != CloneNumber::NONE);
@@ -99,7 +102,8 @@ impl Copies {
             let Some(entries) = of_clones.get(number) else { continue };
             cloned.extend(callers.iter().map(|caller| ((*caller, *of), (*number, *entries))));
         }
-        let called = RefCell::new(FxHashSet::default());
+        // Who leads to which.
+        let called: RefCell<FxHashSet<(CloneCaller, CloneNumber)>> = RefCell::default();
         for Made { copy, clone, .. } in &mut self.made {
             let caller = match *clone {
                 CloneNumber::NONE => CloneCaller::Procedure(copy.entry),
@@ -107,8 +111,10 @@ impl Copies {
             };
             let entered_at = |branch: &DirectBranch| {
                 // Behind a tail call, the caller of the clone would not be who has called.
-                if let Some((number, entries)) = cloned.get(&(caller, branch.target)).filter(|_| branch.is_call) {
-                    called.borrow_mut().insert(*number);
+                if let Some((number, entries)) = cloned.get(&(caller, branch.target)).filter(|_| branch.is_call)
+                    && branch.redirected(entries.of(branch)).is_some()
+                {
+                    called.borrow_mut().insert((caller, *number));
                     return Some(entries.of(branch));
                 }
                 entries.get(&branch.target).map(|entries| entries.of(branch))
@@ -118,7 +124,17 @@ impl Copies {
             copy.link_jumps(entered_at);
             copy.patches.sort_by_key(|patch| patch.at);
         }
-        called.into_inner()
+        let called = called.into_inner();
+        let mut reached = FxHashSet::default();
+        let of_originals = called.iter().filter(|(caller, _)| matches!(caller, CloneCaller::Procedure(_)));
+        let mut open: Vec<CloneNumber> = of_originals.map(|(_, number)| *number).collect();
+        while let Some(number) = open.pop() {
+            if reached.insert(number) {
+                let by_it = called.iter().filter(|(caller, _)| *caller == CloneCaller::Clone(number));
+                open.extend(by_it.map(|(_, number)| *number));
+            }
+        }
+        reached
     }
 
     /// The copies that stand in for procedures.
@@ -150,7 +166,7 @@ impl Copies {
         }
     }
 
-    /// Adds a clone, unless it would make calls at home: what is called there comes back to the procedure's own copy.
+    /// Adds a clone, unless it would make named calls at home, which lead where those of the procedure's own copy do.
     fn add_clone(&mut self, copy: Rewritten, (len_bytes, clone): (u64, CloneNumber)) {
         if !copy.direct_calls.is_empty() || !copy.from_copy.is_empty() || copy.at_home > 0 {
             return;
@@ -184,6 +200,8 @@ struct Procedures<'m, 'a> {
     numbers: FxHashMap<LinkAddr, usize>,
     stubs: Vec<Range<LinkAddr>>,
     fixed: FixedCode,
+    /// How much code the module has.
+    code_bytes: u64,
 }
 
 impl<'m, 'a> Procedures<'m, 'a> {
@@ -198,7 +216,9 @@ impl<'m, 'a> Procedures<'m, 'a> {
             for (number, graph) in graphs.iter().enumerate().filter(|(_, graph)| !graph.blocks.is_empty()) {
                 numbers.entry(graph.entry).or_insert(number);
             }
-            then(&Procedures { flow, graphs: &graphs, numbers, stubs, fixed })
+            let code = module.image().instruction_ranges();
+            let code_bytes = code.iter().map(|range| range.end.0.saturating_sub(range.start.0)).sum();
+            then(&Procedures { flow, graphs: &graphs, numbers, stubs, fixed, code_bytes })
         })
     }
 
@@ -253,8 +273,12 @@ impl<'m, 'a> Procedures<'m, 'a> {
             }
         }
         let originals: FxHashSet<LinkAddr> = copies.originals().map(|copy| copy.entry).collect();
+        let most = copies.end.0.saturating_add(MOST_CLONED_TIMES * self.code_bytes);
         for wanted in clones.iter().filter(|wanted| originals.contains(&wanted.of)) {
             let Ok(procedure) = self.at(wanted.of) else { continue };
+            if copies.end.0.saturating_add(MOST_CLONED_TIMES * procedure.len_bytes()) > most {
+                continue;
+            }
             let planned = plan(self.flow, procedure.graph, None);
             let copy = planned.and_then(|planned| rewriter.copy(procedure.number, copies.end, &planned));
             copy.into_iter().for_each(|copy| copies.add_clone(copy, (procedure.len_bytes(), wanted.number)));

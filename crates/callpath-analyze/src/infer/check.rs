@@ -1,6 +1,6 @@
 //! How often a map is right: of samples that were walked and keep how high the stack was, what the map says, and what is true.
 
-use callpath_format::frame::{FrameKey, FrameKind};
+use callpath_format::frame::{CloneNumber, FrameKey, FrameKind};
 use callpath_infer::{Certainty, Identifier, OtherBuild, PathMap, Root};
 use callpath_measurement::{FULL_ROOT, Measurement, PARTIAL_ROOT, PathTree, ThreadProfile};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -203,7 +203,7 @@ impl Checker<'_, '_> {
         samples: u64,
     ) {
         let number = |key: &FrameKey| self.code.procedure(modules, *key).and_then(|at| self.asker.procedure(at));
-        let mut height = height;
+        let mut height = height.map(bytes_of);
         let told_at = (1..keys.len()).rev().find_map(|at| {
             let here = height;
             let of_call = self.code.call_height(modules, keys[at - 1]).flatten();
@@ -257,9 +257,12 @@ impl Checker<'_, '_> {
         let node = (0..self.map.nodes().len() as u32).find(|node| self.is(*node, truth));
         let known_at = node.map(|known| {
             let heights = self.map.heights().iter().filter(|(node, _, _)| *node == known);
-            heights.map(|(_, height, _)| *height).collect()
+            let mut heights: Vec<i64> = heights.map(|(_, height, _)| bytes_of(*height)).collect();
+            heights.sort_unstable();
+            heights.dedup();
+            heights
         });
-        let missing = Missing { path: self.named(keys, modules), height, known_at };
+        let missing = Missing { path: self.named(keys, modules), height: bytes_of(height), known_at };
         if !self.found.checked.missing.contains(&missing) {
             self.found.checked.missing.push(missing);
         }
@@ -291,4 +294,9 @@ fn whole_path(tree: &PathTree, node: u32) -> Option<Vec<FrameKey>> {
     }
     keys.reverse();
     (at == FULL_ROOT && !keys.is_empty()).then_some(keys)
+}
+
+/// A height without the number of the clone that it is in.
+fn bytes_of(height: i64) -> i64 {
+    CloneNumber::of_height(height).1
 }

@@ -13,6 +13,7 @@ mod from_code;
 mod linked;
 mod maps;
 mod novel;
+mod own_calls;
 mod told;
 mod train;
 
@@ -22,5 +23,6 @@ pub use code::identity_bytes;
 pub use from_code::{FromCode, ProgramFiles, from_code};
 pub use maps::{Maps, absent_files, not_measured};
 pub use novel::{Novel, NovelSamples, novel, novel_of_inferred};
+pub use own_calls::own_calls;
 pub use told::{ToldBlocks, check_builds, told_blocks};
 pub use train::{Trained, train};

@@ -4,8 +4,7 @@ use callpath_format::frame::CloneNumber;
 
 use super::{Known, known, module, procedure};
 use crate::{
-    Answer, Budget, Clones, DirectCall, Identifier, MapBuilder, MapProcedure, PaddingPlan, Paddings, PathMap, Root,
-    Weight,
+    Answer, Clones, DirectCall, Identifier, MapBuilder, MapProcedure, PaddingPlan, Paddings, PathMap, Root, Weight,
 };
 
 fn of_clones(clones: Clones) -> Paddings {
@@ -24,11 +23,13 @@ fn linked(clones: &Clones, caller: u32, callee: u32) -> CloneNumber {
 fn each_caller_has_a_clone_where_frames_must_not_be_larger() {
     let Known { builder, root, procedures: [main, a, b, _, d], nodes: [_, by_a, by_b, by_c] } = known();
     let map = builder.finish();
-    assert_eq!(map.choose_clones(|procedure| procedure == d, 9), Clones::default(), "callers run as copies, too");
-    assert_eq!(map.choose_clones(|_| true, 1).procedures.len(), 1);
-    // Frames that are larger suffice.
-    assert_eq!(map.resize(|_| true, Budget::default()).paddings.clones, Clones::default());
-    let clones = map.resize(|_| true, Budget { most_bytes: 0, ..Budget::default() }).paddings.clones;
+    assert_eq!(
+        map.choose_clones(|_, callee| callee == a, 9),
+        Clones::default(),
+        "none of D's calls may lead elsewhere"
+    );
+    assert_eq!(map.choose_clones(|_, _| true, 1).procedures.len(), 1);
+    let clones = map.choose_clones(|_, _| true, 9);
     assert_eq!((clones.procedures.len(), clones.links.len()), (2, 2));
     let paddings = of_clones(clones.clone());
     let of_callers = [a, b].map(|caller| linked(&clones, caller, d));
@@ -72,7 +73,7 @@ impl Answer<'_> {
 fn plans_have_clones_by_where_procedures_begin() {
     let Known { builder, procedures: [_, a, b, _, d], .. } = known();
     let map = builder.finish();
-    let paddings = of_clones(map.choose_clones(|_| true, 9));
+    let paddings = of_clones(map.choose_clones(|_, _| true, 9));
     let plan = map.plan(&paddings);
     let path = std::path::Path::new("a.plan");
     assert_eq!(PaddingPlan::decode(&plan.encode(), path).unwrap(), plan);
@@ -103,12 +104,23 @@ fn plans_have_clones_by_where_procedures_begin() {
     }
 }
 
-/// Programs at random: calls by name and through pointers, of some clones that could not be made. Whichever clone a path ends in: the
+/// A node as [`no_path_is_taken_for_another_one`] has it.
+type Met = (u32, u32, i64, Vec<(u32, u32, u32, bool)>);
+
+/// How a procedure calls another one.
+#[derive(Clone, Copy, PartialEq)]
+enum How {
+    Named,
+    Pointer,
+    Tail,
+}
+
+/// Programs at random: calls by name, through pointers and by jumps, of some clones that could not be made. Whichever clone a path ends in: the
 /// map has the path there, and a precise one is the only one that was seen.
 #[test]
 fn no_path_is_taken_for_another_one() {
     let (mut told_apart, mut in_clones) = (0, 0);
-    for seed in 0..300 {
+    for seed in 0..600 {
         let mut random = fastrand::Rng::with_seed(seed);
         let count = random.u32(3..9);
         let mut builder = MapBuilder::default();
@@ -122,36 +134,55 @@ fn no_path_is_taken_for_another_one() {
             })
             .collect();
         let root = builder.root(Root::Main);
-        // How far the stack grows; whether calls name what they call.
+        // How far the stack grows.
         let mut edges = Vec::new();
         for caller in &procedures {
             for callee in &procedures {
                 if random.u8(..) < 120 {
-                    edges.push((*caller, *callee, 16 * random.i64(1..4), random.u8(..) < 200));
+                    let how = [How::Named, How::Named, How::Named, How::Pointer, How::Tail][random.usize(..5)];
+                    edges.push((*caller, *callee, 16 * random.i64(1..4), how));
                 }
             }
         }
-        for (caller, callee, height, _) in edges.iter().filter(|edge| edge.3) {
-            builder.call(DirectCall { callee: *callee, caller: *caller, height: *height });
+        let of_kind = |how: How| edges.iter().filter(move |edge| edge.3 == how);
+        let named: Vec<(u32, u32)> = of_kind(How::Named).map(|edge| (edge.0, edge.1)).collect();
+        for &(caller, callee, height, _) in of_kind(How::Named) {
+            builder.call(DirectCall { callee, caller, height });
+            for tail in of_kind(How::Tail).filter(|tail| tail.0 == callee) {
+                builder.call(DirectCall { callee: tail.1, caller, height });
+            }
         }
         let of_main = builder.node(None, procedures[0], root);
         builder.met(of_main, 16, Weight { calls: 1, samples: 0 });
-        let mut nodes = vec![(of_main, procedures[0], 16, vec![])];
+        // By node: its procedure and height, and the calls that lead there: of which node and procedure, what they call, whether by name.
+        let mut nodes: Vec<Met> = vec![(of_main, procedures[0], 16, vec![])];
         for _ in 0..random.usize(5..60) {
             let (node, caller, height, path) = nodes[random.usize(..nodes.len())].clone();
             let from = edges.iter().filter(|edge| edge.0 == caller);
-            let Some((_, callee, grows, is_named)) = random.choice(from.collect::<Vec<_>>()) else { continue };
-            let child = builder.node(Some(node), *callee, root);
+            let Some(&(_, callee, grows, how)) = random.choice(from.collect::<Vec<_>>()) else { continue };
+            // What jumps there is not on the stack.
+            let (parent, by, grows) = match (how, path.split_last()) {
+                (How::Tail, None) => continue,
+                (How::Tail, Some(((parent, by, ..), path))) => {
+                    (*parent, path.iter().copied().chain([(*parent, *by, callee, false)]).collect::<Vec<_>>(), 0)
+                }
+                (how, _) => {
+                    let call = (node, caller, callee, how == How::Named);
+                    (node, path.iter().copied().chain([call]).collect(), grows)
+                }
+            };
+            let child = builder.node(Some(parent), callee, root);
             if nodes.iter().any(|(known, ..)| *known == child) {
                 continue;
             }
             builder.met(child, height + grows, Weight { calls: random.u64(1..9), samples: 0 });
-            let path: Vec<(u32, u32, bool)> = path.iter().copied().chain([(caller, *callee, *is_named)]).collect();
-            nodes.push((child, *callee, height + grows, path));
+            nodes.push((child, callee, height + grows, by));
         }
         let map = builder.finish();
         let most = [0, 1, 3, 2000][random.usize(..4)];
-        let clones = map.choose_clones(|_| true, most);
+        // It may be taken for a call what is none.
+        let is_strict = random.bool();
+        let clones = map.choose_clones(|caller, callee| !is_strict || named.contains(&(caller, callee)), most);
         assert!(clones.procedures.len() <= usize::from(most));
         let cloned = map.resized(&of_clones(clones.clone()));
         let [before, after] = [&map, &cloned].map(|map| map.precision().paths);
@@ -162,14 +193,14 @@ fn no_path_is_taken_for_another_one() {
         let is_made: Vec<bool> = clones.procedures.iter().map(|_| random.u8(..) < 230).collect();
         for (node, procedure, height, path) in &nodes {
             let mut from = CloneNumber::NONE;
-            for (caller, callee, is_named) in path {
+            for (_, caller, callee, is_named) in path {
                 let link = clones.links.iter().find(|link| {
                     (link.caller, link.from) == (*caller, from)
                         && clones.procedures[usize::from(link.to.0) - 1] == Some(*callee)
                 });
                 let is_there = |link: &&crate::CloneLink| is_made[usize::from(link.to.0) - 1];
                 // A procedure may call another in both ways.
-                let is_called = *is_named && random.u8(..) < 230;
+                let is_called = *is_named && named.contains(&(*caller, *callee)) && random.u8(..) < 230;
                 from = link.filter(is_there).filter(|_| is_called).map_or(CloneNumber::NONE, |link| link.to);
             }
             in_clones += u32::from(from != CloneNumber::NONE);

@@ -289,6 +289,43 @@ fn clones_tell_paths_of_one_height_apart() {
     }
 }
 
+/// A tail call leads to no clone: the path that it is on has not the clone's caller. Three are as high: by `both`, by `other`, and by one of
+/// those that call `both`, which jumps.
+#[test]
+fn a_tail_call_leads_to_no_clone() {
+    let place = Place::new();
+    let source = "#define APART __attribute__((noinline, noclone))\n\
+                  static volatile unsigned sink;\n\
+                  APART unsigned work(unsigned n) { unsigned s = n; for (unsigned i = 0; i < n * 1000000; i++) s = s * 31 + (i ^ s >> 3); return s; }\n\
+                  APART unsigned both(unsigned n, int jumps) { volatile char own[200]; own[0] = n; if (jumps) return work(n + 2); return work(n) + own[0]; }\n\
+                  #define BELOW(size) APART unsigned below##size(unsigned n) { volatile char own[size]; own[0] = n; return both(n, 1) + own[0]; }\n\
+                  BELOW(168) BELOW(184) BELOW(200) BELOW(216) BELOW(232)\n\
+                  APART unsigned other(unsigned n) { volatile char own[200]; own[0] = n; return work(n + 1) + own[0]; }\n\
+                  int main(int count, char **words) { unsigned n = count > 1 ? 100 : 1; sink = both(n, 0) + other(n);\n\
+                    sink += below168(n) + below184(n) + below200(n) + below216(n) + below232(n); return 0; }\n";
+    std::fs::write(place.at("jumps.c"), source).expect("room");
+    let gcc =
+        std::process::Command::new("gcc").args(["-O2", "-o", "jumps", "jumps.c"]).current_dir(place.at(".")).status();
+    assert!(gcc.expect("gcc can be run").success());
+    place.train("a.map", &["./jumps"]);
+    let resized = place.run(["map", "resize", "a.map", "-o", "a.plan", "--every", "16", "--clones", "100"]);
+    assert_eq!(resized.status, 0, "{resized:?}");
+    let checked = |directory: &str, plan: &[&str]| {
+        let words = [&["record", "-F", "2000", "--unwind=both", "-o", directory], plan, &["./jumps", "more"]].concat();
+        let recorded = place.run(words);
+        assert_eq!(recorded.status, 0, "{recorded:?}");
+        (place.json(["map", "check", "a.map", directory, "--json"]), recorded.stderr)
+    };
+    let (before, _) = checked("before", &[]);
+    assert_eq!(number(&before, "/paths/ambiguous"), 3, "{before}");
+    let (after, said) = checked("after", &["--plan", "a.plan"]);
+    for wrong in ["wrong", "unlikely", "incorrect"] {
+        assert_eq!(number(&after, &format!("/samples/{wrong}")), 0, "{after}");
+    }
+    // Through `both` and `other` it is told; by the jump it may be any of them.
+    assert_eq!(number(&after, "/paths/ambiguous"), 1, "{said} {after}");
+}
+
 /// With larger frames more paths have heights of their own, and what a map says of them is true still.
 #[test]
 #[ignore = "takes minutes: `cargo xtask test --long`"]

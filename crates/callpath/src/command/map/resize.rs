@@ -4,11 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use callpath_analyze::infer::own_calls;
 use callpath_infer::{Budget, Degrees, Paddings, PathMap, PlannedPadding, Precision};
 use callpath_view::text::shell_word;
+use rustc_hash::FxHashSet;
 
 use super::show::called;
 use crate::command::path_map;
+use crate::command::profile::analysis_options;
 use crate::outcome::Outcome;
 use crate::{output, surroundings};
 
@@ -27,7 +30,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     growth: u32,
     /// How many clones of procedures there may be: further copies, to which only some calls lead
-    #[arg(long, value_name = "N", default_value_t = Budget::CLONES, default_value_if("every", clap::builder::ArgPredicate::IsPresent, "0"))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2000,
+        default_value_if("every", clap::builder::ArgPredicate::IsPresent, "0")
+    )]
     clones: u16,
     /// Make every frame that can be larger by so many bytes, a multiple of 16, instead of searching: to test how a program takes it
     #[arg(long, value_name = "BYTES", value_parser = every, conflicts_with_all = ["budget", "growth"])]
@@ -50,14 +58,17 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let budget = Budget {
         time: Duration::from_secs(arguments.budget),
         growth: 1.0 + f64::from(arguments.growth) / 100.0,
-        clones: arguments.clones,
         ..Budget::default()
     };
     // What could not run as a copy to be counted cannot with a larger frame.
     let may_pad = |procedure: u32| map.uncounted().binary_search(&procedure).is_err();
-    let resized = match arguments.every {
+    let mut resized = match arguments.every {
         None => map.resize(may_pad, budget),
-        Some(bytes) => map.pad_all(may_pad, bytes, arguments.clones),
+        Some(bytes) => map.pad_all(may_pad, bytes),
+    };
+    let notes = match arguments.clones {
+        0 => Vec::new(),
+        most => clone_procedures(&map, &mut resized.paddings, most),
     };
     let plan = map.plan(&resized.paddings);
     plan.write(&arguments.output).map_err(|error| anyhow!("failed to {error}"))?;
@@ -98,10 +109,31 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
                 arguments.budget
             ));
         }
+        notes.iter().for_each(|note| output::say(format_args!("{note}")));
         let typed = surroundings::typed_command();
         output::say(format_args!("use it with: {typed} record --unwind=infer --plan {file} -- PROGRAM"));
     }
     Ok(0)
+}
+
+/// Adds clones, so many at most, of what the map's files call by name. Returns which files cannot be looked at.
+fn clone_procedures(map: &PathMap, paddings: &mut Paddings, most: u16) -> Vec<String> {
+    let larger = map.resized(paddings);
+    let (mut calls, mut notes) = (Vec::new(), Vec::new());
+    for module in map.modules() {
+        let own = own_calls(module, &analysis_options());
+        calls.push(own.unwrap_or_else(|why| {
+            notes.push(why);
+            FxHashSet::default()
+        }));
+    }
+    let leads = |caller: u32, callee: u32| {
+        let [caller, callee] = [caller, callee].map(|procedure| map.procedures().get(procedure as usize));
+        let Some((caller, callee)) = caller.zip(callee) else { return false };
+        calls.get(caller.module as usize).is_some_and(|calls| calls.contains(&(caller.start, callee.start)))
+    };
+    paddings.clones = larger.choose_clones(leads, most);
+    notes
 }
 
 /// The share of paths that could have an identifier of their own at most, if that is not all.

@@ -25,6 +25,8 @@ pub(super) struct Padded {
     refused: Vec<(String, String)>,
     /// Clones that calls lead to.
     cloned: usize,
+    /// Procedures that were to be cloned and cannot run as copies, and why.
+    not_cloned: Vec<(String, String)>,
     /// The plan's modules that the program has.
     there: FxHashSet<u32>,
     /// A module that is another build now.
@@ -35,7 +37,16 @@ impl Padded {
     pub(super) fn read(file: &Path) -> anyhow::Result<Padded> {
         let plan = PaddingPlan::read(file).map_err(|error| anyhow::anyhow!("failed to {error}"))?;
         let (made, refused, there) = (Vec::new(), Vec::new(), FxHashSet::default());
-        Ok(Padded { plan, file: file.to_owned(), made, refused, cloned: 0, there, other_build: None })
+        Ok(Padded {
+            plan,
+            file: file.to_owned(),
+            made,
+            refused,
+            cloned: 0,
+            not_cloned: Vec::new(),
+            there,
+            other_build: None,
+        })
     }
 
     /// What the user should know.
@@ -50,6 +61,10 @@ impl Padded {
         notes.extend(self.refused.iter().take(NAMED).map(|(name, why)| format!("not larger: {name}: {why}")));
         if self.refused.len() > NAMED {
             notes.push(format!("not larger: {} more", self.refused.len() - NAMED));
+        }
+        notes.extend(self.not_cloned.iter().take(NAMED).map(|(name, why)| format!("not cloned: {name}: {why}")));
+        if self.not_cloned.len() > NAMED {
+            notes.push(format!("not cloned: {} more", self.not_cloned.len() - NAMED));
         }
         let planned = |number: &u32| {
             let mut modules = self.plan.paddings.iter().map(|planned| planned.module);
@@ -133,6 +148,13 @@ impl Resizing for Padded {
         let others = others.iter().map(|planned| (planned.name.clone(), why(planned)));
         self.refused.extend(others);
         self.made.extend(larger);
+        let mut not_cloned: Vec<(String, String)> = Vec::new();
+        for clone in self.number(image).into_iter().flat_map(|number| self.clones_of(number)).map(|(_, clone)| clone) {
+            let why = refused.iter().find(|(entry, _)| entry.0 == clone.start).map(|(_, why)| why.clone());
+            not_cloned.extend(why.map(|why| (clone.name.clone(), why)));
+        }
+        not_cloned.dedup();
+        self.not_cloned.extend(not_cloned);
     }
 
     fn finish(&mut self, directory: &Path) -> Result<(), String> {
@@ -144,7 +166,7 @@ impl Resizing for Padded {
         }
         self.made.sort();
         // What is looked up later has to know which frames were larger in truth.
-        // Of clones, too: without one, a path ends in what it was to be cloned from, which may always be.
+        // All clones stay, those that could not be made, too: heights have their numbers, and a path may always end in the procedure itself.
         let carried_out = PaddingPlan { paddings: self.made.clone(), ..self.plan.clone() };
         write_file(directory, PLAN_FILE, &carried_out.encode()).map_err(|error| format!("failed to {error}"))
     }
