@@ -48,7 +48,7 @@ func main() {
 	os.Exit(5)
 }
 
-// The compiler inlines it.
+// The compiler inlines it; the division takes most of the time.
 func half(n int) float64 {
-	return float64(n) * 0.5
+	return float64(n/(n%7+1)) * 0.5
 }

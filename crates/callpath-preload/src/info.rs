@@ -48,11 +48,12 @@ pub struct Context {
 }
 
 impl Context {
-    /// Whether the instruction before the interrupted one may be `int1`.
-    pub fn is_after_int1(&self) -> bool {
-        let before = self.registers[16].wrapping_sub(1);
+    /// Whether the instruction before the interrupted one may be `int1`, or that one is: some virtual machines leave the program there.
+    pub fn is_at_int1(&self) -> bool {
+        let pc = self.registers[16];
         // SAFETY: the eight bytes around it could be read just now; a program must not unmap code that it runs in.
-        is_readable(before & !7) && unsafe { *(before as *const u8) } == 0xf1
+        let is_one = |at: u64| is_readable(at & !7) && unsafe { *(at as *const u8) } == 0xf1;
+        is_one(pc) || is_one(pc.wrapping_sub(1))
     }
 
     /// Whether this very signal has ended a system call with EINTR, and no other one will be handled before the call

@@ -143,7 +143,7 @@ unsafe extern "C" fn handle(_signal: c_int, info: *const Info, context: *mut Con
         },
         SI_TIMER => Some(Trigger::Timer),
         Session::ASKED if part::process().is_none_or(|p| p.session.nonce == info.value) => Some(Trigger::Asked),
-        TRAP_BRKPT if !context.is_after_int1() => None,
+        TRAP_BRKPT if !context.is_at_int1() => None,
         _ => return programs_own(info, context),
     };
     if let Some(trigger) = trigger {
