@@ -157,7 +157,8 @@ impl Bench {
             std::fs::metadata(&map)?.len() / 1024,
             precise + ambiguous,
             percent(precise),
-            share(&inferred["calls"], "precise"),
+            // One path that was seen, whatever the code has besides.
+            single_share(&inferred["calls"]),
             percent(precise + few),
             look_up(&map)?
         );
@@ -213,6 +214,14 @@ fn look_up(map: &Path) -> anyhow::Result<String> {
     let output = command.stderr(Stdio::null()).output()?;
     ensure!(output.status.success(), "the example look_up failed");
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The percentage of what one path was seen for, of what any was.
+fn single_share(counts: &Value) -> String {
+    let [precise, likely, ambiguous] =
+        ["precise", "likely", "ambiguous"].map(|class| counts[class].as_u64().unwrap_or(0));
+    let single = precise.saturating_add(likely);
+    format!("{:.1}%", 100.0 * single as f64 / single.saturating_add(ambiguous).max(1) as f64)
 }
 
 /// The percentage of one class of counts.
