@@ -13,7 +13,7 @@
 use callpath_format::frame::CloneNumber;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::map::{DirectCall, PathMap};
+use crate::map::PathMap;
 
 /// So many callers decide, at most.
 const MOST_CALLERS: usize = 6;
@@ -220,10 +220,4 @@ fn with_callers((procedure, callers): Chain) -> impl Iterator<Item = Chain> {
         Some((of, callers.get(from..)?.to_vec())).filter(|(_, callers)| !callers.is_empty())
     };
     (0..MOST_CALLERS).map_while(of)
-}
-
-/// The direct calls of a procedure by another, with how far the stack grows.
-pub(crate) fn calls_of(calls: &[DirectCall], callee: u32) -> impl Iterator<Item = &DirectCall> {
-    let from = calls.partition_point(|call| call.callee < callee);
-    calls.get(from..).unwrap_or(&[]).iter().take_while(move |call| call.callee == callee)
 }

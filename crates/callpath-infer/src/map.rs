@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use callpath_format::frame::CloneNumber;
 use rustc_hash::FxHashMap;
 
-use crate::clones::{Cloned, calls_of};
+use crate::clones::Cloned;
 use crate::doubt::{Doubt, MOST_CALLS, doubts};
 
 /// A file of code.
@@ -384,7 +384,9 @@ impl PathMap {
     /// What has direct calls of a procedure in the code, and where it would have to stand.
     pub(crate) fn direct_callers(&self, identifier: Identifier) -> impl Iterator<Item = Identifier> {
         let (clone, bytes) = CloneNumber::of_height(identifier.height);
-        calls_of(&self.calls, identifier.procedure).flat_map(move |call| {
+        let from = self.calls.partition_point(|call| call.callee < identifier.procedure);
+        let calls = self.calls.get(from..).unwrap_or(&[]).iter();
+        calls.take_while(move |call| call.callee == identifier.procedure).flat_map(move |call| {
             let bytes = bytes.checked_sub(call.height);
             let height = move |from: CloneNumber| bytes.and_then(|bytes| from.height(bytes));
             let of = move |height: i64| Identifier { procedure: call.caller, height, ..identifier };

@@ -1,7 +1,8 @@
 //! A program whose procedures, and those of its libraries, run as copies, while what the copies leave of the original
 //! code traps: if it behaves as it does bare, what was copied was copied rightly.
 
-use std::collections::BTreeSet;
+mod clones;
+
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::CloneNumber;
 use callpath_image::plt;
 use callpath_tables::calls_in_copies::{CallsInCopies, unwinders_can_be_told};
-use callpath_tables::copies::{CloneCaller, Copies, WantedClone, behind, copy_all, copy_all_and_clone};
+use callpath_tables::copies::{Copies, WantedClone, copy_all_and_clone};
 use callpath_tables::module::Module as Analysed;
 use callpath_tables::recipes::Moved;
 use callpath_tables::return_users::{Asking, ReturnUsers};
@@ -21,11 +22,12 @@ use callpath_target::{
     Edits, LARGE_PAGE_BYTES, Maps, NewMemory, Pid, SharedMemory, StepOptions, Stepped, Stepper,
     WORTH_LARGE_PAGES_BYTES, Write,
 };
-use callpath_x86::rewrite::{Callee, Cell, KnownCode, Operation, Place, Plan, callee, exits};
+use callpath_x86::rewrite::{Cell, KnownCode, Operation, Place, Plan, exits};
 
 use crate::error::OracleError;
 use crate::find_object::Teller;
 use crate::modules::{Images, Module, VDSO};
+use clones::clones_of_calls;
 
 /// What is copied, and what is inserted.
 #[derive(Clone, Debug, Default)]
@@ -537,27 +539,6 @@ impl Relocation {
         }
         Ok(found)
     }
-}
-
-/// A clone of each procedure for each one that calls it by name, as many as a module may have: whichever clone of that calls.
-fn clones_of_calls(module: &Analysed) -> Vec<WantedClone> {
-    const MOST: u16 = 4000;
-    let mut calls: BTreeSet<(LinkAddr, LinkAddr)> = BTreeSet::new();
-    copy_all(module, behind(module.image()), |flow, graph| {
-        let named = graph.calls.iter().filter_map(|call| callee(flow, call));
-        calls.extend(named.filter_map(|callee| match callee {
-            Callee::At(callee) => Some((graph.entry, callee)),
-            _ => None,
-        }));
-        Plan::default()
-    });
-    let numbered: Vec<(CloneNumber, (LinkAddr, LinkAddr))> = (1..=MOST).map(CloneNumber).zip(calls).collect();
-    let wanted = numbered.iter().map(|&(number, (caller, of))| {
-        let of_caller = numbered.iter().filter(|(_, (_, of))| *of == caller);
-        let of_caller = of_caller.map(|(number, _)| CloneCaller::Clone(*number));
-        WantedClone { number, of, callers: [CloneCaller::Procedure(caller)].into_iter().chain(of_caller).collect() }
-    });
-    wanted.collect()
 }
 
 /// A routine at `at` that preserves all registers, overwrites the flags and more than the red zone, and counts its

@@ -258,12 +258,11 @@ impl<'a> Raw<'a> {
                         keys.truncate(surely);
                     }
                     keys.dedup_by(|one, other| *one == FrameKey::PROBE && one == other);
-                    let clone = code.clone_at(self.pc());
-                    let Code { met_unknown, met_awaited, generated, .. } = code;
-                    let (ran_out, met_postponed) = (ran_out && !full, !full && generated.postponed);
                     let base = self.sample.stack_base.load(Relaxed);
                     let height = innermost_cfa.filter(|_| base != 0).map(|cfa| base.wrapping_sub(cfa) as i64);
-                    let height = height.and_then(|height| clone.height(height));
+                    let height = height.and_then(|height| code.clone_at(self.pc()).height(height));
+                    let Code { met_unknown, met_awaited, generated, .. } = code;
+                    let (ran_out, met_postponed) = (ran_out && !full, !full && generated.postponed);
                     let read_bytes = memory.read_bytes();
                     return Walked {
                         keys,

@@ -103,7 +103,7 @@ impl Copies {
             cloned.extend(callers.iter().map(|caller| ((*caller, *of), (*number, *entries))));
         }
         // Who leads to which.
-        let called: RefCell<FxHashSet<(CloneCaller, CloneNumber)>> = RefCell::default();
+        let called: RefCell<FxHashMap<CloneCaller, Vec<CloneNumber>>> = RefCell::default();
         for Made { copy, clone, .. } in &mut self.made {
             let caller = match *clone {
                 CloneNumber::NONE => CloneCaller::Procedure(copy.entry),
@@ -114,7 +114,7 @@ impl Copies {
                 if let Some((number, entries)) = cloned.get(&(caller, branch.target)).filter(|_| branch.is_call)
                     && branch.redirected(entries.of(branch)).is_some()
                 {
-                    called.borrow_mut().insert((caller, *number));
+                    called.borrow_mut().entry(caller).or_default().push(*number);
                     return Some(entries.of(branch));
                 }
                 entries.get(&branch.target).map(|entries| entries.of(branch))
@@ -127,11 +127,10 @@ impl Copies {
         let called = called.into_inner();
         let mut reached = FxHashSet::default();
         let of_originals = called.iter().filter(|(caller, _)| matches!(caller, CloneCaller::Procedure(_)));
-        let mut open: Vec<CloneNumber> = of_originals.map(|(_, number)| *number).collect();
+        let mut open: Vec<CloneNumber> = of_originals.flat_map(|(_, numbers)| numbers).copied().collect();
         while let Some(number) = open.pop() {
             if reached.insert(number) {
-                let by_it = called.iter().filter(|(caller, _)| *caller == CloneCaller::Clone(number));
-                open.extend(by_it.map(|(_, number)| *number));
+                open.extend(called.get(&CloneCaller::Clone(number)).into_iter().flatten());
             }
         }
         reached

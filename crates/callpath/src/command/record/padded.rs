@@ -12,7 +12,7 @@ use callpath_measurement::write_file;
 use callpath_record::{CopiedModule, Resizing};
 use callpath_tables::copies::{CloneCaller, WantedClone};
 use callpath_tables::paths::Resized;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A plan that is carried out.
 pub(super) struct Padded {
@@ -110,10 +110,12 @@ impl Padded {
             CloneNumber::NONE => CloneCaller::Procedure(LinkAddr(link.start)),
             clone => CloneCaller::Clone(clone),
         };
+        let mut callers: FxHashMap<CloneNumber, Vec<CloneCaller>> = FxHashMap::default();
+        links().for_each(|link| callers.entry(link.to).or_default().push(caller(link)));
         wanted.clones.extend(self.clones_of(module).map(|(number, clone)| WantedClone {
             number,
             of: LinkAddr(clone.start),
-            callers: links().filter(|link| link.to == number).map(caller).collect(),
+            callers: callers.remove(&number).unwrap_or_default(),
         }));
         wanted
     }
