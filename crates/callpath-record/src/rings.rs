@@ -17,8 +17,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::process::{FirstStack, Origin};
 use crate::program::Doorbell;
-use depths::Depths;
 pub(crate) use depths::Need;
+use depths::{Copying, Depths};
 use loading::Loading;
 use poller::Poller;
 pub(crate) use waits::{Wait, Waits};
@@ -146,9 +146,10 @@ impl Outside {
         self.sampler.begin(pid)
     }
 
-    /// Has deep stacks copied from the beginning on: a program that starts may soon have some. For one that has been running, it is begun
-    /// when one is seen.
+    /// Has deep stacks copied from the beginning on, and threads watched that have none yet: a program that starts may soon have some. For one
+    /// that has been running, it is begun when one is seen.
     pub(crate) fn expect_deep(&mut self) {
+        self.depths.watch();
         self.deep.get_or_insert_with(Loading::start);
     }
 
@@ -242,8 +243,12 @@ impl Outside {
         }
         // Events are replaced only if they must be: for a while there are twice as many.
         self.replaces_events |= need == Need::Beyond && self.sampler.lacks_deep(of.1);
-        if let Some(wanted) = self.depths.note(of.1, need) {
-            self.sampler.deep.iter_mut().for_each(|deep| deep.want(of, rsp, wanted));
+        if let (Some(copying), Some(deep)) = (self.depths.note(of.1, rsp, need), &mut self.sampler.deep) {
+            match copying {
+                Copying::ToItsEnd => deep.want(of, rsp),
+                Copying::UpTo(address) => deep.want_up_to(of.1, address),
+                Copying::Not => deep.forget(of.1),
+            }
         }
     }
 
@@ -264,7 +269,7 @@ impl Outside {
     pub(crate) fn is_not_deep(&mut self, tid: u32) {
         self.depths.forget(tid);
         self.wants_deep.remove(&tid);
-        self.sampler.deep.iter_mut().for_each(|deep| deep.want((Pid(tid), tid), 0, false));
+        self.sampler.deep.iter_mut().for_each(|deep| deep.forget(tid));
     }
 
     /// Reads what was copied beyond the records' copies: once the records are known that are entered next.

@@ -136,16 +136,23 @@ impl DeepCopies {
         run_at_samples(event, self.program.as_raw_fd())
     }
 
-    /// A thread's stack, which `rsp` lies in, is to be copied from now on, or no more.
-    pub fn want(&mut self, (pid, tid): (Pid, u32), rsp: u64, wanted: bool) {
-        if wanted {
-            // Its stack may be another one now. A table without room leaves the rest without.
-            let end = self.end_of_stack(pid, rsp).unwrap_or(u64::MAX);
-            if self.wanted.set(tid, Some(end)).is_ok() {
-                self.threads.insert(tid);
-            }
-            return;
+    /// A thread's stack, which `rsp` lies in, is to be copied from now on, to its end.
+    pub fn want(&mut self, (pid, tid): (Pid, u32), rsp: u64) {
+        // Its stack may be another one now.
+        let end = self.end_of_stack(pid, rsp).unwrap_or(u64::MAX);
+        self.want_up_to(tid, end);
+    }
+
+    /// A thread's stack is to be copied from now on, up to this address.
+    pub fn want_up_to(&mut self, tid: u32, address: u64) {
+        // A table without room leaves the rest without.
+        if self.wanted.set(tid, Some(address)).is_ok() {
+            self.threads.insert(tid);
         }
+    }
+
+    /// A thread's stack is not to be copied any more.
+    pub fn forget(&mut self, tid: u32) {
         if self.threads.remove(&tid) {
             let _ = self.wanted.set(tid, None);
         }
@@ -381,7 +388,7 @@ mod tests {
             worker.spawn_scoped(scope, move || work(is_over, &tell)).expect("a thread");
             let (tid, array) = told.recv().unwrap();
             let array = array..array + 8 * ARRAY_WORDS as u64;
-            sampler.deep.as_mut().expect("it is there").want((Pid(std::process::id()), tid), array.start, true);
+            sampler.deep.as_mut().expect("it is there").want((Pid(std::process::id()), tid), array.start);
             let (mut whole, mut wrong, mut last_ns) = (0, Vec::new(), 0);
             let _over = Over(is_over);
             let begun = Instant::now();

@@ -300,6 +300,7 @@ impl Recorder<'_> {
         // Rings may be full, and copies cut.
         let is_all = taken.beyond.last().is_some_and(|page| page.start.saturating_sub(rsp) >= ALMOST_ALL_BYTES);
         let need = match needed {
+            Some(bytes) if bytes <= taken.asked_bytes && is_all => Need::WithinAll(bytes),
             Some(bytes) if bytes <= taken.asked_bytes && !taken.beyond.is_empty() => Need::Within(bytes),
             Some(bytes) => Need::Bytes(bytes),
             None if is_all => Need::BeyondAll,
