@@ -22,7 +22,7 @@ use rustc_hash::FxHashSet;
 
 pub(crate) use heights::FirstStack;
 pub(crate) use origin::Origin;
-pub(crate) use outside::{Outside, Taken, Worth};
+pub(crate) use outside::{Outside, Taken, Took, Worth};
 pub(crate) use waiting::LOOK_AT_MOST;
 
 use crate::arena::{ArenaAllocator, wake};

@@ -201,6 +201,7 @@ impl<'a> Raw<'a> {
         let mut keys: Vec<FrameKey> = Vec::new();
         let mut cursor = Cursor::interrupted(self.pc(), registers);
         let mut ran_out = false;
+        let mut met_end = false;
         let mut innermost_cfa = None;
         // A path beyond a guessed frame counts if it reaches the stack's outermost frame.
         let mut surely = None;
@@ -229,7 +230,9 @@ impl<'a> Raw<'a> {
                 }
             });
             let full = end == End::Outermost || has_met;
-            ran_out |= end == End::Stopped(Stop::Unreadable) && memory.has_ended() && !self.is_whole_stack();
+            let has_ended = end == End::Stopped(Stop::Unreadable) && memory.has_ended();
+            met_end |= has_ended;
+            ran_out |= has_ended && !self.is_whole_stack();
             if innermost_only {
                 // More of the stack helps only where what was not found lies above.
                 ran_out &= memory.is_short();
@@ -272,6 +275,7 @@ impl<'a> Raw<'a> {
                         has_met,
                         height,
                         ran_out,
+                        met_end: met_end && !full,
                         read_bytes,
                         met_unknown,
                         met_awaited,
@@ -334,6 +338,8 @@ pub(crate) struct Walked {
     pub(crate) height: Option<i64>,
     /// They do not, since they reach the end of the copied part of the stack.
     pub(crate) ran_out: bool,
+    /// They reach the copy's end, be it the stack's or not.
+    pub(crate) met_end: bool,
     /// How much of the copy they have needed, bytes.
     pub(crate) read_bytes: usize,
     /// Some code was not in the load map.

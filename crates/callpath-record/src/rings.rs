@@ -17,9 +17,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::process::{FirstStack, Origin};
 use crate::program::Doorbell;
-pub(crate) use depths::Need;
-use depths::{Copying, Depths};
-use loading::Loading;
+use depths::{Depths, UpTo};
+pub(crate) use depths::{Need, Noted};
+pub(crate) use loading::Loading;
 use poller::Poller;
 pub(crate) use waits::{Wait, Waits};
 
@@ -45,6 +45,9 @@ const VERY_FIRST: Duration = Duration::from_millis(60);
 /// The serving thread hurries from when a ring is so full, and until all are emptier than that, per cent.
 const HURRY_AT: u64 = 50;
 const CALM_BELOW: u64 = 10;
+
+/// So much is copied of the stack of a thread that was not seen yet, bytes: a record ends at the first page that is not in memory.
+const NEW_BYTES: u32 = 80 << 10;
 
 /// The first that is for stacks that are walked.
 const FOR_WALKS: usize = 2;
@@ -81,8 +84,8 @@ pub(crate) struct Outside {
     pub(crate) beyond: u64,
     /// Whose stacks are copied beyond that.
     depths: Depths,
-    /// Those that are to be once that has begun, their stack pointers, and what they need.
-    wants_deep: FxHashMap<u32, (Pid, u64, Need)>,
+    /// Those that are to be once that has begun, and what they need.
+    wants_deep: FxHashMap<u32, (Pid, Noted)>,
     /// The loading of the program that copies them, in progress or over; `None`: no stack was deep yet.
     deep: Option<Loading>,
     /// A thread's events are to be replaced, so that its samples are copied beyond their records.
@@ -148,9 +151,9 @@ impl Outside {
 
     /// Has deep stacks copied from the beginning on, and threads watched that have none yet: a program that starts may soon have some. For one
     /// that has been running, it is begun when one is seen.
-    pub(crate) fn expect_deep(&mut self) {
+    pub(crate) fn expect_deep(&mut self, loading: Loading) {
         self.depths.watch();
-        self.deep.get_or_insert_with(Loading::start);
+        self.deep.get_or_insert(loading);
     }
 
     /// Samples a thread from when it executes a program.
@@ -228,27 +231,31 @@ impl Outside {
         }
     }
 
-    /// The same of a thread whose stack is copied beyond its record where it is deep. `rsp`: its stack pointer.
-    pub(crate) fn note_depth(&mut self, of: (Pid, u32), rsp: u64, need: Need) {
+    /// The same of a thread whose stack is copied beyond its record where it is deep.
+    pub(crate) fn note_depth(&mut self, of: (Pid, u32), noted: Noted) {
+        let need = noted.need;
         if self.sampler.deep.is_none() {
             if need.is_deep() && self.deep.is_none() {
                 self.deep = Some(Loading::start());
             }
             if need.is_deep() && self.deep.as_ref().is_some_and(Loading::goes_on) {
-                let wanted = self.wants_deep.entry(of.1).or_insert((of.0, rsp, need));
+                let (_, wanted) = self.wants_deep.entry(of.1).or_insert((of.0, noted));
                 // What was too short counts.
-                wanted.2 = if wanted.2 == Need::Beyond { Need::Beyond } else { need };
+                wanted.need = if wanted.need == Need::Beyond { Need::Beyond } else { need };
             }
             return;
         }
         // Events are replaced only if they must be: for a while there are twice as many.
         self.replaces_events |= need == Need::Beyond && self.sampler.lacks_deep(of.1);
-        if let (Some(copying), Some(deep)) = (self.depths.note(of.1, rsp, need), &mut self.sampler.deep) {
-            match copying {
-                Copying::ToItsEnd => deep.want(of, rsp),
-                Copying::UpTo(address) => deep.want_up_to(of.1, address),
-                Copying::Not => deep.forget(of.1),
-            }
+        let change = self.depths.note(of.1, noted);
+        let Some(deep) = &mut self.sampler.deep else { return };
+        deep.copy_of_new(if self.depths.copies_new() { NEW_BYTES } else { 0 });
+        let Some((up_to, from)) = change else { return };
+        match up_to {
+            UpTo::Same => deep.want_from(of.1, from),
+            UpTo::End => deep.want(of, noted.rsp, from),
+            UpTo::Address(address) => deep.want_up_to(of.1, address, from),
+            UpTo::Nothing => deep.stop(of.1),
         }
     }
 
@@ -309,11 +316,13 @@ impl Outside {
         let now = self.sampler.samples().stack_bytes;
         if let Some(deep) = self.deep.as_mut().and_then(Loading::take) {
             self.sampler.begin_deep(deep);
+            let bytes = if self.depths.copies_new() { NEW_BYTES } else { 0 };
+            self.sampler.deep.iter_mut().for_each(|deep| deep.copy_of_new(bytes));
         }
         if self.deep.as_ref().is_some_and(|deep| !deep.goes_on()) {
-            for (tid, (pid, rsp, need)) in std::mem::take(&mut self.wants_deep) {
+            for (tid, (pid, noted)) in std::mem::take(&mut self.wants_deep) {
                 if self.sampler.deep.is_some() {
-                    self.note_depth((pid, tid), rsp, need);
+                    self.note_depth((pid, tid), noted);
                 }
             }
         }

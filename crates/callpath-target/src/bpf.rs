@@ -16,7 +16,8 @@ pub(crate) struct Instruction {
     operation: u8,
     /// The destination in the low half, the source in the high one.
     registers: u8,
-    offset: i16,
+    /// Of a jump: how many instructions it skips.
+    pub(crate) offset: i16,
     immediate: i32,
 }
 

@@ -2,14 +2,14 @@
 //! kernel takes the sample. Only root may load it.
 //!
 //! ```text
-//! is the thread's stack wanted? where does it end?
-//! for each few pages from the end of the record's copy on: copy them into the ring, with thread, stack pointer and time, and note which
-//! are not there
+//! is the thread's stack wanted? where does it end? (of a thread that nobody has seen yet: so far above the stack pointer)
+//! for each few pages from the end of the record's copy on, or from the stack pointer on: copy them into the ring, with thread, stack
+//! pointer and time, and note which are not there
 //! ```
 //!
 //! The copies stay in the ring while the records of their samples are entered.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -31,8 +31,12 @@ const FIRST_RESULT: usize = 5;
 const AT_ONCE_NS: u64 = 25_000;
 /// So many threads at most.
 const MOST_THREADS: u32 = 1 << 12;
-/// In the table of threads, a number that no thread has: from where on stacks are copied, bytes above the stack pointer.
+/// In the table of threads, numbers that no thread has: from where on stacks are copied, bytes above the stack pointer; and up to where
+/// those of threads that are not in it.
 const BEGIN: u32 = u32::MAX;
+const NEW: u32 = u32::MAX - 1;
+/// In that table, of the end of a stack: it is copied from the stack pointer on. Ends are multiples of 8.
+const FROM_STACK_POINTER: u64 = 1;
 /// The lengths of the ring that are tried, bytes.
 const RING_LENGTHS: [usize; 3] = [32 << 20, 16 << 20, 4 << 20];
 
@@ -64,17 +68,29 @@ impl StackPage {
     }
 }
 
+/// From where on a stack is copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CopiedFrom {
+    /// What lies below is in the sample's record.
+    #[default]
+    RecordEnd,
+    /// A record ends at the first page that is not in memory, of a large frame that nobody has touched. These copies leave such pages out.
+    StackPointer,
+}
+
 /// Copies of what lies beyond records' copies.
 #[derive(Debug)]
 pub struct DeepCopies {
     program: OwnedFd,
     wanted: Numbers,
-    /// Those in it.
-    threads: HashSet<u32>,
+    /// Those in it, and where their stacks end. 0: they are not copied.
+    threads: HashMap<u32, u64>,
     /// What a process had mapped when it was read last, and when.
     mappings: Option<(Pid, Instant, Vec<Range<u64>>)>,
     /// From where on stacks are copied.
     begin_bytes: usize,
+    /// How much is copied of the stacks of threads that are not in the table.
+    new_bytes: u32,
     ring: Arc<RecordRing>,
     /// Up to where it was read, and given back, bytes.
     read_up_to: u64,
@@ -104,12 +120,14 @@ impl DeepCopies {
         // It uses helpers that the kernel keeps for programs under the GPL, too.
         let program = load_for_samples(&code(wanted.descriptor(), ring.descriptor()), c"Dual MIT/GPL")?;
         wanted.set(BEGIN, Some(0))?;
+        wanted.set(NEW, Some(0))?;
         Ok(DeepCopies {
             program,
             wanted,
-            threads: HashSet::new(),
+            threads: HashMap::new(),
             mappings: None,
             begin_bytes: 0,
+            new_bytes: 0,
             ring: Arc::new(ring),
             read_up_to: 0,
             given_back: 0,
@@ -136,24 +154,48 @@ impl DeepCopies {
         run_at_samples(event, self.program.as_raw_fd())
     }
 
+    /// So much is copied from now on of each stack, from the stack pointer on, as long as nothing else was asked for the thread, bytes.
+    pub fn copy_of_new(&mut self, bytes: u32) {
+        if bytes != self.new_bytes && self.wanted.set(NEW, Some(bytes.into())).is_ok() {
+            self.new_bytes = bytes;
+        }
+    }
+
     /// A thread's stack, which `rsp` lies in, is to be copied from now on, to its end.
-    pub fn want(&mut self, (pid, tid): (Pid, u32), rsp: u64) {
+    pub fn want(&mut self, (pid, tid): (Pid, u32), rsp: u64, from: CopiedFrom) {
         // Its stack may be another one now.
         let end = self.end_of_stack(pid, rsp).unwrap_or(u64::MAX);
-        self.want_up_to(tid, end);
+        self.want_up_to(tid, end, from);
     }
 
     /// A thread's stack is to be copied from now on, up to this address.
-    pub fn want_up_to(&mut self, tid: u32, address: u64) {
+    pub fn want_up_to(&mut self, tid: u32, address: u64, from: CopiedFrom) {
+        let end = address.saturating_add(7) & !7;
+        let flag = if from == CopiedFrom::StackPointer { FROM_STACK_POINTER } else { 0 };
         // A table without room leaves the rest without.
-        if self.wanted.set(tid, Some(address)).is_ok() {
-            self.threads.insert(tid);
+        if self.wanted.set(tid, Some(end | flag)).is_ok() {
+            self.threads.insert(tid, end);
+        }
+    }
+
+    /// A thread's stack is to be copied from here on, up to where it was.
+    pub fn want_from(&mut self, tid: u32, from: CopiedFrom) {
+        if let Some(end) = self.threads.get(&tid).copied().filter(|end| *end > 0) {
+            self.want_up_to(tid, end, from);
         }
     }
 
     /// A thread's stack is not to be copied any more.
+    pub fn stop(&mut self, tid: u32) {
+        match self.new_bytes {
+            0 => self.forget(tid),
+            _ => self.want_up_to(tid, 0, CopiedFrom::RecordEnd),
+        }
+    }
+
+    /// A thread has ended, or has another stack.
     pub fn forget(&mut self, tid: u32) {
-        if self.threads.remove(&tid) {
+        if self.threads.remove(&tid).is_some() {
             let _ = self.wanted.set(tid, None);
         }
         self.copies.remove(&tid);
@@ -264,35 +306,40 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
     const NO_WAKEUP: i32 = 1;
     const HEAD_BYTES: i32 = 8 * HEAD_WORDS as i32;
     const PAGE: i32 = PAGE_BYTES as i32;
-    // Where in the frame the thread, its stack pointer and the time are, and a key; the stack's end is in r7.
+    // A jump whose length is filled in below.
+    const TO_THE_END: i16 = i16::MAX;
+    // Where in the frame the thread, its stack pointer and the time are, and a key.
     let (tid, rsp, time, key) = (-8, -16, -24, -32);
     let look_up = |key: i16| {
         let mut code = Vec::from(I::map(1, wanted));
         code.extend([I::copy(2, 10), I::add(2, key.into()), I::call(MAP_LOOKUP)]);
         code
     };
-    let mut all = vec![I::call(PID_AND_TID), I::copy_low(0, 0), I::store_64(10, tid, 0)];
+    // The number at a key, in a register, or the end if there is none.
+    let number = |at: u32, to: u8| {
+        let mut code = vec![I::set(1, at.cast_signed()), I::store_64(10, key, 1)];
+        code.extend(look_up(key));
+        code.extend([I::go_if_equal(0, 0, TO_THE_END), I::load_64(to, 0, 0)]);
+        code
+    };
+    let mut all = vec![I::call(CURRENT_TASK), I::copy(1, 0), I::call(REGISTERS_OF), I::load_64(8, 0, AT_RSP)];
+    all.extend([I::store_64(10, rsp, 8), I::call(PID_AND_TID), I::copy_low(0, 0), I::store_64(10, tid, 0)]);
+    // How far above the stack pointer (r8) copies begin is in r9, where they end in r7.
+    all.push(I::set(9, 0));
     all.extend(look_up(tid));
-    let mut to_the_end = vec![all.len()];
-    // Filled in below: to the end if nothing is wanted.
-    all.push(I::go(0));
-    all.extend([I::load_64(7, 0, 0), I::set(1, BEGIN.cast_signed()), I::store_64(10, key, 1)]);
-    all.extend(look_up(key));
-    to_the_end.push(all.len());
-    all.push(I::go(0));
-    all.extend([
-        I::load_64(9, 0, 0),
-        I::call(CURRENT_TASK),
-        I::copy(1, 0),
-        I::call(REGISTERS_OF),
-        I::load_64(8, 0, AT_RSP),
-        I::store_64(10, rsp, 8),
-        I::call(KTIME),
-        I::store_64(10, time, 0),
-        I::add_register(8, 9),
-        I::and(8, -PAGE),
-        I::set(6, 0),
-    ]);
+    // Of a thread that is not in the table:
+    let mut new = number(NEW, 7);
+    new.extend([I::go_if_equal(7, 0, TO_THE_END), I::add_register(7, 8)]);
+    // Of another:
+    let begin = number(BEGIN, 9);
+    let mut known = vec![I::load_64(7, 0, 0), I::copy(1, 7), I::and(1, FROM_STACK_POINTER as i32)];
+    known.push(I::go_if_equal(1, FROM_STACK_POINTER as i32, begin.len() as i16));
+    known.extend(begin);
+    known.push(I::go(new.len() as i16));
+    all.push(I::go_if_equal(0, 0, known.len() as i16));
+    all.extend(known);
+    all.extend(new);
+    all.extend([I::call(KTIME), I::store_64(10, time, 0), I::add_register(8, 9), I::and(8, -PAGE), I::set(6, 0)]);
     let mut record = Vec::from(I::map(1, ring));
     record.extend([I::set(2, HEAD_BYTES + PAGES_IN_RECORD * PAGE), I::set(3, 0), I::call(RESERVE)]);
     let reserved = record.len();
@@ -316,7 +363,8 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
     all.extend(record);
     all.push(I::go(-(round + tests + 1)));
     let behind = all.len();
-    to_the_end.into_iter().for_each(|at| all[at] = I::go_if_equal(0, 0, (behind - at - 1) as i16));
+    let jumps = all.iter_mut().enumerate().filter(|(_, code)| code.offset == TO_THE_END);
+    jumps.for_each(|(at, code)| code.offset = (behind - at - 1) as i16);
     // The record is written, too.
     all.extend([I::set(0, 1), I::EXIT]);
     all
@@ -357,8 +405,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_lies_beyond_the_longest_record() {
+    /// Samples of this process, with what is copied as `prepared` says, if this user may have that.
+    fn sampler(prepared: impl Fn(&mut DeepCopies)) -> Option<StackSampler> {
         let samples = StackSamples {
             period_ns: 1_000_000,
             user_only: true,
@@ -368,17 +416,49 @@ mod tests {
             switches: false,
             kernel: false,
         };
-        let (Ok(mut sampler), Ok(deep)) = (StackSampler::new(samples), DeepCopies::new()) else {
+        let (Ok(mut sampler), Ok(mut deep)) = (StackSampler::new(samples), DeepCopies::new()) else {
             eprintln!("not run: this user may not have programs in the kernel, or no rings");
-            return;
+            return None;
         };
+        prepared(&mut deep);
         sampler.deep = Some(deep);
-        const BEGIN_BYTES: usize = 100_000;
-        sampler.deep.iter_mut().for_each(|deep| deep.begin_at(BEGIN_BYTES));
         sampler.begin(Pid(std::process::id())).expect("a process may sample itself");
         while sampler.waiting() > 0 {
             sampler.open_more(Duration::from_millis(1));
         }
+        Some(sampler)
+    }
+
+    /// The samples of a thread that the rings have: the stack pointer, and what was copied.
+    fn each_copied(sampler: &mut StackSampler, tid: u32, mut each: impl FnMut(u64, Option<Vec<StackPage>>)) {
+        let mut last_ns = 0;
+        // At most once for each sample: its record is there first, or not much later.
+        for ring in &*sampler.rings() {
+            let mut records = ring.records();
+            let all: Vec<_> = records.by_ref().map(|record| (record, record.time_ns())).collect();
+            let deep = sampler.deep.as_mut().expect("it is there");
+            deep.read();
+            for (record, time_ns) in all {
+                last_ns = last_ns.max(time_ns.unwrap_or(0));
+                let Some(Record { tid: of, what: What::Sample { registers: Some(registers), .. }, .. }) =
+                    record.read(false)
+                else {
+                    continue;
+                };
+                if of == tid {
+                    each(registers[7], deep.take(of, registers[7], time_ns.unwrap_or(0)));
+                }
+            }
+            ring.give_back(records.position());
+            deep.forget_before(last_ns);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+
+    #[test]
+    fn what_lies_beyond_the_longest_record() {
+        const BEGIN_BYTES: usize = 100_000;
+        let Some(mut sampler) = sampler(|deep| deep.begin_at(BEGIN_BYTES)) else { return };
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let (tell, told) = std::sync::mpsc::channel();
@@ -387,45 +467,89 @@ mod tests {
             let worker = std::thread::Builder::new().stack_size(2 << 20);
             worker.spawn_scoped(scope, move || work(is_over, &tell)).expect("a thread");
             let (tid, array) = told.recv().unwrap();
-            let array = array..array + 8 * ARRAY_WORDS as u64;
-            sampler.deep.as_mut().expect("it is there").want((Pid(std::process::id()), tid), array.start);
-            let (mut whole, mut wrong, mut last_ns) = (0, Vec::new(), 0);
             let _over = Over(is_over);
+            let array = array..array + 8 * ARRAY_WORDS as u64;
+            let of = (Pid(std::process::id()), tid);
+            sampler.deep.as_mut().expect("it is there").want(of, array.start, CopiedFrom::RecordEnd);
+            let (mut whole, mut wrong) = (0, Vec::new());
             let begun = Instant::now();
             while whole < 20 && begun.elapsed() < Duration::from_secs(30) {
-                // At most once for each sample: its record is there first, or not much later.
-                for ring in &*sampler.rings() {
-                    let mut records = ring.records();
-                    let all: Vec<_> = records.by_ref().map(|record| (record, record.time_ns())).collect();
-                    let deep = sampler.deep.as_mut().expect("it is there");
-                    deep.read();
-                    for (record, time_ns) in all {
-                        last_ns = last_ns.max(time_ns.unwrap_or(0));
-                        let Some(Record { tid: of, what: What::Sample { registers: Some(registers), .. }, .. }) =
-                            record.read(false)
-                        else {
-                            continue;
-                        };
-                        let copied = deep.take(of, registers[7], time_ns.unwrap_or(0)).filter(|_| of == tid);
-                        let Some(parts) = copied else { continue };
-                        let begin = parts.first().map_or(0, |part| part.start);
-                        let distance = begin.wrapping_sub(registers[7]) as usize;
-                        assert!((BEGIN_BYTES - 4096..=BEGIN_BYTES).contains(&distance), "{distance}");
-                        let all = parts.iter().flat_map(|part| (part.start..).step_by(8).zip(part.words()));
-                        let in_array: Vec<_> = all.filter(|(address, _)| array.contains(address)).collect();
-                        whole += u32::from(in_array.last().is_some_and(|(address, _)| address + 8 == array.end));
-                        let in_array = in_array.into_iter();
-                        wrong.extend(
-                            in_array.filter(|(address, word)| word.load(Relaxed) != *address).map(|(at, _)| at),
-                        );
-                    }
-                    ring.give_back(records.position());
-                    sampler.deep.iter_mut().for_each(|deep| deep.forget_before(last_ns));
-                }
-                std::thread::sleep(Duration::from_millis(5));
+                each_copied(&mut sampler, tid, |rsp, pages| {
+                    let Some(pages) = pages else { return };
+                    let begin = pages.first().map_or(0, |page| page.start);
+                    let distance = begin.wrapping_sub(rsp) as usize;
+                    assert!((BEGIN_BYTES - 4096..=BEGIN_BYTES).contains(&distance), "{distance}");
+                    let all = pages.iter().flat_map(|page| (page.start..).step_by(8).zip(page.words()));
+                    let in_array: Vec<_> = all.filter(|(address, _)| array.contains(address)).collect();
+                    whole += u32::from(in_array.last().is_some_and(|(address, _)| address + 8 == array.end));
+                    let in_array = in_array.into_iter();
+                    wrong.extend(in_array.filter(|(address, word)| word.load(Relaxed) != *address).map(|(at, _)| at));
+                });
             }
             assert!(whole >= 20, "{whole} samples with all of the array");
             assert_eq!(wrong, []);
+        });
+    }
+
+    /// Works with an array of which pages in the middle are not in memory.
+    fn work_over_hole(is_over: &AtomicBool, tell: &std::sync::mpsc::Sender<(u32, Range<u64>)>) {
+        const PAGE_WORDS: usize = PAGE_BYTES as usize / 8;
+        const HOLE_BYTES: u64 = 4 * PAGE_BYTES;
+        let mut array = [0u64; 12 * PAGE_WORDS];
+        let start = array.as_ptr() as u64;
+        for (word, at) in array.iter_mut().zip(0u64..) {
+            *word = start + 8 * at;
+        }
+        let hole = (start + 4 * PAGE_BYTES).next_multiple_of(PAGE_BYTES);
+        // SAFETY: pages within the array, which read as zero afterwards.
+        let dropped = unsafe { libc::madvise(hole as *mut libc::c_void, HOLE_BYTES as usize, libc::MADV_DONTNEED) };
+        assert_eq!(dropped, 0);
+        // SAFETY: returns a number.
+        tell.send((unsafe { libc::gettid() } as u32, hole..hole + HOLE_BYTES)).unwrap();
+        while !is_over.load(Relaxed) {
+            black_box(&mut array);
+        }
+    }
+
+    #[test]
+    fn pages_that_are_not_in_memory_are_left_out() {
+        // Nothing is said of the thread, at first.
+        let prepared = |deep: &mut DeepCopies| {
+            deep.copy_of_new(20 * PAGE_BYTES as u32);
+            deep.begin_at(StackSamples::MOST_BYTES as usize);
+        };
+        let Some(mut sampler) = sampler(prepared) else { return };
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (tell, told) = std::sync::mpsc::channel();
+            let is_over = &is_over;
+            scope.spawn(move || work_over_hole(is_over, &tell));
+            let (tid, hole) = told.recv().unwrap();
+            let _over = Over(is_over);
+            let stack_end = hole.end + 10 * PAGE_BYTES;
+            let is_all = |rsp: u64, pages: &[StackPage]| {
+                let behind = pages.iter().find(|page| page.start == hole.end);
+                pages.first().is_some_and(|page| page.start == rsp & !(PAGE_BYTES - 1))
+                    && pages.iter().all(|page| !hole.contains(&page.start))
+                    && behind.is_some_and(|page| page.words()[0].load(Relaxed) == hole.end)
+            };
+            type Step<'s> = (&'s str, &'s dyn Fn(&mut DeepCopies), bool);
+            let steps: [Step<'_>; 4] = [
+                ("it is new", &|_| {}, true),
+                ("the record has it", &|deep| deep.want_up_to(tid, hole.end, CopiedFrom::RecordEnd), false),
+                ("all is asked for", &|deep| deep.want_up_to(tid, stack_end, CopiedFrom::StackPointer), true),
+                ("nothing is asked for", &|deep| deep.stop(tid), false),
+            ];
+            for (what, ask, is_copied) in steps {
+                ask(sampler.deep.as_mut().expect("it is there"));
+                let (mut right, begun) = (0, Instant::now());
+                while right < 20 && begun.elapsed() < Duration::from_secs(30) {
+                    each_copied(&mut sampler, tid, |rsp, pages| {
+                        right += u32::from(pages.map(|pages| is_all(rsp, &pages)) == is_copied.then_some(true));
+                    });
+                }
+                assert!(right >= 20, "{what}: {right} samples");
+            }
         });
     }
 }

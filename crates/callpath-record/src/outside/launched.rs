@@ -12,7 +12,7 @@ use crate::events::Clock;
 use crate::output::Destination;
 use crate::process::FirstStack;
 use crate::program::{Waiter, kill};
-use crate::rings::{Outside, USER_ONLY, of_started, sees_user_mode_only};
+use crate::rings::{Loading, Outside, USER_ONLY, of_started, sees_user_mode_only};
 use crate::serve::{Prepared, Program, Recorded, Recorder};
 use crate::settings::{FromOutside, RecordOptions, Unwind};
 use crate::signals::Signals;
@@ -32,6 +32,8 @@ pub(crate) fn record_from_outside(
     };
     let user_only = sees_user_mode_only();
     check_events(options, &subject, Some(user_only))?;
+    // It takes longer than what is prepared meanwhile.
+    let deep = (options.unwind != Unwind::Infer).then(Loading::start);
     survive_long_files();
     raise_own_limits();
     let mut prepared = Prepared::new(options)?;
@@ -41,9 +43,7 @@ pub(crate) fn record_from_outside(
     let own = ProcessHandle::open(Pid(std::process::id()));
     let mut outside = Outside::new(samples, options.unwind == Unwind::Infer, prepared.doorbell())
         .map_err(|error| refusal(&own, &error))?;
-    if options.unwind != Unwind::Infer {
-        outside.expect_deep();
-    }
+    deep.into_iter().for_each(|deep| outside.expect_deep(deep));
     if let Some(what) = what.filter(|_| !is_asked_for) {
         prepared.notes.push(format!("sampled from outside: it is {what}"));
     }

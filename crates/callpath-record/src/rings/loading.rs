@@ -8,14 +8,14 @@ use callpath_target::DeepCopies;
 use crate::threads;
 
 /// Such a thread.
-pub(super) struct Loading {
+pub(crate) struct Loading {
     /// `None`: it is over.
     loaded: Option<Receiver<DeepCopies>>,
 }
 
 impl Loading {
     /// Begins.
-    pub(super) fn start() -> Loading {
+    pub(crate) fn start() -> Loading {
         let (tell, loaded) = channel();
         // Whoever may not load it goes on without it; a recording that has ended needs it no more.
         let load = move || {

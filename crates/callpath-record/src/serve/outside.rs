@@ -10,8 +10,8 @@ use callpath_target::{Maps, Pid, ProcessHandle, Record, Ring, RingRecord, StackS
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Recorder;
-use crate::process::{FirstStack, Origin, Process, Taken, Worth};
-use crate::rings::{Need, Outside, Wait};
+use crate::process::{FirstStack, Origin, Process, Taken, Took, Worth};
+use crate::rings::{Need, Noted, Outside, Wait};
 use crate::time_base::monotonic_ns;
 
 /// How long threads are given events, and are looked at, at a time: what others write meanwhile must be read.
@@ -292,23 +292,26 @@ impl Recorder<'_> {
             let Some(of_new) = self.place_of(pid, (places, outside)) else { return };
             index = of_new;
         }
-        let needed = self.processes[index].take(&mut self.shared, taken);
+        let Took { needed, is_whole, met_hole } = self.processes[index].take(&mut self.shared, taken);
         outside.note_need(needed, taken.asked_bytes);
         // Of those that leave their processors, no more is copied.
         let (Worth::Period, Some(registers)) = (taken.worth, taken.registers) else { return };
         let rsp = registers[Reg::RSP.index()];
         // Rings may be full, and copies cut.
         let is_all = taken.beyond.last().is_some_and(|page| page.start.saturating_sub(rsp) >= ALMOST_ALL_BYTES);
+        // What was copied from the stack pointer on says nothing.
+        let is_beyond = taken.beyond.first().is_some_and(|page| page.start > rsp);
+        let copied_bytes = taken.stack.len_bytes();
         let need = match needed {
-            Some(bytes) if bytes <= taken.asked_bytes && is_all => Need::WithinAll(bytes),
-            Some(bytes) if bytes <= taken.asked_bytes && !taken.beyond.is_empty() => Need::Within(bytes),
+            Some(bytes) if bytes <= copied_bytes && is_beyond && is_all => Need::WithinAll(bytes),
+            Some(bytes) if bytes <= copied_bytes && is_beyond => Need::Within(bytes),
             Some(bytes) => Need::Bytes(bytes),
             None if is_all => Need::BeyondAll,
             None if taken.asked_bytes >= StackSamples::MOST_BYTES as usize => Need::Beyond,
             // Records become longer first.
             None => return,
         };
-        outside.note_depth((pid, taken.tid), rsp, need);
+        outside.note_depth((pid, taken.tid), Noted { rsp, need, is_whole, met_hole });
     }
 
     /// Enters a wait that has ended, or that goes on at the end.
