@@ -14,6 +14,7 @@ pub(crate) const OUTSIDE: C =
     C { source: "outside.c", output: "outside", options: &["-O1", "-fno-optimize-sibling-calls", "-pthread"] };
 const NAPS: C = C { source: "naps.c", output: "naps", options: &["-O1", "-fno-optimize-sibling-calls", "-pthread"] };
 const STATIC: C = C { source: "burn.c", output: "outside_static", options: &["-O2", "-static"] };
+const HOLES: C = C { source: "holes.c", output: "holes", options: &["-O1", "-static", "-pthread"] };
 
 /// A program that runs without callpath; it ends with this.
 pub(crate) struct Running {
@@ -313,6 +314,24 @@ fn stacks_beyond_a_record_are_whole_for_root() {
     let quality = &profile.quality;
     assert!(quality.full > 500 && quality.partial * 4 < quality.full, "{quality:?}");
     assert!(profile.depth() > 3000, "{}", profile.depth());
+}
+
+/// The kernel's copy of a stack ends at the first page that nobody has touched, and each frame of each thread has some.
+#[test]
+fn stacks_with_pages_that_are_not_in_memory_are_whole_for_root() {
+    let name = "stacks_with_pages_that_are_not_in_memory_are_whole_for_root";
+    if !is_allowed(name) {
+        return;
+    }
+    if !may_load_programs() {
+        return skip(name, "needs root, and the machine's own process numbers");
+    }
+    let recorded = Program::compiled(HOLES).arguments(["20"]).same();
+    let profile = recorded.profile();
+    profile.assert_sound();
+    // Until the kernel has checked the program that copies, a thread or two may be there.
+    let quality = &profile.quality;
+    assert!(quality.full > 500 && quality.partial * 4 < quality.full, "{quality:?}");
 }
 
 #[test]
