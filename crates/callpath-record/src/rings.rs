@@ -254,6 +254,7 @@ impl Outside {
         match up_to {
             UpTo::Same => deep.want_from(of.1, from),
             UpTo::End => deep.want(of, noted.rsp, from),
+            UpTo::EndIfNear => deep.want_if_near(of, noted.rsp, from),
             UpTo::Address(address) => deep.want_up_to(of.1, address, from),
             UpTo::Nothing => deep.stop(of.1),
         }

@@ -37,6 +37,8 @@ const BEGIN: u32 = u32::MAX;
 const NEW: u32 = u32::MAX - 1;
 /// In that table, of the end of a stack: it is copied from the stack pointer on. Ends are multiples of 8.
 const FROM_STACK_POINTER: u64 = 1;
+/// What a process has mapped is read again after this time: many threads of it may be wanted at once.
+const OLD: Duration = Duration::from_millis(100);
 /// The lengths of the ring that are tried, bytes.
 const RING_LENGTHS: [usize; 3] = [32 << 20, 16 << 20, 4 << 20];
 
@@ -164,8 +166,17 @@ impl DeepCopies {
     /// A thread's stack, which `rsp` lies in, is to be copied from now on, to its end.
     pub fn want(&mut self, (pid, tid): (Pid, u32), rsp: u64, from: CopiedFrom) {
         // Its stack may be another one now.
-        let end = self.end_of_stack(pid, rsp).unwrap_or(u64::MAX);
+        let end = self.end_of_stack(pid, rsp, Duration::ZERO).unwrap_or(u64::MAX);
         self.want_up_to(tid, end, from);
+    }
+
+    /// The same, unless the end is farther away than is copied, or not known: what a process has mapped is not read anew for each thread.
+    pub fn want_if_near(&mut self, (pid, tid): (Pid, u32), rsp: u64, from: CopiedFrom) {
+        const FARTHEST_BYTES: u64 = DeepCopies::MOST_PAGES as u64 * PAGE_BYTES;
+        let end = self.end_of_stack(pid, rsp, OLD).filter(|end| end - rsp <= FARTHEST_BYTES);
+        if let Some(end) = end.filter(|end| self.threads.get(&tid) != Some(end)) {
+            self.want_up_to(tid, end, from);
+        }
     }
 
     /// A thread's stack is to be copied from now on, up to this address.
@@ -201,14 +212,15 @@ impl DeepCopies {
         self.copies.remove(&tid);
     }
 
-    /// Where the mapping ends that an address lies in.
-    fn end_of_stack(&mut self, pid: Pid, rsp: u64) -> Option<u64> {
-        // Many threads of a process may be wanted at once.
-        const OLD: Duration = Duration::from_millis(100);
+    /// Where the mapping ends that an address lies in. What is mapped is read if it is not known, or old; but not so soon again.
+    fn end_of_stack(&mut self, pid: Pid, rsp: u64, not_before: Duration) -> Option<u64> {
         let end = |mappings: &[Range<u64>]| mappings.iter().find(|range| range.contains(&rsp)).map(|range| range.end);
         let read = self.mappings.as_ref().filter(|read| read.0 == pid && read.1.elapsed() < OLD);
         if let Some(found) = read.and_then(|(_, _, mappings)| end(mappings)) {
             return Some(found);
+        }
+        if self.mappings.as_ref().is_some_and(|read| read.1.elapsed() < not_before) {
+            return None;
         }
         let mappings = mappings_of(pid)?;
         let found = end(&mappings);

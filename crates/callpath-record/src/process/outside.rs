@@ -129,10 +129,12 @@ pub(crate) struct Took {
     pub(crate) is_whole: bool,
     /// It may have needed what lies behind a page that is not in memory.
     pub(crate) met_hole: bool,
+    /// It goes on once a table exists.
+    pub(crate) is_awaited: bool,
 }
 
 impl Took {
-    const NOTHING: Took = Took { needed: Some(0), is_whole: false, met_hole: false };
+    const NOTHING: Took = Took { needed: Some(0), is_whole: false, met_hole: false, is_awaited: false };
 }
 
 impl Process {
@@ -450,6 +452,7 @@ impl Process {
         Took {
             needed: (!walked.ran_out).then_some(walked.read_bytes),
             is_whole: walked.full,
+            is_awaited: walked.met_awaited.is_some(),
             met_hole: is_whole && (walked.read_bytes > copied_bytes || walked.met_end),
         }
     }

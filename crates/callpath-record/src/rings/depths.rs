@@ -63,6 +63,8 @@ pub(crate) struct Noted {
     pub(crate) is_whole: bool,
     /// What the walk needed lay behind a page that is not in memory.
     pub(crate) met_hole: bool,
+    /// The walk goes on once a table exists: what it will need is not known.
+    pub(crate) is_awaited: bool,
 }
 
 /// Up to where a thread's stack is copied from now on.
@@ -72,6 +74,8 @@ pub(super) enum UpTo {
     Same,
     /// Its end, which is to be looked for.
     End,
+    /// The same, if it is near.
+    EndIfNear,
     /// This address, where it ended in a shallow sample.
     Address(u64),
     /// It is not copied.
@@ -159,7 +163,11 @@ impl Depths {
         }
         let depth = self.threads.get_mut(&tid)?;
         let before = depth.from();
-        depth.from_start = if noted.met_hole { first } else { depth.from_start.saturating_sub(u32::from(is_known)) };
+        depth.from_start = if noted.met_hole || noted.is_awaited {
+            first
+        } else {
+            depth.from_start.saturating_sub(u32::from(is_known))
+        };
         let from = depth.from();
         let up_to = match depth.watch {
             Watch::Deep => depth.note_deep(noted.need),
@@ -233,9 +241,9 @@ impl Depth {
 
     /// The same of a thread that was not deep yet, and is not now.
     fn note_shallow(&mut self, noted: Noted) -> Option<UpTo> {
-        let bytes = noted.need.bytes().filter(|bytes| *bytes > 0)?;
-        let address = noted.rsp.saturating_add(bytes as u64);
+        let address = noted.rsp.saturating_add(noted.need.bytes()? as u64);
         match self.watch {
+            Watch::Unknown(_) if noted.is_awaited => return Some(UpTo::EndIfNear),
             Watch::Unknown(walks) if !noted.is_whole && walks < NEVER_WHOLE => {
                 self.watch = Watch::Unknown(walks + 1);
                 return None;
@@ -265,13 +273,13 @@ mod tests {
     use super::*;
     use CopiedFrom::{RecordEnd, StackPointer};
     use Need::{Beyond, BeyondAll, Bytes, Within, WithinAll};
-    use UpTo::{Address, End, Nothing, Same};
+    use UpTo::{Address, End, EndIfNear, Nothing, Same};
 
     const DEEP: Need = Bytes(DEEP_BYTES);
     const RSP: u64 = 1 << 20;
 
     const fn whole(need: Need) -> Noted {
-        Noted { rsp: RSP, need, is_whole: true, met_hole: false }
+        Noted { rsp: RSP, need, is_whole: true, met_hole: false, is_awaited: false }
     }
 
     fn note_all(depths: &mut Depths, samples: u32, noted: Noted) -> Vec<(UpTo, CopiedFrom)> {
@@ -305,7 +313,6 @@ mod tests {
     fn stacks_that_are_not_deep_are_watched() {
         let mut depths = Depths::default();
         depths.watch();
-        assert_eq!(note(&mut depths, 10, Bytes(0)), [], "nothing was walked");
         assert_eq!(note(&mut depths, 10, Bytes(100)), [Address(RSP + 100)]);
         assert_eq!(note(&mut depths, 10, Bytes(200)), [Address(RSP + 200)]);
         // From now on from the end of the record.
@@ -324,7 +331,9 @@ mod tests {
         let mut depths = Depths::default();
         depths.watch();
         // Where its stack ends is not known from that.
-        let holed = Noted { rsp: RSP, need: Bytes(100), is_whole: false, met_hole: true };
+        let holed = Noted { is_whole: false, met_hole: true, ..whole(Bytes(100)) };
+        let awaited = Noted { is_whole: false, is_awaited: true, ..whole(Bytes(0)) };
+        assert_eq!(note_all(&mut depths, 2, awaited), [(EndIfNear, StackPointer); 2]);
         assert_eq!(note_all(&mut depths, 3, holed), []);
         assert_eq!(note_all(&mut depths, 3, whole(Bytes(2000))), [(Address(RSP + 2000), StackPointer)]);
         assert_eq!(note_all(&mut depths, AT_FIRST, whole(Bytes(2000))), [(Same, RecordEnd)]);
@@ -335,6 +344,9 @@ mod tests {
         depths.forget(1);
         // Its walks are never whole.
         assert_eq!(note_all(&mut depths, 2 * NEVER_WHOLE, holed), [(Address(RSP + 100), StackPointer)]);
+        depths.forget(1);
+        let nothing = Noted { is_whole: false, ..whole(Bytes(0)) };
+        assert_eq!(note_all(&mut depths, 2 * NEVER_WHOLE, nothing), [(Address(RSP), StackPointer)]);
     }
 
     #[test]

@@ -292,7 +292,7 @@ impl Recorder<'_> {
             let Some(of_new) = self.place_of(pid, (places, outside)) else { return };
             index = of_new;
         }
-        let Took { needed, is_whole, met_hole } = self.processes[index].take(&mut self.shared, taken);
+        let Took { needed, is_whole, met_hole, is_awaited } = self.processes[index].take(&mut self.shared, taken);
         outside.note_need(needed, taken.asked_bytes);
         // Of those that leave their processors, no more is copied.
         let (Worth::Period, Some(registers)) = (taken.worth, taken.registers) else { return };
@@ -311,7 +311,7 @@ impl Recorder<'_> {
             // Records become longer first.
             None => return,
         };
-        outside.note_depth((pid, taken.tid), Noted { rsp, need, is_whole, met_hole });
+        outside.note_depth((pid, taken.tid), Noted { rsp, need, is_whole, met_hole, is_awaited });
     }
 
     /// Enters a wait that has ended, or that goes on at the end.
