@@ -260,6 +260,13 @@ impl Outside {
         }
     }
 
+    /// No sample of a thread is walked.
+    pub(crate) fn is_not_taken(&mut self, tid: u32) {
+        if self.depths.copies_new() {
+            self.sampler.deep.iter_mut().for_each(|deep| deep.stop_if_new(tid));
+        }
+    }
+
     /// A thread has begun.
     pub(crate) fn has_begun_thread(&mut self) {
         if !self.sampler.samples().everything {

@@ -204,6 +204,13 @@ impl DeepCopies {
         }
     }
 
+    /// The same of a thread of which nothing was asked yet.
+    pub fn stop_if_new(&mut self, tid: u32) {
+        if !self.threads.contains_key(&tid) {
+            self.stop(tid);
+        }
+    }
+
     /// A thread has ended, or has another stack.
     pub fn forget(&mut self, tid: u32) {
         if self.threads.remove(&tid).is_some() {

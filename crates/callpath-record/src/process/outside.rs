@@ -96,7 +96,7 @@ impl Outside {
 }
 
 /// What a sample is worth.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Worth {
     /// A period, in which the thread has run.
     Period,

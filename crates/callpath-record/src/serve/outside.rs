@@ -284,7 +284,7 @@ impl Recorder<'_> {
         pid: Pid,
         taken: &Taken<'_>,
     ) {
-        let Some(mut index) = self.place_of(pid, (places, outside)) else { return };
+        let Some(mut index) = self.place_of(pid, (places, outside)) else { return outside.is_not_taken(taken.tid) };
         if self.processes[index].is_other_program(&mut self.shared) {
             // The record of that was lost.
             self.has_executed(pid, String::new(), (places, outside));
@@ -295,7 +295,10 @@ impl Recorder<'_> {
         let Took { needed, is_whole, met_hole, is_awaited } = self.processes[index].take(&mut self.shared, taken);
         outside.note_need(needed, taken.asked_bytes);
         // Of those that leave their processors, no more is copied.
-        let (Worth::Period, Some(registers)) = (taken.worth, taken.registers) else { return };
+        if taken.worth != Worth::Period {
+            return;
+        }
+        let Some(registers) = taken.registers else { return outside.is_not_taken(taken.tid) };
         let rsp = registers[Reg::RSP.index()];
         // Rings may be full, and copies cut.
         let is_all = taken.beyond.last().is_some_and(|page| page.start.saturating_sub(rsp) >= ALMOST_ALL_BYTES);
