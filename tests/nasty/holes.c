@@ -1,5 +1,5 @@
-/* Stacks with pages that nobody has touched: holes THREADS. One thread after the other goes eight large frames deep, touches a byte of each,
- * and works in each for some milliseconds. */
+/* Stacks with pages that nobody has touched: holes THREADS [one]. One thread after the other goes nine large frames deep, or has one that is
+ * larger, touches a byte of each, and works in each for some milliseconds. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -33,9 +33,18 @@ static __attribute__((noinline)) int down(int depth)
     return frame[0];
 }
 
+static __attribute__((noinline)) int one(void)
+{
+    volatile char frame[150000];
+    frame[0] = 1;
+    for (int i = 0; i < 9; i++)
+        work();
+    return frame[0];
+}
+
 static void *thread(void *arg)
 {
-    sink += (uint64_t)down(8);
+    sink += (uint64_t)(arg != NULL ? one() : down(8));
     return arg;
 }
 
@@ -43,7 +52,7 @@ int main(int argc, char **argv)
 {
     for (int left = argc > 1 ? atoi(argv[1]) : 20; left > 0; left--) {
         pthread_t started;
-        if (pthread_create(&started, NULL, thread, NULL) != 0)
+        if (pthread_create(&started, NULL, thread, argc > 2 ? argv : NULL) != 0)
             return 1;
         pthread_join(started, NULL);
     }

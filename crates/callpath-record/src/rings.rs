@@ -177,7 +177,8 @@ impl Outside {
         self.has_lost = true;
         // Their ends may be among it.
         let has_ended = |tid: &u32| !std::path::Path::new(&format!("/proc/{tid}")).exists();
-        let ended: Vec<u32> = self.depths.threads().filter(has_ended).collect();
+        let copied = self.sampler.deep.iter().flat_map(DeepCopies::threads);
+        let ended: Vec<u32> = self.depths.threads().chain(copied).filter(has_ended).collect();
         ended.into_iter().for_each(|tid| self.is_not_deep(tid));
         (self.waits_are_lost, self.loses) = (true, true);
         self.waits.forget_all();
@@ -241,7 +242,7 @@ impl Outside {
             if need.is_deep() && self.deep.as_ref().is_some_and(Loading::goes_on) {
                 let (_, wanted) = self.wants_deep.entry(of.1).or_insert((of.0, noted));
                 // What was too short counts.
-                wanted.need = if wanted.need == Need::Beyond { Need::Beyond } else { need };
+                *wanted = Noted { need: if wanted.need == Need::Beyond { Need::Beyond } else { need }, ..noted };
             }
             return;
         }
@@ -249,7 +250,7 @@ impl Outside {
         self.replaces_events |= need == Need::Beyond && self.sampler.lacks_deep(of.1);
         let change = self.depths.note(of.1, noted);
         let Some(deep) = &mut self.sampler.deep else { return };
-        deep.copy_of_new(if self.depths.copies_new() { NEW_BYTES } else { 0 });
+        deep.copy_of_new(if self.depths.copies_new() && deep.has_room() { NEW_BYTES } else { 0 });
         let Some((up_to, from)) = change else { return };
         match up_to {
             UpTo::Same => deep.want_from(of.1, from),

@@ -31,8 +31,8 @@ const FIRST_RESULT: usize = 5;
 const AT_ONCE_NS: u64 = 25_000;
 /// So many threads at most.
 const MOST_THREADS: u32 = 1 << 12;
-/// In the table of threads, numbers that no thread has: from where on stacks are copied, bytes above the stack pointer; and up to where
-/// those of threads that are not in it.
+/// In the table of threads, numbers that no thread has. From where on stacks are copied, bytes above the stack pointer; and how many bytes
+/// above it are copied of threads that are not in the table.
 const BEGIN: u32 = u32::MAX;
 const NEW: u32 = u32::MAX - 1;
 /// In that table, of the end of a stack: it is copied from the stack pointer on. Ends are multiples of 8.
@@ -85,14 +85,17 @@ pub enum CopiedFrom {
 pub struct DeepCopies {
     program: OwnedFd,
     wanted: Numbers,
-    /// Those in it, and where their stacks end. 0: they are not copied.
-    threads: HashMap<u32, u64>,
+    /// Those in it, where their stacks end, and from where they are copied. 0: they are not.
+    threads: HashMap<u32, (u64, CopiedFrom)>,
     /// What a process had mapped when it was read last, and when.
     mappings: Option<(Pid, Instant, Vec<Range<u64>>)>,
     /// From where on stacks are copied.
     begin_bytes: usize,
-    /// How much is copied of the stacks of threads that are not in the table.
+    /// How much is copied of the stacks of threads that are not in the table; and whether it was more than nothing.
     new_bytes: u32,
+    had_new: bool,
+    /// The table of threads had no room for one.
+    is_full: bool,
     ring: Arc<RecordRing>,
     /// Up to where it was read, and given back, bytes.
     read_up_to: u64,
@@ -130,6 +133,8 @@ impl DeepCopies {
             mappings: None,
             begin_bytes: 0,
             new_bytes: 0,
+            had_new: false,
+            is_full: false,
             ring: Arc::new(ring),
             read_up_to: 0,
             given_back: 0,
@@ -158,9 +163,21 @@ impl DeepCopies {
 
     /// So much is copied from now on of each stack, from the stack pointer on, as long as nothing else was asked for the thread, bytes.
     pub fn copy_of_new(&mut self, bytes: u32) {
+        let bytes = if self.is_full { 0 } else { bytes };
         if bytes != self.new_bytes && self.wanted.set(NEW, Some(bytes.into())).is_ok() {
             self.new_bytes = bytes;
+            self.had_new |= bytes > 0;
         }
+    }
+
+    /// Whether the ring has room for copies that nobody has asked for.
+    pub fn has_room(&self) -> bool {
+        self.read_up_to - self.given_back < self.ring.len_bytes() as u64 / 2
+    }
+
+    /// The threads that something was asked for.
+    pub fn threads(&self) -> impl Iterator<Item = u32> {
+        self.threads.keys().copied()
     }
 
     /// A thread's stack, which `rsp` lies in, is to be copied from now on, to its end.
@@ -174,7 +191,7 @@ impl DeepCopies {
     pub fn want_if_near(&mut self, (pid, tid): (Pid, u32), rsp: u64, from: CopiedFrom) {
         const FARTHEST_BYTES: u64 = DeepCopies::MOST_PAGES as u64 * PAGE_BYTES;
         let end = self.end_of_stack(pid, rsp, OLD).filter(|end| end - rsp <= FARTHEST_BYTES);
-        if let Some(end) = end.filter(|end| self.threads.get(&tid) != Some(end)) {
+        if let Some(end) = end.filter(|end| self.threads.get(&tid) != Some(&(*end, from))) {
             self.want_up_to(tid, end, from);
         }
     }
@@ -183,24 +200,28 @@ impl DeepCopies {
     pub fn want_up_to(&mut self, tid: u32, address: u64, from: CopiedFrom) {
         let end = address.saturating_add(7) & !7;
         let flag = if from == CopiedFrom::StackPointer { FROM_STACK_POINTER } else { 0 };
-        // A table without room leaves the rest without.
-        if self.wanted.set(tid, Some(end | flag)).is_ok() {
-            self.threads.insert(tid, end);
+        match self.wanted.set(tid, Some(end | flag)) {
+            Ok(()) => drop(self.threads.insert(tid, (end, from))),
+            // There is no room in the table. New threads would stay new.
+            Err(_) => {
+                self.is_full = true;
+                self.copy_of_new(0);
+            }
         }
     }
 
     /// A thread's stack is to be copied from here on, up to where it was.
     pub fn want_from(&mut self, tid: u32, from: CopiedFrom) {
-        if let Some(end) = self.threads.get(&tid).copied().filter(|end| *end > 0) {
+        if let Some((end, _)) = self.threads.get(&tid).copied().filter(|(end, _)| *end > 0) {
             self.want_up_to(tid, end, from);
         }
     }
 
     /// A thread's stack is not to be copied any more.
     pub fn stop(&mut self, tid: u32) {
-        match self.new_bytes {
-            0 => self.forget(tid),
-            _ => self.want_up_to(tid, 0, CopiedFrom::RecordEnd),
+        match self.had_new {
+            false => self.forget(tid),
+            true => self.want_up_to(tid, 0, CopiedFrom::RecordEnd),
         }
     }
 
@@ -219,7 +240,8 @@ impl DeepCopies {
         self.copies.remove(&tid);
     }
 
-    /// Where the mapping ends that an address lies in. What is mapped is read if it is not known, or old; but not so soon again.
+    /// Where the mapping ends that an address lies in. What is mapped is read if it is not known, or old: `not_before` so
+    /// much time has passed since.
     fn end_of_stack(&mut self, pid: Pid, rsp: u64, not_before: Duration) -> Option<u64> {
         let end = |mappings: &[Range<u64>]| mappings.iter().find(|range| range.contains(&rsp)).map(|range| range.end);
         let read = self.mappings.as_ref().filter(|read| read.0 == pid && read.1.elapsed() < OLD);
@@ -268,8 +290,7 @@ impl DeepCopies {
     pub fn forget_before(&mut self, time_ns: u64) {
         const SOON_NS: u64 = 10_000_000;
         const LATER_NS: u64 = 100_000_000;
-        let has_room = self.read_up_to - self.given_back < self.ring.len_bytes() as u64 / 2;
-        let time_ns = time_ns.saturating_sub(if has_room { LATER_NS } else { SOON_NS });
+        let time_ns = time_ns.saturating_sub(if self.has_room() { LATER_NS } else { SOON_NS });
         self.copies.retain(|_, of_thread| {
             while of_thread.front().is_some_and(|deep| deep.until_ns < time_ns) {
                 of_thread.pop_front();
@@ -351,7 +372,7 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
     new.extend([I::go_if_equal(7, 0, TO_THE_END), I::add_register(7, 8)]);
     // Of another:
     let begin = number(BEGIN, 9);
-    let mut known = vec![I::load_64(7, 0, 0), I::copy(1, 7), I::and(1, FROM_STACK_POINTER as i32)];
+    let mut known = vec![I::load_64(7, 0, 0), I::copy(1, 7), I::and(7, -8), I::and(1, FROM_STACK_POINTER as i32)];
     known.push(I::go_if_equal(1, FROM_STACK_POINTER as i32, begin.len() as i16));
     known.extend(begin);
     known.push(I::go(new.len() as i16));

@@ -32,10 +32,10 @@ pub(crate) fn record_from_outside(
     };
     let user_only = sees_user_mode_only();
     check_events(options, &subject, Some(user_only))?;
-    // It takes longer than what is prepared meanwhile.
-    let deep = (options.unwind != Unwind::Infer).then(Loading::start);
     survive_long_files();
     raise_own_limits();
+    // It takes longer than what is prepared meanwhile.
+    let deep = (options.unwind != Unwind::Infer).then(Loading::start);
     let mut prepared = Prepared::new(options)?;
     let destination = Destination::known(options)?;
     let samples = of_started(options.period_ns, user_only, options.uses(Clock::WallTime));

@@ -127,14 +127,12 @@ pub(crate) struct Took {
     pub(crate) needed: Option<usize>,
     /// It has reached the outermost frame.
     pub(crate) is_whole: bool,
-    /// It may have needed what lies behind a page that is not in memory.
+    /// It has needed what was copied from behind a page that is not in memory.
     pub(crate) met_hole: bool,
+    /// It ended where the record does, although that was to be longer: there the stack ends, or a page is not in memory.
+    pub(crate) is_cut: bool,
     /// It goes on once a table exists.
     pub(crate) is_awaited: bool,
-}
-
-impl Took {
-    const NOTHING: Took = Took { needed: Some(0), is_whole: false, met_hole: false, is_awaited: false };
 }
 
 impl Process {
@@ -381,8 +379,8 @@ impl Process {
     }
 
     /// Adds a sample: walks the copy of the stack, now or once the tables that it needs exist. Returns what it needed of the
-    /// copy.
-    pub(crate) fn take(&mut self, shared: &mut Shared, taken: &Taken<'_>) -> Took {
+    /// copy. `None`: it was not walked.
+    pub(crate) fn take(&mut self, shared: &mut Shared, taken: &Taken<'_>) -> Option<Took> {
         // Code that a thread waits in stays where it is.
         let stood_until_ns = match taken.worth {
             Worth::Wait(ns) => taken.time_ns.saturating_add(ns),
@@ -391,14 +389,14 @@ impl Process {
         if self.outside.as_ref().is_some_and(|outside| stood_until_ns < outside.known_from_ns) {
             // Of code that may have been something else then, it has no path.
             self.has_lost(shared, 1, (Some(taken.tid), Some(taken.worth)));
-            return Took::NOTHING;
+            return None;
         }
         self.name_program();
         let base = taken.registers.map_or(0, |registers| self.base_of(shared, (taken.tid, registers)));
         let kernel = shared.kernel.as_ref().map_or(Vec::new(), |kernel| self.code.frames_of(kernel, taken.kernel));
         let index = self.thread_of(taken.tid);
         let (Some(outside), Some(ThreadState::Live(thread))) = (&mut self.outside, self.threads.get_mut(index)) else {
-            return Took::NOTHING;
+            return None;
         };
         let worth = outside.values_of(taken.worth);
         let values: Vec<AtomicU64> = worth.iter().copied().map(AtomicU64::new).collect();
@@ -414,7 +412,7 @@ impl Process {
             };
             tree.add(node, 1, &worth);
             thread.raw_full += 1;
-            return Took::NOTHING;
+            return None;
         };
         let copied_bytes = taken.stack.len_bytes();
         let is_whole = copied_bytes < taken.asked_bytes;
@@ -436,25 +434,26 @@ impl Process {
             walked = self.walk_on(&raw, shared, index);
         }
         let (Some(outside), Some(ThreadState::Live(thread))) = (&mut self.outside, self.threads.get_mut(index)) else {
-            return Took::NOTHING;
+            return None;
         };
         if outside.is_new && !outside.has_run && walked.met_unknown && walked.len() <= 1 {
             let node = thread.profile.tree.child(FULL_ROOT, FrameKey::gap(Gap::Start));
             thread.profile.tree.add(node, 1, &worth);
             thread.raw_full += 1;
-            return Took::NOTHING;
+            return None;
         }
         outside.has_run = true;
         thread.outside.iter_mut().for_each(|outside| outside.frames += walked.len() as u64);
         let live = self.only(record, index, shared.allocator.settings());
         let wanted = self.attribute(&live, &raw, &walked);
         wanted.into_iter().for_each(|awaited| shared.modules.hurry(awaited));
-        Took {
+        Some(Took {
             needed: (!walked.ran_out).then_some(walked.read_bytes),
             is_whole: walked.full,
             is_awaited: walked.met_awaited.is_some(),
-            met_hole: is_whole && (walked.read_bytes > copied_bytes || walked.met_end),
-        }
+            met_hole: is_whole && walked.read_bytes > copied_bytes,
+            is_cut: is_whole && walked.met_end,
+        })
     }
 
     /// Walks a sample of the thread at `index` in the list.

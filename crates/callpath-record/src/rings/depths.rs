@@ -14,13 +14,15 @@ const NOT_NEEDED: u32 = 64;
 const ENOUGH: u32 = 500;
 /// After this many too-short samples in a row without a full copy, copies are asked for again: the thread may have another stack.
 const MISSED: u32 = 64;
-/// A thread is watched no more after this many samples in a row of which the most was copied in vain: it uses several stacks.
-const OTHER_STACKS: u32 = 4;
+/// A thread whose stacks seem to end so far apart uses several, and is watched no more, bytes.
+const OTHER_STACK_BYTES: u64 = 64 << 10;
 /// Of so many samples of a thread that is seen first, or whose walk has met a page that is not in memory, all of the stack is copied.
 const AT_FIRST: u32 = 64;
-/// After this many walks that were not whole, a thread's stack ends where they do.
+/// After that was in vain so often in a row, it is not done any more where walks end at such a page.
+const FRUITLESS: u32 = 4;
+/// After this many walks that were not whole, a thread's stack is taken to end where they do.
 const NEVER_WHOLE: u32 = 16;
-/// So many threads are watched at once: deep ones need room, too.
+/// So many threads that are not deep are known at once: deep ones need room, too. Others are, once there are only half as many.
 const MOST_WATCHED: usize = 1 << 10;
 
 /// What a sample's walk needed of the stack.
@@ -30,8 +32,6 @@ pub(crate) enum Need {
     Bytes(usize),
     /// So many bytes, all of them in the record, although more was copied.
     Within(usize),
-    /// The same, although nearly the most was copied beyond it.
-    WithinAll(usize),
     /// More than the longest record has.
     Beyond,
     /// The same, although nearly the most was copied beyond it.
@@ -47,7 +47,7 @@ impl Need {
     /// So many bytes, if the copy was long enough.
     fn bytes(self) -> Option<usize> {
         match self {
-            Need::Bytes(bytes) | Need::Within(bytes) | Need::WithinAll(bytes) => Some(bytes),
+            Need::Bytes(bytes) | Need::Within(bytes) => Some(bytes),
             Need::Beyond | Need::BeyondAll => None,
         }
     }
@@ -61,8 +61,10 @@ pub(crate) struct Noted {
     pub(crate) need: Need,
     /// Its walk has reached the outermost frame.
     pub(crate) is_whole: bool,
-    /// What the walk needed lay behind a page that is not in memory.
+    /// What the walk needed was copied from behind a page that is not in memory.
     pub(crate) met_hole: bool,
+    /// It is not, since the record ended early, where the stack does or at such a page.
+    pub(crate) is_cut: bool,
     /// The walk goes on once a table exists: what it will need is not known.
     pub(crate) is_awaited: bool,
 }
@@ -82,17 +84,17 @@ pub(super) enum UpTo {
     Nothing,
 }
 
-/// A thread that was never deep, or not for long.
+/// What is known of where a thread's stack ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Watch {
-    /// It is deep, or may be.
+    /// It is deep, or was lately.
     Deep,
-    /// Nobody knows where its stack ends, after so many walks that were not whole.
+    /// Nothing; so many walks that might have told were not whole so far.
     Unknown(u32),
-    /// Its stack ends here, as far as is known, and it is copied up to there.
-    UpTo(u64),
-    /// It is not watched any more.
-    Over,
+    /// It ends here, and is copied up to there. Whether a whole walk has told.
+    UpTo(u64, bool),
+    /// It has several.
+    Several,
 }
 
 /// Of a thread whose stack is copied, or was.
@@ -100,7 +102,10 @@ struct Depth {
     watch: Watch,
     /// Of so many more samples, stacks are copied from the stack pointer on.
     from_start: u32,
-    /// It is copied.
+    /// A walk needed that since it began; and how often in a row none did.
+    was_fruitful: bool,
+    fruitless: u32,
+    /// It is deep, and is copied.
     is_wanted: bool,
     /// Samples in a row that were not deep.
     enough: u32,
@@ -112,64 +117,58 @@ struct Depth {
     missed: u32,
 }
 
-impl Depth {
-    fn new(watch: Watch, from_start: u32) -> Depth {
-        let is_wanted = watch == Watch::Deep;
-        Depth { watch, from_start, is_wanted, enough: 0, not_needed: 0, vain: 0, missed: 0 }
-    }
-
-    fn from(&self) -> CopiedFrom {
-        if self.from_start > 0 { CopiedFrom::StackPointer } else { CopiedFrom::RecordEnd }
-    }
-}
-
-/// By thread; those whose stacks are not that deep are not in it, unless they are watched.
+/// By thread: those whose stacks are deep or were lately, and others if they are watched.
 #[derive(Default)]
 pub(super) struct Depths {
     threads: FxHashMap<u32, Depth>,
-    /// Threads that are not deep are watched, too, and how many are.
+    /// Threads that are not deep are watched, too.
     watches: bool,
+    /// How many there are of these, and whether there are too many for new ones.
     watched: usize,
+    is_crowded: bool,
 }
 
 impl Depths {
     /// Has threads that are not deep watched from now on: one may become deep sooner than anybody looks. Their stacks are copied up to where
-    /// they end in a sample that is not deep, which costs nothing as long as records are as long; and at first, and where pages are not in
+    /// they end in a sample that is not deep, which costs nothing unless stacks outgrow records; and at first, and where pages are not in
     /// memory, from the stack pointer on.
     pub(super) fn watch(&mut self) {
         self.watches = true;
     }
 
-    /// Whether stacks of threads that are not known yet are to be copied. Where there are too many, some would never be known.
+    /// Whether stacks of threads that are not known yet are to be copied. Where there are too many threads, new ones would stay unknown.
     pub(super) fn copies_new(&self) -> bool {
-        self.watches
+        self.watches && !self.is_crowded
     }
 
-    /// Notes a sample. Returns up to where to copy the thread's stack from now on and from where, if that changes, or if it is to be looked at
-    /// again where it ends.
+    /// Notes a sample. Returns up to where to copy the thread's stack from now on and from where, if that changes, or if its end must be looked
+    /// up again.
     pub(super) fn note(&mut self, tid: u32, noted: Noted) -> Option<(UpTo, CopiedFrom)> {
-        if noted.need.is_deep() && self.threads.get(&tid).is_none_or(|depth| depth.watch != Watch::Deep) {
-            let from_start = self.threads.get(&tid).map_or(self.first(), |depth| depth.from_start);
-            self.forget(tid);
-            let depth = Depth::new(Watch::Deep, from_start);
-            let from = depth.from();
-            self.threads.insert(tid, depth);
-            return Some((UpTo::End, from));
-        }
-        let first = self.first();
+        let first = if self.watches { AT_FIRST } else { 0 };
         let is_known = self.threads.contains_key(&tid);
-        if !is_known && !self.begins_watch(tid) {
-            return None;
+        if !is_known {
+            if noted.need.is_deep() {
+                self.threads.insert(tid, Depth::new(Watch::Deep, first));
+                return Some((UpTo::End, from(first)));
+            }
+            if !self.begins_watch(tid) {
+                return None;
+            }
         }
         let depth = self.threads.get_mut(&tid)?;
-        let before = depth.from();
-        depth.from_start = if noted.met_hole || noted.is_awaited {
-            first
-        } else {
-            depth.from_start.saturating_sub(u32::from(is_known))
-        };
-        let from = depth.from();
+        let before = from(depth.from_start);
+        if is_known {
+            depth.note_hole(noted, first);
+        }
+        let from = from(depth.from_start);
+        if noted.need.is_deep() && depth.watch != Watch::Deep {
+            *depth = Depth { fruitless: depth.fruitless, ..Depth::new(Watch::Deep, depth.from_start) };
+            self.has_left_watch();
+            return Some((UpTo::End, from));
+        }
+        let reaches_end = self.watches && depth.shall_reach_end(noted);
         let up_to = match depth.watch {
+            _ if reaches_end => Some(UpTo::EndIfNear),
             Watch::Deep => depth.note_deep(noted.need),
             _ => depth.note_shallow(noted),
         };
@@ -179,20 +178,20 @@ impl Depths {
         up_to.or((from != before).then_some(UpTo::Same)).map(|up_to| (up_to, from))
     }
 
-    /// How many samples of a thread are copied from the stack pointer on when it is seen first.
-    fn first(&self) -> u32 {
-        if self.watches { AT_FIRST } else { 0 }
-    }
-
     /// Watches a thread from now on, if there is room.
     fn begins_watch(&mut self, tid: u32) -> bool {
-        let has_room = self.watched < MOST_WATCHED;
-        self.watches &= has_room;
-        if self.watches {
+        self.is_crowded |= self.watched >= MOST_WATCHED;
+        let begins = self.copies_new();
+        if begins {
             self.threads.insert(tid, Depth::new(Watch::Unknown(0), AT_FIRST));
             self.watched += 1;
         }
-        self.watches
+        begins
+    }
+
+    fn has_left_watch(&mut self) {
+        self.watched -= 1;
+        self.is_crowded &= self.watched > MOST_WATCHED / 2;
     }
 
     /// The threads whose stacks are copied, or were.
@@ -202,12 +201,63 @@ impl Depths {
 
     /// A thread has ended.
     pub(super) fn forget(&mut self, tid: u32) {
-        let was_watched = self.threads.remove(&tid).is_some_and(|depth| depth.watch != Watch::Deep);
-        self.watched -= usize::from(was_watched);
+        if self.threads.remove(&tid).is_some_and(|depth| depth.watch != Watch::Deep) {
+            self.has_left_watch();
+        }
     }
 }
 
+/// From where stacks are copied if that is to be from the stack pointer on for so many more samples.
+fn from(from_start: u32) -> CopiedFrom {
+    if from_start > 0 { CopiedFrom::StackPointer } else { CopiedFrom::RecordEnd }
+}
+
 impl Depth {
+    fn new(watch: Watch, from_start: u32) -> Depth {
+        Depth {
+            watch,
+            from_start,
+            was_fruitful: false,
+            fruitless: 0,
+            is_wanted: watch == Watch::Deep,
+            enough: 0,
+            not_needed: 0,
+            vain: 0,
+            missed: 0,
+        }
+    }
+
+    /// Notes whether the walk has met pages that are not in memory. `first`: how many samples are copied from the stack pointer on then.
+    fn note_hole(&mut self, noted: Noted, first: u32) {
+        if noted.met_hole {
+            (self.from_start, self.was_fruitful, self.fruitless) = (first, true, 0);
+        } else if noted.is_awaited {
+            self.from_start = first;
+        } else if self.from_start > 0 {
+            self.from_start -= 1;
+            if self.from_start == 0 {
+                self.fruitless = if self.was_fruitful { 0 } else { self.fruitless + 1 };
+                self.was_fruitful = false;
+            }
+        } else if noted.is_cut && self.fruitless < FRUITLESS {
+            self.from_start = first;
+        }
+    }
+
+    /// Whether the stack is to be copied to its end since nobody knows what the walk needs. What is known of its end is forgotten.
+    fn shall_reach_end(&mut self, noted: Noted) -> bool {
+        if !(noted.is_awaited || noted.is_cut && self.from_start > 0) {
+            return false;
+        }
+        match self.watch {
+            Watch::Deep if self.is_wanted || self.vain >= GIVEN_UP_AFTER => return false,
+            Watch::Deep => (self.is_wanted, self.not_needed) = (true, 0),
+            Watch::Unknown(_) => {}
+            Watch::UpTo(..) | Watch::Several => self.watch = Watch::Unknown(0),
+        }
+        true
+    }
+
     /// Notes a sample of a thread that is deep, or was.
     fn note_deep(&mut self, need: Need) -> Option<UpTo> {
         if self.vain >= GIVEN_UP_AFTER {
@@ -226,10 +276,9 @@ impl Depth {
                 again = self.missed.is_multiple_of(MISSED);
                 self.is_wanted = true;
             }
-            Need::Bytes(_) | Need::Within(_) | Need::WithinAll(_) => (self.vain, self.missed) = (0, 0),
+            Need::Bytes(_) | Need::Within(_) => (self.vain, self.missed) = (0, 0),
         }
-        let is_vain = matches!(need, Need::Within(_) | Need::WithinAll(_));
-        self.not_needed = if is_vain { self.not_needed + 1 } else { 0 };
+        self.not_needed = if matches!(need, Need::Within(_)) { self.not_needed + 1 } else { 0 };
         self.is_wanted &= self.not_needed < NOT_NEEDED;
         self.enough = if need.is_deep() { 0 } else { self.enough + 1 };
         if self.enough >= ENOUGH {
@@ -241,30 +290,29 @@ impl Depth {
 
     /// The same of a thread that was not deep yet, and is not now.
     fn note_shallow(&mut self, noted: Noted) -> Option<UpTo> {
-        let address = noted.rsp.saturating_add(noted.need.bytes()? as u64);
+        let end = noted.rsp.saturating_add(noted.need.bytes()? as u64);
         match self.watch {
-            Watch::Unknown(_) if noted.is_awaited => return Some(UpTo::EndIfNear),
             Watch::Unknown(walks) if !noted.is_whole && walks < NEVER_WHOLE => {
                 self.watch = Watch::Unknown(walks + 1);
                 return None;
             }
-            Watch::Unknown(_) => {}
-            Watch::UpTo(before) => {
-                self.not_needed = if matches!(noted.need, Need::Bytes(_)) { 0 } else { self.not_needed + 1 };
-                self.vain = if matches!(noted.need, Need::WithinAll(_)) { self.vain + 1 } else { 0 };
-                if self.not_needed >= NOT_NEEDED || self.vain >= OTHER_STACKS {
-                    self.watch = Watch::Over;
+            Watch::UpTo(before, is_told) => {
+                self.not_needed = if matches!(noted.need, Need::Within(_)) { self.not_needed + 1 } else { 0 };
+                let is_other = is_told && noted.is_whole && end.abs_diff(before) > OTHER_STACK_BYTES;
+                if self.not_needed >= NOT_NEEDED || is_other {
+                    self.watch = Watch::Several;
                     return Some(UpTo::Nothing);
                 }
                 // The walk before may have ended early.
-                if address <= before {
+                if end <= before {
                     return None;
                 }
             }
-            Watch::Deep | Watch::Over => return None,
+            Watch::Unknown(_) => {}
+            Watch::Deep | Watch::Several => return None,
         }
-        self.watch = Watch::UpTo(address);
-        Some(UpTo::Address(address))
+        self.watch = Watch::UpTo(end, noted.is_whole);
+        Some(UpTo::Address(end))
     }
 }
 
@@ -272,14 +320,14 @@ impl Depth {
 mod tests {
     use super::*;
     use CopiedFrom::{RecordEnd, StackPointer};
-    use Need::{Beyond, BeyondAll, Bytes, Within, WithinAll};
+    use Need::{Beyond, BeyondAll, Bytes, Within};
     use UpTo::{Address, End, EndIfNear, Nothing, Same};
 
     const DEEP: Need = Bytes(DEEP_BYTES);
     const RSP: u64 = 1 << 20;
 
     const fn whole(need: Need) -> Noted {
-        Noted { rsp: RSP, need, is_whole: true, met_hole: false, is_awaited: false }
+        Noted { rsp: RSP, need, is_whole: true, met_hole: false, is_cut: false, is_awaited: false }
     }
 
     fn note_all(depths: &mut Depths, samples: u32, noted: Noted) -> Vec<(UpTo, CopiedFrom)> {
@@ -320,7 +368,9 @@ mod tests {
         assert_eq!(note(&mut depths, 10, DEEP), [End]);
         assert_eq!(note(&mut depths, ENOUGH + 10, Bytes(100)), [Nothing, Address(RSP + 100)]);
         // It goes from stack to stack.
-        assert_eq!(note(&mut depths, OTHER_STACKS + 10, WithinAll(100)), [Nothing]);
+        let other = Noted { rsp: RSP - 2 * OTHER_STACK_BYTES, ..whole(Bytes(100)) };
+        assert_eq!(note_all(&mut depths, 2, other), [(Nothing, StackPointer)]);
+        assert_eq!(note(&mut depths, 10, Bytes(100)), []);
         assert_eq!(note(&mut depths, 10, Beyond), [End]);
         depths.forget(1);
         assert_eq!(note(&mut depths, NOT_NEEDED + 1, Within(100)), [Address(RSP + 100), Nothing]);
@@ -331,22 +381,41 @@ mod tests {
         let mut depths = Depths::default();
         depths.watch();
         // Where its stack ends is not known from that.
-        let holed = Noted { is_whole: false, met_hole: true, ..whole(Bytes(100)) };
-        let awaited = Noted { is_whole: false, is_awaited: true, ..whole(Bytes(0)) };
-        assert_eq!(note_all(&mut depths, 2, awaited), [(EndIfNear, StackPointer); 2]);
-        assert_eq!(note_all(&mut depths, 3, holed), []);
-        assert_eq!(note_all(&mut depths, 3, whole(Bytes(2000))), [(Address(RSP + 2000), StackPointer)]);
+        let cut = Noted { is_whole: false, is_cut: true, ..whole(Bytes(100)) };
+        assert_eq!(note_all(&mut depths, 2, cut), [(EndIfNear, StackPointer); 2]);
+        let filled = Noted { met_hole: true, ..whole(Bytes(2000)) };
+        assert_eq!(note_all(&mut depths, 3, filled), [(Address(RSP + 2000), StackPointer)]);
         assert_eq!(note_all(&mut depths, AT_FIRST, whole(Bytes(2000))), [(Same, RecordEnd)]);
-        assert_eq!(note_all(&mut depths, 3, holed), [(Same, StackPointer)]);
+        assert_eq!(note_all(&mut depths, 1, cut), [(EndIfNear, StackPointer)]);
+        assert_eq!(note_all(&mut depths, 1, whole(Bytes(2000))), [(Address(RSP + 2000), StackPointer)]);
         assert_eq!(note_all(&mut depths, 3, whole(DEEP)), [(End, StackPointer)]);
         assert_eq!(note_all(&mut depths, AT_FIRST, whole(DEEP)), [(Same, RecordEnd)]);
         assert_eq!(note_all(&mut depths, 3, Noted { met_hole: true, ..whole(DEEP) }), [(Same, StackPointer)]);
+        // Copies were not needed for long, until a walk is cut.
+        let most = note_all(&mut depths, AT_FIRST + NOT_NEEDED, whole(Within(DEEP_BYTES)));
+        assert_eq!(most, [(Nothing, RecordEnd)]);
+        assert_eq!(note_all(&mut depths, 2, cut), [(EndIfNear, StackPointer)]);
+        depths.forget(1);
+        // Tables are made.
+        let awaited = Noted { is_whole: false, is_awaited: true, ..whole(Bytes(0)) };
+        assert_eq!(note_all(&mut depths, 2 * AT_FIRST, awaited).len() as u32, 2 * AT_FIRST);
         depths.forget(1);
         // Its walks are never whole.
-        assert_eq!(note_all(&mut depths, 2 * NEVER_WHOLE, holed), [(Address(RSP + 100), StackPointer)]);
-        depths.forget(1);
-        let nothing = Noted { is_whole: false, ..whole(Bytes(0)) };
-        assert_eq!(note_all(&mut depths, 2 * NEVER_WHOLE, nothing), [(Address(RSP), StackPointer)]);
+        let partial = Noted { is_whole: false, ..whole(Bytes(100)) };
+        assert_eq!(note_all(&mut depths, 2 * NEVER_WHOLE, partial), [(Address(RSP + 100), StackPointer)]);
+        assert_eq!(note_all(&mut depths, 1, whole(Bytes(100_000))).len(), 1);
+    }
+
+    #[test]
+    fn walks_that_run_off_stacks_end_are_not_helped_for_ever() {
+        let mut depths = Depths::default();
+        depths.watch();
+        let cut = Noted { is_whole: false, is_cut: true, ..whole(Bytes(100)) };
+        for cut in [cut, Noted { need: DEEP, ..cut }] {
+            note_all(&mut depths, FRUITLESS * (AT_FIRST + 1) + NEVER_WHOLE, cut);
+            assert_eq!(note_all(&mut depths, 1000, cut), []);
+            assert_eq!(from(depths.threads[&1].from_start), RecordEnd);
+        }
     }
 
     #[test]
@@ -356,9 +425,14 @@ mod tests {
         let noted = (0..5000).filter_map(|tid| depths.note(tid, whole(Bytes(100))));
         assert_eq!(noted.count(), MOST_WATCHED);
         assert!(!depths.copies_new());
+        // What is known of those that are watched stays as it is.
+        let filled = Noted { met_hole: true, ..whole(Bytes(100)) };
+        assert_eq!(depths.note(1, filled), None);
+        assert_eq!(depths.threads[&1].from_start, AT_FIRST);
+        assert_eq!(depths.note(4000, whole(DEEP)), Some((End, StackPointer)));
         (0..5000).for_each(|tid| depths.forget(tid));
         assert_eq!((depths.watched, depths.threads().count()), (0, 0));
-        assert_eq!(note_all(&mut depths, 3, whole(DEEP)), [(End, RecordEnd)]);
+        assert!(depths.copies_new());
     }
 
     #[test]

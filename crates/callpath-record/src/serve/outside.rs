@@ -289,24 +289,23 @@ impl Recorder<'_> {
             // The record of that was lost.
             self.has_executed(pid, String::new(), (places, outside));
             outside.origins.insert(pid.0, Origin::read_late(pid));
-            let Some(of_new) = self.place_of(pid, (places, outside)) else { return };
+            let Some(of_new) = self.place_of(pid, (places, outside)) else { return outside.is_not_taken(taken.tid) };
             index = of_new;
         }
-        let Took { needed, is_whole, met_hole, is_awaited } = self.processes[index].take(&mut self.shared, taken);
-        outside.note_need(needed, taken.asked_bytes);
+        let took = self.processes[index].take(&mut self.shared, taken);
+        outside.note_need(took.as_ref().map_or(Some(0), |took| took.needed), taken.asked_bytes);
         // Of those that leave their processors, no more is copied.
         if taken.worth != Worth::Period {
             return;
         }
         let Some(registers) = taken.registers else { return outside.is_not_taken(taken.tid) };
+        let Some(Took { needed, is_whole, met_hole, is_cut, is_awaited }) = took else { return };
         let rsp = registers[Reg::RSP.index()];
         // Rings may be full, and copies cut.
         let is_all = taken.beyond.last().is_some_and(|page| page.start.saturating_sub(rsp) >= ALMOST_ALL_BYTES);
-        // What was copied from the stack pointer on says nothing.
-        let is_beyond = taken.beyond.first().is_some_and(|page| page.start > rsp);
         let copied_bytes = taken.stack.len_bytes();
+        let is_beyond = taken.beyond.last().is_some_and(|page| page.start.saturating_sub(rsp) >= copied_bytes as u64);
         let need = match needed {
-            Some(bytes) if bytes <= copied_bytes && is_beyond && is_all => Need::WithinAll(bytes),
             Some(bytes) if bytes <= copied_bytes && is_beyond => Need::Within(bytes),
             Some(bytes) => Need::Bytes(bytes),
             None if is_all => Need::BeyondAll,
@@ -314,7 +313,7 @@ impl Recorder<'_> {
             // Records become longer first.
             None => return,
         };
-        outside.note_depth((pid, taken.tid), Noted { rsp, need, is_whole, met_hole, is_awaited });
+        outside.note_depth((pid, taken.tid), Noted { rsp, need, is_whole, met_hole, is_cut, is_awaited });
     }
 
     /// Enters a wait that has ended, or that goes on at the end.

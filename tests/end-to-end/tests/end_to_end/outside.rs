@@ -326,12 +326,14 @@ fn stacks_with_pages_that_are_not_in_memory_are_whole_for_root() {
     if !may_load_programs() {
         return skip(name, "needs root, and the machine's own process numbers");
     }
-    let recorded = Program::compiled(HOLES).arguments(["20"]).same();
-    let profile = recorded.profile();
-    profile.assert_sound();
-    // Until the kernel has checked the program that copies, a thread or two may be there.
-    let quality = &profile.quality;
-    assert!(quality.full > 500 && quality.partial * 4 < quality.full, "{quality:?}");
+    // Of a frame of 150 KB, new threads' samples are partial until callpath has seen one.
+    for (arguments, at_least) in [(&["20"][..], 720), (&["20", "one"], 300)] {
+        let recorded = Program::compiled(HOLES).arguments(arguments.iter().copied()).same();
+        let profile = recorded.profile();
+        profile.assert_sound();
+        // Until the kernel has checked the program that copies, a thread or two of twenty may be there.
+        assert!(profile.quality.full > at_least, "{arguments:?}: {:?}", profile.quality);
+    }
 }
 
 #[test]
