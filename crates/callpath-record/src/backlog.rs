@@ -98,6 +98,11 @@ impl<T: Copy> Backlog<T> {
         self.samples.iter().any(|retained| for_what(retained.awaited))
     }
 
+    /// What they wait for.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = T> {
+        self.samples.iter().map(|waiting| waiting.awaited)
+    }
+
     /// Takes all of them.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = RetainedRaw> + use<T> {
         (self.bytes, self.broke_off) = (0, None);

@@ -30,8 +30,9 @@ use crate::worker_pool::{Built, Job, Pace, WorkerPool};
 /// Up to this many modules are read one after the other.
 const FEW_MODULES: usize = 6;
 
-/// How many samples must want the whole table of a large module, which takes seconds. Fewer samples end where the
-/// slices end: most such modules have a few bytes of start-up code without description.
+/// How many samples must want the whole table of a large module, which takes seconds, while the program runs. At its end
+/// a share of the samples is enough (`serve/ending.rs`). Fewer samples end where the slices end: most such modules have a few bytes of
+/// start-up code without description.
 const WORTH_THE_WHOLE: u32 = 50;
 
 /// A file at one state of its content.
@@ -304,8 +305,7 @@ impl Modules {
 
     /// Whether a table that is waited for is being built at all.
     pub(crate) fn is_being_built(&self, awaited: Awaited) -> bool {
-        let slicing = self.get(awaited.module).slicing.as_ref();
-        self.is_soon(awaited) || slicing.is_some_and(|slicing| slicing.whole_wanted >= WORTH_THE_WHOLE)
+        self.is_soon(awaited) || self.is_whole_being_built(awaited.module)
     }
 
     /// Whether the table of code that a load map lacks is being built: that of a slice only once somebody asked.

@@ -470,6 +470,15 @@ impl Process {
         self.code.has_all_tables(&shared.modules)
     }
 
+    /// How many samples of it have been taken.
+    pub(crate) fn samples_taken(&self, shared: &Shared) -> u64 {
+        let taken = self.threads.iter().map(|state| match state {
+            ThreadState::Live(thread) => thread.samples_taken(&shared.allocator),
+            ThreadState::Ended(profile) => profile.tally.taken,
+        });
+        taken.fold(0, u64::saturating_add)
+    }
+
     /// Begins to build all tables of its modules, however large they are.
     pub(crate) fn want_whole_tables(&self, shared: &mut Shared) {
         self.code.modules().for_each(|id| shared.modules.want_whole(id, Pace::Now));

@@ -1,6 +1,7 @@
 //! Serves the measured processes, from the start of the recording to its end.
 
 mod arrivals;
+mod ending;
 mod held;
 mod loads;
 mod outside;
@@ -54,9 +55,6 @@ const WRITE_SHARE: u32 = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The same where stacks are looked at while they are there: at from where heights count.
 const LOOK_AT_STACKS_EVERY: Duration = Duration::from_millis(50);
-/// How long a measurement waits at its end for whole tables of large modules, at most: they take a second or a few of a
-/// processor's time, which a busy machine gives late. Samples that need them end where there is none.
-const PATIENCE_AT_END: Duration = Duration::from_secs(60);
 
 /// The result of a recording.
 #[derive(Debug)]
@@ -217,31 +215,7 @@ impl<'o> Recorder<'o> {
         self.serve();
         self.end_outside();
         self.lasted = Some(self.shared.began.elapsed());
-        // What samples still wait for.
-        signals::have_stopped();
-        self.shared.modules.hasten();
-        self.let_all_in();
-        while self.processes.iter().any(Process::awaits_tables) || !self.held.is_empty() || !self.leaving.is_empty() {
-            if !self.any_awaits(|process, _| process.has_more_to_walk()) {
-                self.shared.modules.receive_one(&mut self.shared.publisher);
-            }
-            program.listen();
-            let waited = self.shared.began.elapsed() - self.lasted.unwrap_or_default();
-            if signals::shall_stop() {
-                self.stop_waiting(
-                    "the recorder was interrupted while it built recipe tables; paths end in code without a table",
-                );
-            } else if !self.any_awaits(Process::awaits_any) {
-                // Too few samples want what nothing describes.
-                self.stop_waiting("");
-            } else if waited >= PATIENCE_AT_END && !self.any_awaits(Process::awaits_tables_soon) {
-                self.stop_waiting(
-                    "the recipe tables of large modules were not complete a minute after the program's end: some paths end in \
-                     code that has no call frame information; the next recording on a machine that is less busy completes them",
-                );
-            }
-            self.serve();
-        }
+        self.await_tables(&mut program);
         self.session.ended = Some(SessionEnd {
             kind: match ended.certainty {
                 Certainty::Known => EndKind::Known,
@@ -372,15 +346,6 @@ impl<'o> Recorder<'o> {
     /// Notes something for the user, once.
     pub(crate) fn note(&mut self, note: &str) {
         note_once(&mut self.notes, note);
-    }
-
-    /// Continues without the tables that samples wait for.
-    fn stop_waiting(&mut self, note: &str) {
-        for process in self.processes.iter_mut().chain(self.leaving.iter_mut().map(|(process, _)| process)) {
-            if process.stop_waiting(&self.shared) && !note.is_empty() {
-                note_once(&mut self.notes, note);
-            }
-        }
     }
 
     fn any_awaits(&self, tables: impl Fn(&Process, &Shared) -> bool) -> bool {

@@ -88,6 +88,14 @@ impl Thread {
         taken.saturating_sub(self.raw_full.saturating_add(self.raw_partial))
     }
 
+    /// How many samples have been taken of it.
+    pub(crate) fn samples_taken(&self, allocator: &ArenaAllocator) -> u64 {
+        match &self.outside {
+            Some(outside) => outside.taken,
+            None => self.record(allocator).map_or(0, |record| record.taken.load(Acquire)),
+        }
+    }
+
     /// Whether the thread has done anything since this was asked last.
     pub(crate) fn has_changed(&mut self, allocator: &ArenaAllocator) -> bool {
         let doings = self.doings(allocator);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use callpath_format::shared::{ArenaRef, Settings};
 use rustc_hash::FxHashMap;
 
-use crate::module::Awaited;
+use crate::module::{Awaited, ModuleId};
 use crate::raw::{self, Raw, Walked};
 use crate::shared::Shared;
 
@@ -167,6 +167,13 @@ impl Process {
     /// Whether samples wait for recipe tables.
     pub(crate) fn awaits_tables(&self) -> bool {
         !self.backlog.is_empty()
+    }
+
+    /// How many samples wait for recipe tables, by module.
+    pub(crate) fn awaited_modules(&self) -> FxHashMap<ModuleId, u64> {
+        let mut waiting = FxHashMap::default();
+        self.backlog.awaited().for_each(|awaited| *waiting.entry(awaited.module).or_default() += 1);
+        waiting
     }
 
     /// Whether samples wait for recipe tables that are being built.
