@@ -1,5 +1,5 @@
 /* A library with 12 MB of machine code, all of it described. Its parts are far from each other: a path through it
- * leads through several slices of its recipe table. */
+ * leads through several slices of its recipe table. With BARE, nothing describes one of them. */
 __asm__(
     ".text\n"
     ".macro procedures count\n"
@@ -24,4 +24,12 @@ __asm__(
     "procedures 2000\n"
     "hop hop_three, 16, *%rbx\n"
     "procedures 2000\n"
-    "hop hop_two, 32, hop_three@plt\n");
+#ifdef BARE
+    ".globl hop_two\n .type hop_two, @function\n"
+    "hop_two: push %rbx\n sub $32, %rsp\n mov %rdi, %rbx\n"
+    "1: mov %rbx, %rdi\n call hop_three@plt\n test %eax, %eax\n jnz 1b\n"
+    "add $32, %rsp\n pop %rbx\n ret\n .size hop_two, . - hop_two\n"
+#else
+    "hop hop_two, 32, hop_three@plt\n"
+#endif
+    );

@@ -76,6 +76,24 @@ fn a_path_through_slices_of_a_large_table() {
     }
 }
 
+/// What nothing describes of a large library is in its whole table alone. That is made for few samples, too, if the program has not
+/// many more: these are about 22.
+#[test]
+fn a_short_run_in_code_of_a_large_library_that_nothing_describes() {
+    let library = C { output: "libbare.so", options: &["-shared", "-fPIC", "-DBARE"], ..SLICED };
+    let library = compiled(library).expect("sliced.c compiles");
+    for from in [&[][..], &["--outside"]] {
+        let cache = tempfile::tempdir().expect("a directory can be made");
+        let setting = format!("CALLPATH_CACHE_DIR={}", cache.path().display());
+        let program = Program::compiled(C { source: "late.c", output: "late", options: &["-ldl", "-pthread"] });
+        let program = program.arguments([library.as_os_str()]).arguments(["20", "0", "0"]).options(from);
+        let profile = program.through(&["env", &setting]).same().profile();
+        profile.assert_full(980);
+        let percent = profile.percent_through(&["use", "down", "large_run", "hop_two", "hop_three", "work"]);
+        assert!(percent > 50.0, "{from:?}: {percent}%");
+    }
+}
+
 #[test]
 fn a_stripped_interpreter() {
     let script = callpath_end_to_end::tool_path("loop.py");
