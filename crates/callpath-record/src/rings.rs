@@ -156,6 +156,15 @@ impl Outside {
         self.deep.get_or_insert(loading);
     }
 
+    /// Begins to copy deep stacks if that has been loaded, and waits for that, for so long at most.
+    pub(crate) fn begin_deep(&mut self, at_most: Duration) {
+        if let Some(deep) = self.deep.as_mut().and_then(|loading| loading.take(at_most)) {
+            self.sampler.begin_deep(deep);
+            let bytes = if self.depths.copies_new() { NEW_BYTES } else { 0 };
+            self.sampler.deep.iter_mut().for_each(|deep| deep.copy_of_new(bytes));
+        }
+    }
+
     /// Samples a thread from when it executes a program.
     pub(crate) fn begin_at_exec(&mut self, tid: u32, from: SampledFrom) -> io::Result<()> {
         self.sampler.begin_at_exec(tid, from)
@@ -323,11 +332,7 @@ impl Outside {
     /// Copies more of stacks from now on, if copies were too short, or less, if less is enough.
     pub(crate) fn fit_copies(&mut self, pids: impl Iterator<Item = Pid>) {
         let now = self.sampler.samples().stack_bytes;
-        if let Some(deep) = self.deep.as_mut().and_then(Loading::take) {
-            self.sampler.begin_deep(deep);
-            let bytes = if self.depths.copies_new() { NEW_BYTES } else { 0 };
-            self.sampler.deep.iter_mut().for_each(|deep| deep.copy_of_new(bytes));
-        }
+        self.begin_deep(Duration::ZERO);
         if self.deep.as_ref().is_some_and(|deep| !deep.goes_on()) {
             for (tid, (pid, noted)) in std::mem::take(&mut self.wants_deep) {
                 if self.sampler.deep.is_some() {

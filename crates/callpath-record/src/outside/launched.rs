@@ -1,6 +1,7 @@
 //! A program that loads no preloaded object: started by the recorder, and sampled from outside, with all that it starts.
 
 use std::path::Path;
+use std::time::Duration;
 
 use callpath_target::{
     Launch, Pid, ProcessHandle, SampledFrom, StackSamples, TargetError, raise_own_limits, survive_long_files,
@@ -17,6 +18,9 @@ use crate::serve::{Prepared, Program, Recorded, Recorder};
 use crate::settings::{FromOutside, RecordOptions, Unwind};
 use crate::signals::Signals;
 use crate::suitable::gains_privileges;
+
+/// How long a program is held for what copies deep stacks, at most. That has been loading meanwhile, and takes some milliseconds more.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Runs the program and samples it until it ends. `what` completes "it is ...": why it cannot be measured from inside, if it cannot.
 pub(crate) fn record_from_outside(
@@ -58,7 +62,9 @@ pub(crate) fn record_from_outside(
     let signals = Signals::hold_back();
     let mut begin = |pid: Pid| {
         let failed = |source| TargetError::Event { event: "cpu-clock with copies of stacks", pid, source };
-        outside.begin_at_exec(pid.0, SampledFrom::ItsExec).map_err(failed)
+        outside.begin_at_exec(pid.0, SampledFrom::ItsExec).map_err(failed)?;
+        outside.begin_deep(PATIENCE);
+        Ok(())
     };
     let (waiter, pid) = Waiter::start_after(&launch, prepared.doorbell(), Some(&mut begin))?;
     if gains_privileges(program) {

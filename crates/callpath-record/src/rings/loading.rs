@@ -1,7 +1,8 @@
 //! Loads the program that copies deep stacks, in a thread of its own: the kernel takes some twenty milliseconds to check it, in which
 //! rings fill.
 
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
 
 use callpath_target::DeepCopies;
 
@@ -31,10 +32,10 @@ impl Loading {
         self.loaded.is_some()
     }
 
-    /// What was loaded, once.
-    pub(super) fn take(&mut self) -> Option<DeepCopies> {
-        let received = self.loaded.as_ref()?.try_recv();
-        if !matches!(received, Err(TryRecvError::Empty)) {
+    /// What was loaded, once; it is awaited for so long.
+    pub(super) fn take(&mut self, at_most: Duration) -> Option<DeepCopies> {
+        let received = self.loaded.as_ref()?.recv_timeout(at_most);
+        if !matches!(received, Err(RecvTimeoutError::Timeout)) {
             self.loaded = None;
         }
         received.ok()
