@@ -24,6 +24,7 @@ use std::rc::Rc;
 
 use callpath_format::address::LinkAddr;
 use callpath_format::recipe::Recipe;
+use callpath_format::register::Reg;
 use gimli::{
     BaseAddresses, CallFrameInstructionIter, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, LittleEndian,
     Pointer, UnwindSection,
@@ -456,6 +457,7 @@ where
             factors,
             initial: None,
             state: State::initial(),
+            held: [None; Reg::COUNT],
             loss: None,
         };
         let mut program = entry.instructions(&self.section, self.bases);
@@ -501,6 +503,7 @@ where
             factors: cie.factors,
             initial: Some(&cie.initial),
             state: cie.initial.clone(),
+            held: [None; Reg::COUNT],
             loss: cie.loss,
         };
         let mut start = range.start;

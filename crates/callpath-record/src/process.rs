@@ -4,6 +4,7 @@
 mod heights;
 mod origin;
 mod outside;
+mod slots;
 mod waiting;
 mod writing;
 

@@ -47,7 +47,7 @@ const HURRY_AT: u64 = 50;
 const CALM_BELOW: u64 = 10;
 
 /// So much is copied of the stack of a thread that was not seen yet, bytes: a record ends at the first page that is not in memory.
-const NEW_BYTES: u32 = 80 << 10;
+const NEW_BYTES: u32 = 160 << 10;
 
 /// The first that is for stacks that are walked.
 const FOR_WALKS: usize = 2;

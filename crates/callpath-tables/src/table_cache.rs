@@ -28,7 +28,7 @@ use crate::module::Module;
 use crate::recipes::{RecipeDiagnostic, RecipeOptions, TableBuild, TableStats, build_table, machine_code, starts};
 
 /// Raised whenever the same input may give another table.
-pub(crate) const ANALYSER_VERSION: u32 = 28;
+pub(crate) const ANALYSER_VERSION: u32 = 29;
 
 const MAGIC: [u8; 8] = *b"CPCACH01";
 const STATS_LEN_BYTES: usize = 64;

@@ -57,6 +57,11 @@ impl Instruction {
         Instruction::new(0x57, (to, 0), 0, number)
     }
 
+    /// `to &= from`
+    pub(crate) const fn and_register(to: u8, from: u8) -> Instruction {
+        Instruction::new(0x5f, (to, from), 0, 0)
+    }
+
     /// `to = *(u64 *)(from + offset)`
     pub(crate) const fn load_64(to: u8, from: u8, offset: i16) -> Instruction {
         Instruction::new(0x79, (to, from), offset, 0)

@@ -46,7 +46,7 @@ pub(super) fn emit(machine: &mut Machine<'_>, row: EndedRow, out: &mut Output<'_
             }
         }
     };
-    let recipe = machine.state.recipe(cfa, is_signal_frame)?;
+    let recipe = machine.recipe(cfa, is_signal_frame)?;
     let id = machine.pool.recipe(&recipe);
     out.push_row(fde_rows, range.start, id);
     Ok(())
@@ -85,7 +85,7 @@ fn emit_periodic(machine: &mut Machine<'_>, cfas: &[Cfa], row: &EndedRow, out: &
     let mut runs = Vec::new();
     for (place, cfa) in cfas.iter().enumerate() {
         if place == 0 || cfas.get(place - 1) != Some(cfa) {
-            let recipe = machine.state.recipe(*cfa, is_signal_frame)?;
+            let recipe = machine.recipe(*cfa, is_signal_frame)?;
             runs.push((place as u64, machine.pool.recipe(&recipe)));
         }
     }

@@ -166,11 +166,30 @@ pub(super) struct Machine<'a> {
     /// The row after the CIE's instructions, which `DW_CFA_restore` goes back to; `None` while those run.
     pub(super) initial: Option<&'a State>,
     pub(super) state: State,
+    /// Where the frame has held registers at some row so far, bytes above the CFA.
+    pub(super) held: [Option<i32>; Reg::COUNT],
     /// The first thing that recipes could not say.
     pub(super) loss: Option<Loss>,
 }
 
 impl<'a> Machine<'a> {
+    /// The row's recipe with a CFA that has been worked out ([`State::recipe`]). A register that the frame has held above
+    /// rsp, and whose place is below it now, is restored: compilers go on to name the place behind `pop` and `leave`. A
+    /// register that was saved below rsp (in the red zone) is not.
+    pub(super) fn recipe(&mut self, cfa: Cfa, signal_frame: bool) -> Result<Recipe, Loss> {
+        let mut recipe = self.state.recipe(cfa, signal_frame)?;
+        let is_below =
+            |at: i32| matches!(cfa, Cfa::Register { reg: Reg::RSP, disp } if i64::from(disp) + i64::from(at) < 0);
+        for (rule, held) in recipe.registers.iter_mut().zip(&mut self.held) {
+            match *rule {
+                Rule::AtCfa(at) if !is_below(at) => *held = Some(at),
+                Rule::AtCfa(at) if *held == Some(at) && !signal_frame => *rule = Rule::Same,
+                _ => {}
+            }
+        }
+        Ok(recipe)
+    }
+
     /// Executes one instruction.
     pub(super) fn execute(&mut self, instruction: CallFrameInstruction<usize>) -> Result<Effect, Fault> {
         use CallFrameInstruction as I;

@@ -153,10 +153,36 @@ fn a_procedure_of_gcc() {
             (0x1001, recipe(RSP, 16, &saved[..1])),
             (0x1004, recipe(RBP, 16, &saved[..1])),
             (0x1005, recipe(RBP, 16, &saved)),
-            (0x1034, recipe(RSP, 8, &saved)),
+            // Both are restored, and their places are below rsp.
+            (0x1034, recipe(RSP, 8, &[])),
             (0x1035, recipe(RBP, 16, &saved)),
         ]
     );
+}
+
+#[test]
+fn what_is_popped_is_in_its_register_and_what_is_in_the_red_zone_is_not() {
+    // push rbp; push rbx; ...; pop rbx; pop rbp; ret
+    let pushed =
+        [ADVANCE_LOC | 1, DEF_CFA_OFFSET, 16, OFFSET | RBP, 2, ADVANCE_LOC | 1, DEF_CFA_OFFSET, 24, OFFSET | RBX, 3];
+    let popped = [ADVANCE_LOC | 8, DEF_CFA_OFFSET, 16, ADVANCE_LOC | 1, DEF_CFA_OFFSET, 8];
+    let saved = [(RBP, Rule::AtCfa(-16)), (RBX, Rule::AtCfa(-24))];
+    let rows_of_both = rows(&[&pushed[..], &popped].concat());
+    assert_eq!(
+        rows_of_both[2..],
+        [(0x1002, recipe(RSP, 24, &saved)), (0x100a, recipe(RSP, 16, &saved[..1])), (0x100b, recipe(RSP, 8, &[])),]
+    );
+    // mov %rbx, -8(%rsp), in a leaf.
+    assert_eq!(
+        rows(&[ADVANCE_LOC | 5, OFFSET | RBX, 2]),
+        [(0x1000, recipe(RSP, 8, &[])), (0x1005, recipe(RSP, 8, &[(RBX, Rule::AtCfa(-16))]))]
+    );
+    // A signal's frame has them all where it says.
+    let mut section = Section::default();
+    let cie = section.cie("zRS", USUAL);
+    section.fde(cie, 0x1000..0x1040, &[DEF_CFA_OFFSET, 16, OFFSET | RBP, 2, ADVANCE_LOC | 1, DEF_CFA_OFFSET, 8]);
+    let rules = section.frames();
+    assert!(listed(&rules).iter().all(|(_, recipe)| recipe.registers[usize::from(RBP)] == Rule::AtCfa(-16)));
 }
 
 #[test]

@@ -7,15 +7,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::frame::{FrameKey, Gap};
 use callpath_format::register::Reg;
-use callpath_format::shared::{ArenaRef, Dropped, ProcessSlot, Settings, SlotState, Source};
+use callpath_format::shared::{ArenaRef, Dropped, Settings};
 use callpath_measurement::FULL_ROOT;
 use callpath_target::{MapEntry, Maps, Pid, StackCopy, StackPage, StackSamples, read_memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::heights::{Bases, Looked};
 use super::origin::Origin;
+use super::slots::take_slot;
 use super::{MAP_IS_OLD, Process, ThreadState};
-use crate::arena::ArenaAllocator;
 use crate::raw::{Copied, Raw, Walked};
 use crate::shared::Shared;
 use crate::thread::Thread;
@@ -23,6 +23,10 @@ use crate::time_base::monotonic_ns;
 
 /// A clock event's ticks and the process's clock may differ by this part.
 const CLOCKS_DIFFER: u64 = 50;
+
+/// So many samples may come before a program runs its own code: it is being executed. Of a program of another word length, no sample
+/// ever shows any.
+const BEFORE_IT_RUNS: u64 = 16;
 
 /// What is known of such a process beside what every process has.
 #[derive(Default)]
@@ -188,6 +192,12 @@ impl Process {
     /// It has executed a program, and mapped nothing since.
     pub(crate) fn has_just_executed(&self) -> bool {
         self.outside.as_ref().is_some_and(|outside| outside.is_new && outside.maps.entries.is_empty())
+    }
+
+    /// It is executing its program, of which no code has run yet.
+    pub(crate) fn is_beginning(&self, shared: &Shared) -> bool {
+        let has_not_run = self.outside.as_ref().is_some_and(|outside| outside.is_new && !outside.has_run);
+        has_not_run && self.samples_taken(shared) <= BEFORE_IT_RUNS
     }
 
     /// It has gained privileges, and this user may not sample it any more.
@@ -555,42 +565,4 @@ fn is_of(state: &ThreadState, tid: u32) -> bool {
         }
         ThreadState::Ended(_) => false,
     }
-}
-
-/// Takes a free slot for a process that does not know of it.
-fn take_slot(allocator: &ArenaAllocator, pid: Pid) -> Option<usize> {
-    let claim =
-        |slot: &ProcessSlot| slot.state.compare_exchange(SlotState::FREE, SlotState::CLAIMED, Relaxed, Relaxed).is_ok();
-    let index = (0..callpath_format::shared::PROCESS_SLOTS).find(|index| claim(allocator.slot(*index)))?;
-    let slot = allocator.slot(index);
-    slot.pid.store(pid.0, Relaxed);
-    slot.source.store(Source::Outside as u32, Relaxed);
-    let zero = [
-        &slot.map_wanted,
-        &slot.map_served,
-        &slot.threads,
-        &slot.raw,
-        &slot.raw_pending,
-        &slot.forked_from,
-        &slot.record_word,
-        &slot.trap_default,
-        &slot.unloading,
-        &slot.pause,
-        &slot.walks_itself,
-        &slot.unmarked,
-        &slot.marks_lost,
-        &slot.refused_calls,
-        &slot.raw_reach,
-        &slot.loads_wanted,
-        &slot.loads_served,
-    ];
-    zero.into_iter().for_each(|word| word.store(0, Relaxed));
-    slot.load_map.store(0, Relaxed);
-    slot.lane_word.store(0, Relaxed);
-    slot.lane_word_image.store(0, Relaxed);
-    slot.inherited_cpu_ns.store(0, Relaxed);
-    slot.dropped_unrecorded.iter().for_each(|count| count.store(0, Relaxed));
-    // The recorder alone reads it, which knows it already.
-    slot.state.store(SlotState::LIVE, Relaxed);
-    Some(index)
 }

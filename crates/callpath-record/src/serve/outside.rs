@@ -298,7 +298,12 @@ impl Recorder<'_> {
         if taken.worth != Worth::Period {
             return;
         }
-        let Some(registers) = taken.registers else { return outside.is_not_taken(taken.tid) };
+        let Some(registers) = taken.registers else {
+            // One that is beginning soon has a stack.
+            return if !self.processes[index].is_beginning(&self.shared) {
+                outside.is_not_taken(taken.tid)
+            };
+        };
         let Some(Took { needed, is_whole, met_hole, is_cut, is_awaited }) = took else { return };
         let rsp = registers[Reg::RSP.index()];
         // Rings may be full, and copies cut.
