@@ -232,12 +232,11 @@ impl DeepCopies {
         }
     }
 
-    /// A thread has ended, or has another stack.
+    /// A thread has ended, or has another stack. What was copied stays: it may be of samples after that, whose records are read next.
     pub fn forget(&mut self, tid: u32) {
         if self.threads.remove(&tid).is_some() {
             let _ = self.wanted.set(tid, None);
         }
-        self.copies.remove(&tid);
     }
 
     /// Where the mapping ends that an address lies in. What is mapped is read if it is not known, or old: `not_before` so
