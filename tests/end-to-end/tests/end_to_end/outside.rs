@@ -14,7 +14,6 @@ pub(crate) const OUTSIDE: C =
     C { source: "outside.c", output: "outside", options: &["-O1", "-fno-optimize-sibling-calls", "-pthread"] };
 const NAPS: C = C { source: "naps.c", output: "naps", options: &["-O1", "-fno-optimize-sibling-calls", "-pthread"] };
 const STATIC: C = C { source: "burn.c", output: "outside_static", options: &["-O2", "-static"] };
-const HOLES: C = C { source: "holes.c", output: "holes", options: &["-O1", "-static", "-pthread"] };
 
 /// A program that runs without callpath; it ends with this.
 pub(crate) struct Running {
@@ -30,7 +29,7 @@ impl Running {
         Running { child, input, output }
     }
 
-    fn nasty(arguments: &[&str]) -> Running {
+    pub(crate) fn nasty(arguments: &[&str]) -> Running {
         let program = compiled(OUTSIDE).expect("it compiles");
         let mut running = Running::start(Command::new(program).args(arguments));
         assert_eq!(running.line(), "ready");
@@ -79,13 +78,13 @@ impl Drop for Running {
 }
 
 /// A recording under way.
-struct Attached {
+pub(crate) struct Attached {
     recorder: Child,
     place: tempfile::TempDir,
 }
 
 impl Attached {
-    fn to(words: &[&str]) -> Attached {
+    pub(crate) fn to(words: &[&str]) -> Attached {
         let place = tempfile::tempdir().expect("room");
         let mut command = Command::new(callpath());
         command.args(["record", "-o", "m"]).args(words).current_dir(place.path()).stderr(Stdio::piped());
@@ -104,12 +103,12 @@ impl Attached {
         self.place.path().join("m")
     }
 
-    fn profile(&self, options: &[&str]) -> Profile {
+    pub(crate) fn profile(&self, options: &[&str]) -> Profile {
         profile(&self.directory(), options)
     }
 
     /// Waits until it has so many samples.
-    fn until(&self, samples: u64) {
+    pub(crate) fn until(&self, samples: u64) {
         self.until_all(|profile| profile.total("samples") >= samples);
     }
 
@@ -127,7 +126,7 @@ impl Attached {
     }
 
     /// Ends it, as Ctrl-C does.
-    fn interrupt(&mut self) -> Ended {
+    pub(crate) fn interrupt(&mut self) -> Ended {
         let pid = self.recorder.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill is there").success());
         self.ended()
@@ -161,7 +160,7 @@ pub(crate) fn is_allowed(test: &str) -> bool {
 }
 
 /// Whether callpath can have the kernel run a program at each sample: as root, where processes have the kernel's own numbers.
-fn may_load_programs() -> bool {
+pub(crate) fn may_load_programs() -> bool {
     use std::os::unix::fs::MetadataExt;
     /// The inode of the first name space of process numbers.
     const FIRST: u64 = 0xeffffffc;
@@ -279,77 +278,6 @@ fn static_programs_that_wait() {
         assert!(whole * 2 > naps, "{words:?}: {whole} of {naps}: {profile:?}");
         assert!(profile.through(&["waits_for_good"], "wall-time") * 10 > naps * 9, "{words:?}: {profile:?}");
     }
-}
-
-#[test]
-fn deep_stacks_are_whole() {
-    if !is_allowed("deep_stacks_are_whole") {
-        return;
-    }
-    // 1,500 frames of 64 bytes at most: the longest copy has room for them.
-    let running = Running::nasty(&["2", "900"]);
-    let mut attached = Attached::to(&["-p", &running.pid()]);
-    attached.until(500);
-    attached.interrupt();
-    let profile = attached.profile(&[]);
-    profile.assert_full(1000);
-    assert!(profile.depth() > 900, "{}", profile.depth());
-}
-
-/// Some 200 KB, of which the kernel copies 63 KB into a record.
-#[test]
-fn stacks_beyond_a_record_are_whole_for_root() {
-    if !is_allowed("stacks_beyond_a_record_are_whole_for_root") {
-        return;
-    }
-    if !may_load_programs() {
-        return skip("stacks_beyond_a_record_are_whole_for_root", "needs root, and the machine's own process numbers");
-    }
-    let running = Running::nasty(&["1", "3000"]);
-    let mut attached = Attached::to(&["-p", &running.pid()]);
-    attached.until(1500);
-    attached.interrupt();
-    let profile = attached.profile(&[]);
-    // It is copied from when callpath has read the first samples on. On a busy machine rings may be full: such samples are dropped.
-    let quality = &profile.quality;
-    assert!(quality.full > 500 && quality.partial * 4 < quality.full, "{quality:?}");
-    assert!(profile.depth() > 3000, "{}", profile.depth());
-}
-
-/// The kernel's copy of a stack ends at the first page that nobody has touched, and each frame of each thread has some.
-#[test]
-fn stacks_with_pages_that_are_not_in_memory_are_whole_for_root() {
-    let name = "stacks_with_pages_that_are_not_in_memory_are_whole_for_root";
-    if !is_allowed(name) {
-        return;
-    }
-    if !may_load_programs() {
-        return skip(name, "needs root, and the machine's own process numbers");
-    }
-    // Of a frame of 150 KB, new threads' samples are partial until callpath has seen one.
-    for (arguments, at_least) in [(&["20"][..], 720), (&["20", "one"], 300)] {
-        let recorded = Program::compiled(HOLES).arguments(arguments.iter().copied()).same();
-        let profile = recorded.profile();
-        profile.assert_sound();
-        // Until the kernel has checked the program that copies, a thread or two of twenty may be there.
-        assert!(profile.quality.full > at_least, "{arguments:?}: {:?}", profile.quality);
-    }
-}
-
-#[test]
-fn a_stack_beyond_the_longest_copy_is_a_partial_path() {
-    if !is_allowed("a_stack_beyond_the_longest_copy_is_a_partial_path") {
-        return;
-    }
-    let running = Running::nasty(&["1", "40000"]);
-    let mut attached = Attached::to(&["-p", &running.pid()]);
-    attached.until(100);
-    let ended = attached.interrupt();
-    assert!(ended.stderr.contains("beyond the 63 KB that the kernel copies"), "{ended:?}");
-    let profile = attached.profile(&[]);
-    // Rings may be full: to see that all that may be copied is not enough, root's first samples are copied whole.
-    let quality = &profile.quality;
-    assert!(quality.full == 0 && quality.partial > 50, "{quality:?}");
 }
 
 #[test]
