@@ -31,8 +31,8 @@ use crate::worker_pool::{Built, Job, Pace, WorkerPool};
 const FEW_MODULES: usize = 6;
 
 /// How many samples must want the whole table of a large module, which takes seconds, while the program runs. At its end
-/// a share of the samples is enough (`serve/ending.rs`). Fewer samples end where the slices end: most such modules have a few bytes of
-/// start-up code without description.
+/// a share of the samples is enough (`serve/ending.rs`). Fewer samples end where the slices end: most such modules have
+/// a few bytes of start-up code without description.
 const WORTH_THE_WHOLE: u32 = 50;
 
 /// A file at one state of its content.
@@ -293,6 +293,12 @@ impl Modules {
         let module = self.get(id);
         let is_begun = |slicing: &Slicing| slicing.whole_wanted >= WORTH_THE_WHOLE && !slicing.has_no_whole;
         module.is_awaited && module.slicing.as_ref().is_none_or(is_begun)
+    }
+
+    /// Whether all of its table could be built, as far as is known.
+    pub(crate) fn may_have_whole(&self, id: ModuleId) -> bool {
+        let module = self.get(id);
+        module.is_awaited && module.slicing.as_ref().is_none_or(|slicing| !slicing.has_no_whole)
     }
 
     /// Whether there is nothing more to wait for.

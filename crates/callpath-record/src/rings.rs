@@ -156,12 +156,16 @@ impl Outside {
         self.deep.get_or_insert(loading);
     }
 
-    /// Begins to copy deep stacks if that has been loaded, and waits for that, for so long at most.
+    /// Begins to copy deep stacks if that has been loaded, and waits for that, for so long at most. Nothing has been sampled yet if there is
+    /// time to wait.
     pub(crate) fn begin_deep(&mut self, at_most: Duration) {
         if let Some(deep) = self.deep.as_mut().and_then(|loading| loading.take(at_most)) {
             self.sampler.begin_deep(deep);
             let bytes = if self.depths.copies_new() { NEW_BYTES } else { 0 };
             self.sampler.deep.iter_mut().for_each(|deep| deep.copy_of_new(bytes));
+        }
+        if !at_most.is_zero() {
+            self.begins_until = Instant::now() + AT_FIRST;
         }
     }
 

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! is the thread's stack wanted? where does it end? (of a thread that nobody has seen yet: so far above the stack pointer)
-//! for each few pages from the end of the record's copy on, or from the stack pointer on: copy them into the ring, with thread, stack
-//! pointer and time, and note which are not there
+//! for each few pages from the end of the record's copy on, or from the stack pointer on, unless none is there: copy them into the ring, with
+//! thread, stack pointer and time, and note which are not there
 //! ```
 //!
 //! The copies stay in the ring while the records of their samples are entered.
@@ -401,11 +401,15 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
     record.extend([I::copy(1, 9), I::set(2, NO_WAKEUP), I::call(SUBMIT)]);
     // Without room in the ring, nothing is copied.
     record[reserved] = I::go_if_equal(0, 0, (record.len() - reserved - 1) as i16);
-    probe.extend([I::go_if_equal(9, 0, 1), I::go(record.len() as i16)]);
+    // The last record is there all the same: it tells how long all this has taken.
+    const RECORDS: i32 = DeepCopies::MOST_PAGES / PAGES_IN_RECORD;
+    let is_last = [I::copy(1, 8), I::add(1, PAGES_IN_RECORD * PAGE), I::go_if_at_least_register(1, 7, 2)];
+    probe.push(I::go_if_equal(9, 0, is_last.len() as i16 + 2));
+    probe.extend(is_last);
+    probe.extend([I::go_if_at_least(6, RECORDS - 1, 1), I::go(record.len() as i16)]);
     record.splice(..0, probe);
     record.extend([I::add(8, PAGES_IN_RECORD * PAGE), I::add(6, 1)]);
     let (tests, round) = (2, record.len() as i16);
-    const RECORDS: i32 = DeepCopies::MOST_PAGES / PAGES_IN_RECORD;
     all.extend([I::go_if_at_least_register(8, 7, round + 2), I::go_if_at_least(6, RECORDS, round + 1)]);
     all.extend(record);
     all.push(I::go(-(round + tests + 1)));

@@ -127,7 +127,7 @@ const SQL: [&str; COUNT] = [
      SELECT sum(length(replace(upper(hex(i)), 'A', 'bb'))), count(DISTINCT substr(i, 2)), sum(i LIKE '%7%3%'), max(trim(i || ' x')) FROM n;",
     "CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT UNIQUE);
      BEGIN; WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<80000) INSERT INTO t SELECT i, hex(i*i) FROM n; COMMIT;
-     UPDATE t SET b = b || a WHERE a % 3 = 0; DELETE FROM t WHERE a % 5 = 1;
+     UPDATE t SET b = b || '-' || a WHERE a % 3 = 0; DELETE FROM t WHERE a % 5 = 1;
      INSERT OR REPLACE INTO t SELECT a, b || 'x' FROM t WHERE a % 7 = 2; SELECT count(*) FROM t;",
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<60000)
      SELECT max(r), min(s) FROM (SELECT row_number() OVER (PARTITION BY i%97 ORDER BY i*7919%1009) r, sum(i) OVER (ORDER BY i ROWS 9 PRECEDING) s FROM n);

@@ -175,7 +175,8 @@ pub(super) struct Machine<'a> {
 impl<'a> Machine<'a> {
     /// The row's recipe with a CFA that has been worked out ([`State::recipe`]). A register that the frame has held above
     /// rsp, and whose place is below it now, is restored: compilers go on to name the place behind `pop` and `leave`. A
-    /// register that was saved below rsp (in the red zone) is not.
+    /// register that was saved below rsp (in the red zone) is not. Code that raises rsp above what it reads back then is
+    /// not told from that; no compiler writes it.
     pub(super) fn recipe(&mut self, cfa: Cfa, signal_frame: bool) -> Result<Recipe, Loss> {
         let mut recipe = self.state.recipe(cfa, signal_frame)?;
         let is_below =
@@ -269,6 +270,10 @@ impl<'a> Machine<'a> {
     }
 
     fn set_disp(&mut self, column: u16, disp: i64, rule: impl FnOnce(i32) -> Rule) {
+        // It is saved anew.
+        if let Some(reg) = Reg::from_dwarf(column) {
+            self.held[reg.index()] = None;
+        }
         match i32::try_from(disp) {
             Ok(disp) => self.state.set(column, &self.factors, rule(disp)),
             Err(_) => self.lose(column),

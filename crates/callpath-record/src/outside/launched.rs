@@ -19,7 +19,8 @@ use crate::settings::{FromOutside, RecordOptions, Unwind};
 use crate::signals::Signals;
 use crate::suitable::gains_privileges;
 
-/// How long a program is held for what copies deep stacks, at most. That has been loading meanwhile, and takes some milliseconds more.
+/// How long a program is held for what copies deep stacks, at most. That has been loading meanwhile, and takes some
+/// milliseconds more.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Runs the program and samples it until it ends. `what` completes "it is ...": why it cannot be measured from inside, if it cannot.

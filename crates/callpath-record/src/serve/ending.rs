@@ -13,7 +13,8 @@ use crate::worker_pool::Pace;
 /// How long a measurement waits at its end for whole tables of large modules, at most: they take a second or a few of a
 /// processor's time, which a busy machine gives late. Samples that need them end where there is none.
 const PATIENCE_AT_END: Duration = Duration::from_secs(60);
-/// A whole table is built at the end for this share of the samples, one in so many, if there are at least [`LEAST_SAMPLES`].
+/// A whole table is built at the end for this share of the samples of processes in which any wait, one in so many, if there are at least
+/// [`LEAST_SAMPLES`].
 const WORTHY_SHARE: u64 = 100;
 const LEAST_SAMPLES: u64 = 5;
 
@@ -46,7 +47,8 @@ impl Recorder<'_> {
         }
     }
 
-    /// Begins to build the whole tables that are worth it. Whether any can be had.
+    /// Begins to build the whole table that most samples wait for, if it is worth it: one at a time, as they take much memory. Whether
+    /// it can be had.
     fn begin_worthy_tables(&mut self) -> bool {
         let mut waiting: FxHashMap<ModuleId, u64> = FxHashMap::default();
         let mut all = 0;
@@ -57,9 +59,12 @@ impl Recorder<'_> {
             }
             awaited.into_iter().for_each(|(module, samples)| *waiting.entry(module).or_default() += samples);
         }
-        waiting.retain(|_, samples| is_worthy(*samples, all));
-        waiting.keys().for_each(|module| self.shared.modules.want_whole(*module, Pace::Now));
-        waiting.keys().any(|module| self.shared.modules.is_whole_being_built(*module))
+        waiting.retain(|module, samples| is_worthy(*samples, all) && self.shared.modules.may_have_whole(*module));
+        let Some((module, _)) = waiting.into_iter().max_by_key(|(module, samples)| (*samples, module.0)) else {
+            return false;
+        };
+        self.shared.modules.want_whole(module, Pace::Now);
+        true
     }
 
     /// Continues without the tables that samples wait for.

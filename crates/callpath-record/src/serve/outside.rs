@@ -300,9 +300,10 @@ impl Recorder<'_> {
         }
         let Some(registers) = taken.registers else {
             // One that is beginning soon has a stack.
-            return if !self.processes[index].is_beginning(&self.shared) {
-                outside.is_not_taken(taken.tid)
-            };
+            if !self.processes[index].is_beginning(&self.shared) {
+                outside.is_not_taken(taken.tid);
+            }
+            return;
         };
         let Some(Took { needed, is_whole, met_hole, is_cut, is_awaited }) = took else { return };
         let rsp = registers[Reg::RSP.index()];

@@ -405,8 +405,8 @@ impl Source {
     }
 }
 
-/// The recipe of code that writes below rsp, or runs after that: what was restored from there is in its register. (The compiler's CFI
-/// may go on to name the place behind `leave` or `pop`, from where nothing else writes it.)
+/// The recipe of code that writes below rsp, or runs after that: what was restored from there is in its register. (What is left
+/// there is the red zone's, or was restored without a row above rsp.)
 fn forget_below_rsp(recipe: &mut Recipe) {
     let Cfa::Register { reg: Reg::RSP, disp } = recipe.cfa else { return };
     let is_below = |rule: &&mut Rule| matches!(rule, Rule::AtCfa(at) if i64::from(disp) + i64::from(*at) < 0);
