@@ -98,11 +98,13 @@ struct RowOf<'s, 'a> {
     section: &'s EhFrame<Slice<'a>>,
     encoding: gimli::Encoding,
     is_signal_frame: bool,
+    /// By column: the register was popped ([`Held`]).
+    popped: &'s [bool],
 }
 
 /// The caller by gimli's row. `None`: there is no caller.
 fn by_row(of: &RowOf<'_, '_>, row: &UnwindTableRow<usize>, pc: u64) -> Option<Caller> {
-    let RowOf { section, encoding, is_signal_frame } = *of;
+    let RowOf { section, encoding, is_signal_frame, popped } = *of;
     let registers = invented_registers();
     let evaluated = |expression: &UnwindExpression<usize>, initial: Option<u64>| {
         let mut evaluation = expression.get(section).unwrap().evaluation(encoding);
@@ -141,6 +143,9 @@ fn by_row(of: &RowOf<'_, '_>, row: &UnwindTableRow<usize>, pc: u64) -> Option<Ca
         None => default,
         Some(RegisterRule::Undefined) => None,
         Some(RegisterRule::SameValue) => Some(registers[usize::from(column)]),
+        Some(RegisterRule::Offset(_)) if popped[usize::from(column)] && !is_signal_frame => {
+            Some(registers[usize::from(column)])
+        }
         Some(RegisterRule::Offset(offset)) => Some(Invented::at(cfa.wrapping_add_signed(offset))),
         Some(RegisterRule::ValOffset(offset)) => Some(cfa.wrapping_add_signed(offset)),
         Some(RegisterRule::Register(register)) => Some(registers[usize::from(register.0)]),
@@ -156,6 +161,22 @@ fn by_row(of: &RowOf<'_, '_>, row: &UnwindTableRow<usize>, pc: u64) -> Option<Ca
             .map(|reg| value(reg.index() as u16, Some(registers[reg.index()])))
             .collect(),
     })
+}
+
+/// Where the rows of a procedure have held registers above rsp so far, from the CFA, bytes, by column.
+#[derive(Default)]
+struct Held(HashMap<usize, i64>);
+
+impl Held {
+    /// Whether a row goes on to name a place from which the register was popped. `above_rsp`: the CFA is so far above rsp; `None`: by
+    /// something else than rsp.
+    fn is_popped(&mut self, column: usize, offset: i64, above_rsp: Option<i64>) -> bool {
+        let is_below = above_rsp.is_some_and(|above| above + offset < 0);
+        if !is_below {
+            self.0.insert(column, offset);
+        }
+        is_below && self.0.get(&column) == Some(&offset)
+    }
 }
 
 /// The caller by the table's recipe.
@@ -204,9 +225,22 @@ fn gimli_says_the_same_at_every_address() {
                 panic!("{}: the FDE of {:#x} speaks of no code", path.display(), fde.initial_address());
             };
             let covered = covered.get_mut(&range.start.0).unwrap();
+            let mut held = Held::default();
             let mut rows = fde.rows(&section, &bases, &mut context).unwrap();
             while let Some(row) = rows.next_row().unwrap() {
                 let depends_on_pc = matches!(row.cfa(), CfaRule::Expression(_));
+                let above_rsp = match row.cfa() {
+                    CfaRule::RegisterAndOffset { register, offset } if usize::from(register.0) == Reg::RSP.index() => {
+                        Some(*offset)
+                    }
+                    _ => None,
+                };
+                let popped: Vec<bool> = (0..17)
+                    .map(|column| match row.register(Register(column)) {
+                        Some(RegisterRule::Offset(offset)) => held.is_popped(column.into(), offset, above_rsp),
+                        _ => false,
+                    })
+                    .collect();
                 let mut last = None;
                 for pc in row.start_address()..row.end_address() {
                     let seen = std::mem::replace(&mut covered[(pc - range.start.0) as usize], true);
@@ -214,7 +248,8 @@ fn gimli_says_the_same_at_every_address() {
                     addresses += 1;
                     let id = table.find(LinkAddr(pc)).unwrap();
                     if last != Some(id) || depends_on_pc {
-                        let expected = by_row(&RowOf { section: &section, encoding, is_signal_frame }, row, pc);
+                        let expected =
+                            by_row(&RowOf { section: &section, encoding, is_signal_frame, popped: &popped }, row, pc);
                         let got = by_recipe(&table, id, is_signal_frame, pc);
                         let is_below = expected.as_ref().is_some_and(|caller| caller.rsp <= RSP);
                         // A walk rejects a caller whose frame is not above: vfork's, its return address popped.
@@ -300,6 +335,7 @@ fn readelf_says_the_same_at_every_row() {
     let table = Table::new(&build.bytes).unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let (mut columns, mut is_fde, mut rows, mut expressions) = (Vec::new(), false, 0u32, 0u32);
+    let (mut held, mut popped) = (Held::default(), 0);
     for line in text.lines() {
         // readelf writes a register that is in another one as "r1 (rdx)".
         let mut words: Vec<&str> = Vec::new();
@@ -310,7 +346,7 @@ fn readelf_says_the_same_at_every_row() {
             }
         }
         match words[..] {
-            [_, _, _, "FDE", ..] => is_fde = true,
+            [_, _, _, "FDE", ..] => (is_fde, held) = (true, Held::default()),
             [_, _, _, "CIE", ..] => is_fde = false,
             ["LOC", "CFA", ..] => columns = words[2..].to_vec(),
             [loc, cfa, ..] if is_fde && loc.len() == 16 => {
@@ -338,6 +374,12 @@ fn readelf_says_the_same_at_every_row() {
                     let is_return_address = number == 16;
                     let rule = if is_return_address { recipe.return_address } else { recipe.registers[number] };
                     let written = columns.iter().position(|column| column == name).map(|at| words[2 + at]);
+                    let above_rsp = cfa.strip_prefix("rsp").and_then(|disp| disp.parse().ok());
+                    let offset =
+                        written.and_then(|written| written.strip_prefix('c')).and_then(|disp| disp.parse().ok());
+                    let is_popped = offset.is_some_and(|offset| held.is_popped(number, offset, above_rsp));
+                    let written = if is_popped && !recipe.signal_frame { Some("s") } else { written };
+                    popped += u32::from(is_popped);
                     let restored = recipe.signal_frame
                         || is_return_address
                         || Reg::CALLEE_SAVED.iter().any(|reg| reg.index() == number);
@@ -359,7 +401,8 @@ fn readelf_says_the_same_at_every_row() {
         }
     }
     assert!(rows > 10_000, "readelf's text was not understood: {rows} rows");
-    println!("{}: {rows} rows the same, {expressions} with an expression for the CFA", path.display());
+    assert!(popped > 100, "{popped} registers that are popped");
+    println!("{}: {rows} rows the same, {expressions} with an expression for the CFA, {popped} popped", path.display());
 }
 
 /// Thousands of damaged copies of a real module's `.eh_frame`.
