@@ -14,7 +14,7 @@ pub(super) struct StackPart<'a> {
     pub(super) words: &'a [AtomicU64],
 }
 
-/// A copy of a stack: parts by address, each beginning where the one before ends.
+/// A copy of a stack: parts by address. Between two of them, pages may be missing.
 pub(super) struct Stack<'a> {
     parts: &'a [StackPart<'a>],
     /// Up to the last byte that was read.
