@@ -46,7 +46,8 @@ const VERY_FIRST: Duration = Duration::from_millis(60);
 const HURRY_AT: u64 = 50;
 const CALM_BELOW: u64 = 10;
 
-/// So much is copied of the stack of a thread that was not seen yet, bytes: a record ends at the first page that is not in memory.
+/// Up to so many bytes above the stack pointer, the stack of a thread that was not seen yet is copied: a record ends at the first page that is
+/// not in memory.
 const NEW_BYTES: u32 = 160 << 10;
 
 /// The first that is for stacks that are walked.
@@ -264,13 +265,12 @@ impl Outside {
         let change = self.depths.note(of.1, noted);
         let Some(deep) = &mut self.sampler.deep else { return };
         deep.copy_of_new(if self.depths.copies_new() && deep.has_room() { NEW_BYTES } else { 0 });
-        let Some((up_to, from)) = change else { return };
-        match up_to {
-            UpTo::Same => deep.want_from(of.1, from),
-            UpTo::End => deep.want(of, noted.rsp, from),
-            UpTo::EndIfNear => deep.want_if_near(of, noted.rsp, from),
-            UpTo::Address(address) => deep.want_up_to(of.1, address, from),
-            UpTo::Nothing => deep.stop(of.1),
+        match change {
+            None => {}
+            Some(UpTo::End) => deep.want(of, noted.rsp),
+            Some(UpTo::EndIfNear) => deep.want_if_near(of, noted.rsp),
+            Some(UpTo::Address(address)) => deep.want_up_to(of.1, address),
+            Some(UpTo::Nothing) => deep.stop(of.1),
         }
     }
 

@@ -3,8 +3,9 @@
 //!
 //! ```text
 //! is the thread's stack wanted? where does it end? (of a thread that nobody has seen yet: so far above the stack pointer)
-//! for each few pages from the end of the record's copy on, or from the stack pointer on, unless none is there: copy them into the ring, with
-//! thread, stack pointer and time, and note which are not there
+//! where does the record's copy end? at its full length, or at the first page that is not in memory
+//! for each few pages from there on, unless none is in memory: copy them into the ring, with thread, stack pointer and time, and note
+//! which are not there
 //! ```
 //!
 //! The copies stay in the ring while the records of their samples are entered.
@@ -19,6 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crate::bpf::{Instruction as I, Numbers, RecordRing, Span, load_for_samples, run_at_samples};
+use crate::perf_event::StackSamples;
 use crate::pid::Pid;
 
 const PAGE_BYTES: u64 = 4096;
@@ -31,12 +33,10 @@ const FIRST_RESULT: usize = 5;
 const AT_ONCE_NS: u64 = 25_000;
 /// So many threads at most.
 const MOST_THREADS: u32 = 1 << 12;
-/// In the table of threads, numbers that no thread has. From where on stacks are copied, bytes above the stack pointer; and how many bytes
-/// above it are copied of threads that are not in the table.
+/// In the table of threads, numbers that no thread has. From where on stacks are copied, bytes above the stack pointer, if all pages below are
+/// in memory; and up to how many bytes above it the stacks of threads are copied that are not in the table.
 const BEGIN: u32 = u32::MAX;
 const NEW: u32 = u32::MAX - 1;
-/// In that table, of the end of a stack: it is copied from the stack pointer on. Ends are multiples of 8.
-const FROM_STACK_POINTER: u64 = 1;
 /// What a process has mapped is read again after this time: many threads of it may be wanted at once.
 const OLD: Duration = Duration::from_millis(100);
 /// The lengths of the ring that are tried, bytes.
@@ -70,23 +70,13 @@ impl StackPage {
     }
 }
 
-/// From where on a stack is copied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum CopiedFrom {
-    /// What lies below is in the sample's record.
-    #[default]
-    RecordEnd,
-    /// A record ends at the first page that is not in memory, of a large frame that nobody has touched. These copies leave such pages out.
-    StackPointer,
-}
-
 /// Copies of what lies beyond records' copies.
 #[derive(Debug)]
 pub struct DeepCopies {
     program: OwnedFd,
     wanted: Numbers,
-    /// Those in it, where their stacks end, and from where they are copied. 0: they are not.
-    threads: HashMap<u32, (u64, CopiedFrom)>,
+    /// Those in it, and where their stacks end. 0: they are not copied.
+    threads: HashMap<u32, u64>,
     /// What a process had mapped when it was read last, and when.
     mappings: Option<(Pid, Instant, Vec<Range<u64>>)>,
     /// From where on stacks are copied.
@@ -143,7 +133,8 @@ impl DeepCopies {
         })
     }
 
-    /// Stacks are copied from so many bytes above the stack pointer on: what lies below is in the records.
+    /// Stacks are copied from so many bytes above the stack pointer on, [`StackSamples::MOST_BYTES`] at most: what lies below is in the records. Where a page below is not in memory,
+    /// a record ends there, and they are copied from there on.
     pub fn begin_at(&mut self, bytes: usize) {
         if bytes != self.begin_bytes && self.wanted.set(BEGIN, Some(bytes as u64)).is_ok() {
             self.begin_bytes = bytes;
@@ -161,7 +152,7 @@ impl DeepCopies {
         run_at_samples(event, self.program.as_raw_fd())
     }
 
-    /// So much is copied from now on of each stack, from the stack pointer on, as long as nothing else was asked for the thread, bytes.
+    /// Each stack is copied from now on up to so many bytes above the stack pointer, as long as nothing else was asked for the thread.
     pub fn copy_of_new(&mut self, bytes: u32) {
         let bytes = if self.is_full { 0 } else { bytes };
         if bytes != self.new_bytes && self.wanted.set(NEW, Some(bytes.into())).is_ok() {
@@ -181,27 +172,25 @@ impl DeepCopies {
     }
 
     /// A thread's stack, which `rsp` lies in, is to be copied from now on, to its end.
-    pub fn want(&mut self, (pid, tid): (Pid, u32), rsp: u64, from: CopiedFrom) {
+    pub fn want(&mut self, (pid, tid): (Pid, u32), rsp: u64) {
         // Its stack may be another one now.
         let end = self.end_of_stack(pid, rsp, Duration::ZERO).unwrap_or(u64::MAX);
-        self.want_up_to(tid, end, from);
+        self.want_up_to(tid, end);
     }
 
     /// The same, unless the end is farther away than is copied, or not known: what a process has mapped is not read anew for each thread.
-    pub fn want_if_near(&mut self, (pid, tid): (Pid, u32), rsp: u64, from: CopiedFrom) {
+    pub fn want_if_near(&mut self, (pid, tid): (Pid, u32), rsp: u64) {
         const FARTHEST_BYTES: u64 = DeepCopies::MOST_PAGES as u64 * PAGE_BYTES;
         let end = self.end_of_stack(pid, rsp, OLD).filter(|end| end - rsp <= FARTHEST_BYTES);
-        if let Some(end) = end.filter(|end| self.threads.get(&tid) != Some(&(*end, from))) {
-            self.want_up_to(tid, end, from);
+        if let Some(end) = end.filter(|end| self.threads.get(&tid) != Some(end)) {
+            self.want_up_to(tid, end);
         }
     }
 
     /// A thread's stack is to be copied from now on, up to this address.
-    pub fn want_up_to(&mut self, tid: u32, address: u64, from: CopiedFrom) {
-        let end = address.saturating_add(7) & !7;
-        let flag = if from == CopiedFrom::StackPointer { FROM_STACK_POINTER } else { 0 };
-        match self.wanted.set(tid, Some(end | flag)) {
-            Ok(()) => drop(self.threads.insert(tid, (end, from))),
+    pub fn want_up_to(&mut self, tid: u32, address: u64) {
+        match self.wanted.set(tid, Some(address)) {
+            Ok(()) => drop(self.threads.insert(tid, address)),
             // There is no room in the table. New threads would stay new.
             Err(_) => {
                 self.is_full = true;
@@ -210,18 +199,11 @@ impl DeepCopies {
         }
     }
 
-    /// A thread's stack is to be copied from here on, up to where it was.
-    pub fn want_from(&mut self, tid: u32, from: CopiedFrom) {
-        if let Some((end, _)) = self.threads.get(&tid).copied().filter(|(end, _)| *end > 0) {
-            self.want_up_to(tid, end, from);
-        }
-    }
-
     /// A thread's stack is not to be copied any more.
     pub fn stop(&mut self, tid: u32) {
         match self.had_new {
             false => self.forget(tid),
-            true => self.want_up_to(tid, 0, CopiedFrom::RecordEnd),
+            true => self.want_up_to(tid, 0),
         }
     }
 
@@ -363,28 +345,35 @@ fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
     };
     let mut all = vec![I::call(CURRENT_TASK), I::copy(1, 0), I::call(REGISTERS_OF), I::load_64(8, 0, AT_RSP)];
     all.extend([I::store_64(10, rsp, 8), I::call(PID_AND_TID), I::copy_low(0, 0), I::store_64(10, tid, 0)]);
-    // How far above the stack pointer (r8) copies begin is in r9, where they end in r7.
-    all.push(I::set(9, 0));
+    // Where copies end is in r7: of a thread that is in the table, and of another.
     all.extend(look_up(tid));
-    // Of a thread that is not in the table:
     let mut new = number(NEW, 7);
     new.extend([I::go_if_equal(7, 0, TO_THE_END), I::add_register(7, 8)]);
-    // Of another:
-    let begin = number(BEGIN, 9);
-    let mut known = vec![I::load_64(7, 0, 0), I::copy(1, 7), I::and(7, -8), I::and(1, FROM_STACK_POINTER as i32)];
-    known.push(I::go_if_equal(1, FROM_STACK_POINTER as i32, begin.len() as i16));
-    known.extend(begin);
-    known.push(I::go(new.len() as i16));
-    all.push(I::go_if_equal(0, 0, known.len() as i16));
-    all.extend(known);
+    all.extend([I::go_if_equal(0, 0, 2), I::load_64(7, 0, 0), I::go(new.len() as i16)]);
     all.extend(new);
-    all.extend([I::call(KTIME), I::store_64(10, time, 0), I::add_register(8, 9), I::and(8, -PAGE), I::set(6, 0)]);
+    // Where the record ends, and with it what is read here, is in r9; r8 goes there from page to page, as long as they are in memory.
+    all.extend(number(BEGIN, 9));
+    all.extend([I::add_register(9, 8), I::and(9, -PAGE), I::and(8, -PAGE), I::set(6, 0)]);
+    let is_there = |page: i32| {
+        let mut code = vec![I::copy(1, 10), I::add(1, key.into()), I::set(2, size_of::<u64>() as i32)];
+        code.extend([I::copy(3, 8), I::add(3, page * PAGE), I::call(READ_USER)]);
+        code
+    };
+    const MOST_IN_RECORD: i32 = StackSamples::MOST_BYTES as i32 / PAGE + 1;
+    let mut next = is_there(0);
+    next.extend([I::go_if_equal(0, 0, 1), I::go(3), I::add(8, PAGE), I::add(6, 1)]);
+    let (tests, round) = (3, next.len() as i16);
+    all.extend([I::go_if_at_least_register(8, 7, TO_THE_END), I::go_if_at_least_register(8, 9, round + 2)]);
+    all.push(I::go_if_at_least(6, MOST_IN_RECORD, round + 1));
+    all.extend(next);
+    all.push(I::go(-(round + tests + 1)));
+    all.extend([I::call(KTIME), I::store_64(10, time, 0), I::set(6, 0)]);
     let mut record = Vec::from(I::map(1, ring));
     // r9 stays negative if none of the pages is in memory. There may be many: those that a large frame has not used.
     let mut probe = vec![I::set(9, -1)];
     for page in 0..PAGES_IN_RECORD {
-        probe.extend([I::copy(1, 10), I::add(1, key.into()), I::set(2, size_of::<u64>() as i32)]);
-        probe.extend([I::copy(3, 8), I::add(3, page * PAGE), I::call(READ_USER), I::and_register(9, 0)]);
+        probe.extend(is_there(page));
+        probe.push(I::and_register(9, 0));
     }
     record.extend([I::set(2, HEAD_BYTES + PAGES_IN_RECORD * PAGE), I::set(3, 0), I::call(RESERVE)]);
     let reserved = record.len();
@@ -427,7 +416,6 @@ mod tests {
     use std::hint::black_box;
     use std::sync::atomic::AtomicBool;
 
-    use crate::perf_event::StackSamples;
     use crate::ring::{Record, What};
     use crate::stack_sampler::StackSampler;
 
@@ -508,7 +496,7 @@ mod tests {
 
     #[test]
     fn what_lies_beyond_the_longest_record() {
-        const BEGIN_BYTES: usize = 100_000;
+        const BEGIN_BYTES: usize = 50_000;
         let Some(mut sampler) = sampler(|deep| deep.begin_at(BEGIN_BYTES)) else { return };
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -521,7 +509,7 @@ mod tests {
             let _over = Over(is_over);
             let array = array..array + 8 * ARRAY_WORDS as u64;
             let of = (Pid(std::process::id()), tid);
-            sampler.deep.as_mut().expect("it is there").want(of, array.start, CopiedFrom::RecordEnd);
+            sampler.deep.as_mut().expect("it is there").want(of, array.start);
             let (mut whole, mut wrong) = (0, Vec::new());
             let begun = Instant::now();
             while whole < 20 && begun.elapsed() < Duration::from_secs(30) {
@@ -565,7 +553,7 @@ mod tests {
 
     #[test]
     fn pages_that_are_not_in_memory_are_left_out() {
-        // Nothing is said of the thread, at first.
+        // Nothing is said of the thread, at first. A record would have all, but for the hole.
         let prepared = |deep: &mut DeepCopies| {
             deep.copy_of_new(28 * PAGE_BYTES as u32);
             deep.begin_at(StackSamples::MOST_BYTES as usize);
@@ -579,25 +567,23 @@ mod tests {
             let (tid, hole) = told.recv().unwrap();
             let _over = Over(is_over);
             let stack_end = hole.end + 10 * PAGE_BYTES;
-            let is_all = |rsp: u64, pages: &[StackPage]| {
-                let behind = pages.iter().find(|page| page.start == hole.end);
-                pages.first().is_some_and(|page| page.start == rsp & !(PAGE_BYTES - 1))
-                    && pages.iter().all(|page| !hole.contains(&page.start))
-                    && behind.is_some_and(|page| page.words()[0].load(Relaxed) == hole.end)
+            let is_all = |pages: &[StackPage]| {
+                let behind = pages.first().filter(|page| page.start == hole.end);
+                behind.is_some_and(|page| page.words()[0].load(Relaxed) == hole.end) && pages.len() > 4
             };
             type Step<'s> = (&'s str, &'s dyn Fn(&mut DeepCopies), bool);
             let steps: [Step<'_>; 4] = [
                 ("it is new", &|_| {}, true),
-                ("the record has it", &|deep| deep.want_up_to(tid, hole.end, CopiedFrom::RecordEnd), false),
-                ("all is asked for", &|deep| deep.want_up_to(tid, stack_end, CopiedFrom::StackPointer), true),
+                ("the record has it", &|deep| deep.want_up_to(tid, hole.start), false),
+                ("all is asked for", &|deep| deep.want_up_to(tid, stack_end), true),
                 ("nothing is asked for", &|deep| deep.stop(tid), false),
             ];
             for (what, ask, is_copied) in steps {
                 ask(sampler.deep.as_mut().expect("it is there"));
                 let (mut right, begun) = (0, Instant::now());
                 while right < 20 && begun.elapsed() < Duration::from_secs(30) {
-                    each_copied(&mut sampler, tid, |rsp, pages| {
-                        right += u32::from(pages.map(|pages| is_all(rsp, &pages)) == is_copied.then_some(true));
+                    each_copied(&mut sampler, tid, |_, pages| {
+                        right += u32::from(pages.map(|pages| is_all(&pages)) == is_copied.then_some(true));
                     });
                 }
                 assert!(right >= 20, "{what}: {right} samples");

@@ -131,8 +131,6 @@ pub(crate) struct Took {
     pub(crate) needed: Option<usize>,
     /// It has reached the outermost frame.
     pub(crate) is_whole: bool,
-    /// It has needed what was copied from behind a page that is not in memory.
-    pub(crate) met_hole: bool,
     /// It ended where the record does, although that was to be longer: there the stack ends, or a page is not in memory.
     pub(crate) is_cut: bool,
     /// It goes on once a table exists.
@@ -461,7 +459,6 @@ impl Process {
             needed: (!walked.ran_out).then_some(walked.read_bytes),
             is_whole: walked.full,
             is_awaited: walked.met_awaited.is_some(),
-            met_hole: is_whole && walked.read_bytes > copied_bytes,
             is_cut: is_whole && walked.met_end,
         })
     }

@@ -1,14 +1,14 @@
 //! Chooses the threads whose stacks are copied beyond their records: those that may need it, as soon as they may. Where a stack ends within
 //! the record, nothing is copied beyond, and it costs nothing.
 
-use callpath_target::CopiedFrom;
 use rustc_hash::FxHashMap;
 
 /// A stack is deep from here on: it may soon be deeper than a record, bytes.
 const DEEP_BYTES: usize = 16 << 10;
 /// Copying stops for a thread after this many samples in a row that were too short although the most was copied.
 const GIVEN_UP_AFTER: u32 = 64;
-/// Copying stops after this many samples in a row that did not need what was copied beyond the record, until one is too short.
+/// After this many samples in a row that did not need what was copied beyond the record, less is copied: up to where walks end; and after as
+/// many more, nothing, until one is too short.
 const NOT_NEEDED: u32 = 64;
 /// The thread is forgotten after this many samples in a row whose stacks were not deep.
 const ENOUGH: u32 = 500;
@@ -16,11 +16,7 @@ const ENOUGH: u32 = 500;
 const MISSED: u32 = 64;
 /// A thread whose stacks seem to end so far apart uses several, and is watched no more, bytes.
 const OTHER_STACK_BYTES: u64 = 64 << 10;
-/// Of so many samples of a thread that is seen first, or whose walk has met a page that is not in memory, all of the stack is copied.
-const AT_FIRST: u32 = 64;
-/// After that was in vain so often in a row, it is not done any more where walks end at such a page.
-const FRUITLESS: u32 = 4;
-/// After this many walks that were not whole, a thread's stack is taken to end where they do.
+/// After this many walks in a row that were not whole, a thread's stack is taken to end where they do.
 const NEVER_WHOLE: u32 = 16;
 /// So many threads that are not deep are known at once: deep ones need room, too. Others are, once there are only half as many.
 const MOST_WATCHED: usize = 1 << 10;
@@ -61,9 +57,7 @@ pub(crate) struct Noted {
     pub(crate) need: Need,
     /// Its walk has reached the outermost frame.
     pub(crate) is_whole: bool,
-    /// What the walk needed was copied from behind a page that is not in memory.
-    pub(crate) met_hole: bool,
-    /// It is not, since the record ended early, where the stack does or at such a page.
+    /// It has not, since the record ended early, where the stack does or at a page that is not in memory.
     pub(crate) is_cut: bool,
     /// The walk goes on once a table exists: what it will need is not known.
     pub(crate) is_awaited: bool,
@@ -72,13 +66,11 @@ pub(crate) struct Noted {
 /// Up to where a thread's stack is copied from now on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum UpTo {
-    /// As before.
-    Same,
     /// Its end, which is to be looked for.
     End,
     /// The same, if it is near.
     EndIfNear,
-    /// This address, where it ended in a shallow sample.
+    /// This address, where it ended in samples.
     Address(u64),
     /// It is not copied.
     Nothing,
@@ -100,13 +92,12 @@ enum Watch {
 /// Of a thread whose stack is copied, or was.
 struct Depth {
     watch: Watch,
-    /// Of so many more samples, stacks are copied from the stack pointer on.
-    from_start: u32,
-    /// A walk needed that since it began; and how often in a row none did.
-    was_fruitful: bool,
-    fruitless: u32,
-    /// It is deep, and is copied.
-    is_wanted: bool,
+    /// Samples in a row that were cut.
+    cut: u32,
+    /// Of one that is deep: up to where it is copied.
+    up_to: UpTo,
+    /// Where whole walks have ended since it is copied to its end. 0: there was none.
+    ends_at: u64,
     /// Samples in a row that were not deep.
     enough: u32,
     /// Those in a row that did not need their copies.
@@ -130,8 +121,7 @@ pub(super) struct Depths {
 
 impl Depths {
     /// Has threads that are not deep watched from now on: one may become deep sooner than anybody looks. Their stacks are copied up to where
-    /// they end in a sample that is not deep, which costs nothing unless stacks outgrow records; and at first, and where pages are not in
-    /// memory, from the stack pointer on.
+    /// they end in a sample that is not deep, which costs nothing unless stacks outgrow records, or pages are not in memory.
     pub(super) fn watch(&mut self) {
         self.watches = true;
     }
@@ -141,41 +131,34 @@ impl Depths {
         self.watches && !self.is_crowded
     }
 
-    /// Notes a sample. Returns up to where to copy the thread's stack from now on and from where, if that changes, or if its end must be looked
-    /// up again.
-    pub(super) fn note(&mut self, tid: u32, noted: Noted) -> Option<(UpTo, CopiedFrom)> {
-        let first = if self.watches { AT_FIRST } else { 0 };
-        let is_known = self.threads.contains_key(&tid);
-        if !is_known {
+    /// Notes a sample. Returns up to where to copy the thread's stack from now on, if that changes, or if its end must be looked up again.
+    pub(super) fn note(&mut self, tid: u32, noted: Noted) -> Option<UpTo> {
+        if !self.threads.contains_key(&tid) {
             if noted.need.is_deep() {
-                self.threads.insert(tid, Depth::new(Watch::Deep, first));
-                return Some((UpTo::End, from(first)));
+                self.threads.insert(tid, Depth::new(Watch::Deep));
+                return Some(UpTo::End);
             }
             if !self.begins_watch(tid) {
                 return None;
             }
         }
         let depth = self.threads.get_mut(&tid)?;
-        let before = from(depth.from_start);
-        if is_known {
-            depth.note_hole(noted, first);
-        }
-        let from = from(depth.from_start);
+        depth.cut = if noted.is_cut { depth.cut + 1 } else { 0 };
         if noted.need.is_deep() && depth.watch != Watch::Deep {
-            *depth = Depth { fruitless: depth.fruitless, ..Depth::new(Watch::Deep, depth.from_start) };
+            *depth = Depth { cut: depth.cut, ..Depth::new(Watch::Deep) };
             self.has_left_watch();
-            return Some((UpTo::End, from));
+            return Some(UpTo::End);
         }
         let reaches_end = self.watches && depth.shall_reach_end(noted);
         let up_to = match depth.watch {
             _ if reaches_end => Some(UpTo::EndIfNear),
-            Watch::Deep => depth.note_deep(noted.need),
+            Watch::Deep => depth.note_deep(noted),
             _ => depth.note_shallow(noted),
         };
         if depth.watch == Watch::Deep && depth.enough >= ENOUGH {
             self.forget(tid);
         }
-        up_to.or((from != before).then_some(UpTo::Same)).map(|up_to| (up_to, from))
+        up_to
     }
 
     /// Watches a thread from now on, if there is room.
@@ -183,7 +166,7 @@ impl Depths {
         self.is_crowded |= self.watched >= MOST_WATCHED;
         let begins = self.copies_new();
         if begins {
-            self.threads.insert(tid, Depth::new(Watch::Unknown(0), AT_FIRST));
+            self.threads.insert(tid, Depth::new(Watch::Unknown(0)));
             self.watched += 1;
         }
         begins
@@ -207,85 +190,72 @@ impl Depths {
     }
 }
 
-/// From where stacks are copied if that is to be from the stack pointer on for so many more samples.
-fn from(from_start: u32) -> CopiedFrom {
-    if from_start > 0 { CopiedFrom::StackPointer } else { CopiedFrom::RecordEnd }
-}
-
 impl Depth {
-    fn new(watch: Watch, from_start: u32) -> Depth {
-        Depth {
-            watch,
-            from_start,
-            was_fruitful: false,
-            fruitless: 0,
-            is_wanted: watch == Watch::Deep,
-            enough: 0,
-            not_needed: 0,
-            vain: 0,
-            missed: 0,
-        }
-    }
-
-    /// Notes whether the walk has met pages that are not in memory. `first`: how many samples are copied from the stack pointer on then.
-    fn note_hole(&mut self, noted: Noted, first: u32) {
-        if noted.met_hole {
-            (self.from_start, self.was_fruitful, self.fruitless) = (first, true, 0);
-        } else if noted.is_awaited {
-            self.from_start = first;
-        } else if self.from_start > 0 {
-            self.from_start -= 1;
-            if self.from_start == 0 {
-                self.fruitless = if self.was_fruitful { 0 } else { self.fruitless + 1 };
-                self.was_fruitful = false;
-            }
-        } else if noted.is_cut && self.fruitless < FRUITLESS {
-            self.from_start = first;
-        }
+    fn new(watch: Watch) -> Depth {
+        Depth { watch, cut: 0, up_to: UpTo::End, ends_at: 0, enough: 0, not_needed: 0, vain: 0, missed: 0 }
     }
 
     /// Whether the stack is to be copied to its end since nobody knows what the walk needs. What is known of its end is forgotten.
     fn shall_reach_end(&mut self, noted: Noted) -> bool {
-        if !(noted.is_awaited || noted.is_cut && self.from_start > 0) {
+        // Walks that run off a stack's end are not helped for ever.
+        if !(noted.is_awaited || noted.is_cut && self.cut <= NEVER_WHOLE) {
             return false;
         }
         match self.watch {
-            Watch::Deep if self.is_wanted || self.vain >= GIVEN_UP_AFTER => return false,
-            Watch::Deep => (self.is_wanted, self.not_needed) = (true, 0),
+            Watch::Deep if self.up_to == UpTo::End || self.vain >= GIVEN_UP_AFTER => return false,
+            Watch::Deep => self.reach_end(),
             Watch::Unknown(_) => {}
             Watch::UpTo(..) | Watch::Several => self.watch = Watch::Unknown(0),
         }
         true
     }
 
+    /// The stack of a thread that is deep, or was, is to be copied to its end.
+    fn reach_end(&mut self) {
+        if self.up_to != UpTo::End {
+            (self.up_to, self.ends_at, self.not_needed) = (UpTo::End, 0, 0);
+        }
+    }
+
     /// Notes a sample of a thread that is deep, or was.
-    fn note_deep(&mut self, need: Need) -> Option<UpTo> {
+    fn note_deep(&mut self, noted: Noted) -> Option<UpTo> {
         if self.vain >= GIVEN_UP_AFTER {
             return None;
         }
-        let before = self.is_wanted;
+        let before = self.up_to;
         let mut again = false;
-        match need {
+        match noted.need {
             Need::BeyondAll => {
                 (self.vain, self.missed) = (self.vain + 1, 0);
-                self.is_wanted &= self.vain < GIVEN_UP_AFTER;
+                if self.vain >= GIVEN_UP_AFTER {
+                    self.up_to = UpTo::Nothing;
+                }
             }
             // Samples may come late that were taken before.
             Need::Beyond => {
                 self.missed += 1;
                 again = self.missed.is_multiple_of(MISSED);
-                self.is_wanted = true;
+                self.reach_end();
             }
-            Need::Bytes(_) | Need::Within(_) => (self.vain, self.missed) = (0, 0),
+            Need::Bytes(bytes) | Need::Within(bytes) => {
+                (self.vain, self.missed) = (0, 0);
+                if noted.is_whole {
+                    self.ends_at = self.ends_at.max(noted.rsp.saturating_add(bytes as u64));
+                }
+            }
         }
-        self.not_needed = if matches!(need, Need::Within(_)) { self.not_needed + 1 } else { 0 };
-        self.is_wanted &= self.not_needed < NOT_NEEDED;
-        self.enough = if need.is_deep() { 0 } else { self.enough + 1 };
+        self.not_needed = if matches!(noted.need, Need::Within(_)) { self.not_needed + 1 } else { 0 };
+        if self.not_needed >= NOT_NEEDED {
+            self.not_needed = 0;
+            // A stack that now and then is a little deeper than records is copied for next to nothing.
+            let is_known = self.up_to == UpTo::End && self.ends_at > 0;
+            self.up_to = if is_known { UpTo::Address(self.ends_at) } else { UpTo::Nothing };
+        }
+        self.enough = if noted.need.is_deep() { 0 } else { self.enough + 1 };
         if self.enough >= ENOUGH {
-            return before.then_some(UpTo::Nothing);
+            return (before != UpTo::Nothing).then_some(UpTo::Nothing);
         }
-        let now = if self.is_wanted { UpTo::End } else { UpTo::Nothing };
-        (self.is_wanted != before || again).then_some(now)
+        (self.up_to != before || again).then_some(self.up_to)
     }
 
     /// The same of a thread that was not deep yet, and is not now.
@@ -319,23 +289,26 @@ impl Depth {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use CopiedFrom::{RecordEnd, StackPointer};
     use Need::{Beyond, BeyondAll, Bytes, Within};
-    use UpTo::{Address, End, EndIfNear, Nothing, Same};
+    use UpTo::{Address, End, EndIfNear, Nothing};
 
     const DEEP: Need = Bytes(DEEP_BYTES);
     const RSP: u64 = 1 << 20;
 
     const fn whole(need: Need) -> Noted {
-        Noted { rsp: RSP, need, is_whole: true, met_hole: false, is_cut: false, is_awaited: false }
+        Noted { rsp: RSP, need, is_whole: true, is_cut: false, is_awaited: false }
     }
 
-    fn note_all(depths: &mut Depths, samples: u32, noted: Noted) -> Vec<(UpTo, CopiedFrom)> {
+    const fn partial(need: Need) -> Noted {
+        Noted { is_whole: false, ..whole(need) }
+    }
+
+    fn note_all(depths: &mut Depths, samples: u32, noted: Noted) -> Vec<UpTo> {
         (0..samples).filter_map(|_| depths.note(1, noted)).collect()
     }
 
     fn note(depths: &mut Depths, samples: u32, need: Need) -> Vec<UpTo> {
-        note_all(depths, samples, whole(need)).into_iter().map(|(up_to, _)| up_to).collect()
+        note_all(depths, samples, whole(need))
     }
 
     #[test]
@@ -343,7 +316,7 @@ mod tests {
         let mut depths = Depths::default();
         assert_eq!(note(&mut depths, 1000, Bytes(DEEP_BYTES - 8)), []);
         let noted = [DEEP, DEEP, Beyond, DEEP].map(|need| depths.note(1, whole(need)));
-        assert_eq!(noted, [Some((End, RecordEnd)), None, None, None]);
+        assert_eq!(noted, [Some(End), None, None, None]);
         assert_eq!(note(&mut depths, ENOUGH - 1, Bytes(100)), []);
         assert_eq!(note(&mut depths, 1, DEEP), []);
         assert_eq!(note(&mut depths, 2 * ENOUGH, Bytes(100)), [Nothing]);
@@ -363,13 +336,12 @@ mod tests {
         depths.watch();
         assert_eq!(note(&mut depths, 10, Bytes(100)), [Address(RSP + 100)]);
         assert_eq!(note(&mut depths, 10, Bytes(200)), [Address(RSP + 200)]);
-        // From now on from the end of the record.
-        assert_eq!(note_all(&mut depths, 2 * ENOUGH, whole(Bytes(50))), [(Same, RecordEnd)]);
+        assert_eq!(note(&mut depths, 2 * ENOUGH, Bytes(50)), []);
         assert_eq!(note(&mut depths, 10, DEEP), [End]);
         assert_eq!(note(&mut depths, ENOUGH + 10, Bytes(100)), [Nothing, Address(RSP + 100)]);
         // It goes from stack to stack.
         let other = Noted { rsp: RSP - 2 * OTHER_STACK_BYTES, ..whole(Bytes(100)) };
-        assert_eq!(note_all(&mut depths, 2, other), [(Nothing, StackPointer)]);
+        assert_eq!(note_all(&mut depths, 2, other), [Nothing]);
         assert_eq!(note(&mut depths, 10, Bytes(100)), []);
         assert_eq!(note(&mut depths, 10, Beyond), [End]);
         depths.forget(1);
@@ -377,44 +349,40 @@ mod tests {
     }
 
     #[test]
-    fn where_pages_are_not_in_memory_all_is_copied() {
+    fn where_pages_are_not_in_memory_stacks_are_copied_to_their_ends() {
         let mut depths = Depths::default();
         depths.watch();
         // Where its stack ends is not known from that.
-        let cut = Noted { is_whole: false, is_cut: true, ..whole(Bytes(100)) };
-        assert_eq!(note_all(&mut depths, 2, cut), [(EndIfNear, StackPointer); 2]);
-        let filled = Noted { met_hole: true, ..whole(Bytes(2000)) };
-        assert_eq!(note_all(&mut depths, 3, filled), [(Address(RSP + 2000), StackPointer)]);
-        assert_eq!(note_all(&mut depths, AT_FIRST, whole(Bytes(2000))), [(Same, RecordEnd)]);
-        assert_eq!(note_all(&mut depths, 1, cut), [(EndIfNear, StackPointer)]);
-        assert_eq!(note_all(&mut depths, 1, whole(Bytes(2000))), [(Address(RSP + 2000), StackPointer)]);
-        assert_eq!(note_all(&mut depths, 3, whole(DEEP)), [(End, StackPointer)]);
-        assert_eq!(note_all(&mut depths, AT_FIRST, whole(DEEP)), [(Same, RecordEnd)]);
-        assert_eq!(note_all(&mut depths, 3, Noted { met_hole: true, ..whole(DEEP) }), [(Same, StackPointer)]);
+        let cut = Noted { is_cut: true, ..partial(Bytes(100)) };
+        assert_eq!(note_all(&mut depths, 2, cut), [EndIfNear; 2]);
+        assert_eq!(note(&mut depths, 3, Bytes(2000)), [Address(RSP + 2000)]);
+        assert_eq!(note_all(&mut depths, 1, cut), [EndIfNear]);
+        assert_eq!(note(&mut depths, 2, Bytes(2000)), [Address(RSP + 2000)]);
+        assert_eq!(note(&mut depths, 3, DEEP), [End]);
         // Copies were not needed for long, until a walk is cut.
-        let most = note_all(&mut depths, AT_FIRST + NOT_NEEDED, whole(Within(DEEP_BYTES)));
-        assert_eq!(most, [(Nothing, RecordEnd)]);
-        assert_eq!(note_all(&mut depths, 2, cut), [(EndIfNear, StackPointer)]);
+        let most = note(&mut depths, 3 * NOT_NEEDED, Within(DEEP_BYTES));
+        assert_eq!(most, [Address(RSP + DEEP_BYTES as u64), Nothing]);
+        assert_eq!(note_all(&mut depths, 2, cut), [EndIfNear]);
         depths.forget(1);
         // Tables are made.
-        let awaited = Noted { is_whole: false, is_awaited: true, ..whole(Bytes(0)) };
-        assert_eq!(note_all(&mut depths, 2 * AT_FIRST, awaited).len() as u32, 2 * AT_FIRST);
+        let awaited = Noted { is_awaited: true, ..partial(Bytes(0)) };
+        assert_eq!(note_all(&mut depths, 100, awaited), [EndIfNear; 100]);
         depths.forget(1);
         // Its walks are never whole.
-        let partial = Noted { is_whole: false, ..whole(Bytes(100)) };
-        assert_eq!(note_all(&mut depths, 2 * NEVER_WHOLE, partial), [(Address(RSP + 100), StackPointer)]);
-        assert_eq!(note_all(&mut depths, 1, whole(Bytes(100_000))).len(), 1);
+        assert_eq!(note_all(&mut depths, 2 * NEVER_WHOLE, partial(Bytes(100))), [Address(RSP + 100)]);
+        assert_eq!(note(&mut depths, 1, Bytes(100_000)).len(), 1);
     }
 
     #[test]
     fn walks_that_run_off_stacks_end_are_not_helped_for_ever() {
-        let mut depths = Depths::default();
-        depths.watch();
-        let cut = Noted { is_whole: false, is_cut: true, ..whole(Bytes(100)) };
-        for cut in [cut, Noted { need: DEEP, ..cut }] {
-            note_all(&mut depths, FRUITLESS * (AT_FIRST + 1) + NEVER_WHOLE, cut);
+        let cut = Noted { is_cut: true, ..partial(Bytes(100)) };
+        for (cut, ends) in [(cut, NEVER_WHOLE as usize), (Noted { need: Within(DEEP_BYTES), ..cut }, 0)] {
+            let mut depths = Depths::default();
+            depths.watch();
+            let noted = note_all(&mut depths, 1000, cut);
+            assert_eq!(noted.iter().filter(|up_to| **up_to == EndIfNear).count(), ends);
+            assert_ne!(noted.last(), Some(&EndIfNear));
             assert_eq!(note_all(&mut depths, 1000, cut), []);
-            assert_eq!(from(depths.threads[&1].from_start), RecordEnd);
         }
     }
 
@@ -426,10 +394,9 @@ mod tests {
         assert_eq!(noted.count(), MOST_WATCHED);
         assert!(!depths.copies_new());
         // What is known of those that are watched stays as it is.
-        let filled = Noted { met_hole: true, ..whole(Bytes(100)) };
-        assert_eq!(depths.note(1, filled), None);
-        assert_eq!(depths.threads[&1].from_start, AT_FIRST);
-        assert_eq!(depths.note(4000, whole(DEEP)), Some((End, StackPointer)));
+        assert_eq!(depths.note(1, whole(Bytes(100))), None);
+        assert_eq!(depths.note(1, whole(Bytes(200))), Some(Address(RSP + 200)));
+        assert_eq!(depths.note(4000, whole(DEEP)), Some(End));
         (0..5000).for_each(|tid| depths.forget(tid));
         assert_eq!((depths.watched, depths.threads().count()), (0, 0));
         assert!(depths.copies_new());
@@ -438,7 +405,8 @@ mod tests {
     #[test]
     fn what_is_not_needed_is_not_copied_for_long() {
         let mut depths = Depths::default();
-        assert_eq!(note(&mut depths, NOT_NEEDED + 100, Within(DEEP_BYTES)), [End, Nothing]);
+        // Of a walk that is not whole, nobody knows where the stack ends.
+        assert_eq!(note_all(&mut depths, NOT_NEEDED + 100, partial(Within(DEEP_BYTES))), [End, Nothing]);
         assert_eq!(note(&mut depths, 100, DEEP), []);
         assert_eq!(note(&mut depths, 1, Beyond), [End]);
         // Now and then it is.
@@ -446,5 +414,14 @@ mod tests {
             assert_eq!(note(&mut depths, NOT_NEEDED - 1, Within(DEEP_BYTES)), []);
             assert_eq!(note(&mut depths, 1, DEEP), []);
         }
+        // It ends where the highest walk does. Beyond that is another stack, whose end is looked up.
+        note(&mut depths, 1, Bytes(2 * DEEP_BYTES));
+        let end = Address(RSP + 2 * DEEP_BYTES as u64);
+        assert_eq!(note(&mut depths, NOT_NEEDED, Within(DEEP_BYTES)), [end]);
+        assert_eq!(note(&mut depths, 10 * NOT_NEEDED, DEEP), []);
+        let other = Noted { rsp: 10 * RSP, ..whole(Beyond) };
+        assert_eq!(note_all(&mut depths, 1, other), [End]);
+        let of_other = note_all(&mut depths, NOT_NEEDED, Noted { need: Within(DEEP_BYTES), ..other });
+        assert_eq!(of_other, [Address(10 * RSP + DEEP_BYTES as u64)]);
     }
 }

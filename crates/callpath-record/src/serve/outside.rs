@@ -305,7 +305,7 @@ impl Recorder<'_> {
             }
             return;
         };
-        let Some(Took { needed, is_whole, met_hole, is_cut, is_awaited }) = took else { return };
+        let Some(Took { needed, is_whole, is_cut, is_awaited }) = took else { return };
         let rsp = registers[Reg::RSP.index()];
         // Rings may be full, and copies cut.
         let is_all = taken.beyond.last().is_some_and(|page| page.start.saturating_sub(rsp) >= ALMOST_ALL_BYTES);
@@ -319,7 +319,7 @@ impl Recorder<'_> {
             // Records become longer first.
             None => return,
         };
-        outside.note_depth((pid, taken.tid), Noted { rsp, need, is_whole, met_hole, is_cut, is_awaited });
+        outside.note_depth((pid, taken.tid), Noted { rsp, need, is_whole, is_cut, is_awaited });
     }
 
     /// Enters a wait that has ended, or that goes on at the end.
