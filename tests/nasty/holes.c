@@ -1,8 +1,9 @@
-/* Stacks with pages that nobody has touched: holes THREADS [one]. One thread after the other goes nine large frames deep, or has one that is
- * larger, touches a byte of each, and works in each for some milliseconds. */
+/* Stacks with pages that nobody has touched: holes THREADS [one|far]. One thread after the other goes nine large frames deep, or has one that
+ * is larger, or three that are much larger, touches a byte of each, and works in each for some milliseconds. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static volatile uint64_t sink;
@@ -42,9 +43,21 @@ static __attribute__((noinline)) int one(void)
     return frame[0];
 }
 
+static __attribute__((noinline)) int far(int depth)
+{
+    volatile char frame[600000];
+    frame[0] = (char)depth;
+    for (int i = 0; i < 3; i++)
+        work();
+    if (depth > 0)
+        frame[0] += (char)far(depth - 1);
+    return frame[0];
+}
+
 static void *thread(void *arg)
 {
-    sink += (uint64_t)(arg != NULL ? one() : down(8));
+    const char *what = arg != NULL ? arg : "";
+    sink += (uint64_t)(strcmp(what, "far") == 0 ? far(2) : strcmp(what, "one") == 0 ? one() : down(8));
     return arg;
 }
 
@@ -52,7 +65,7 @@ int main(int argc, char **argv)
 {
     for (int left = argc > 1 ? atoi(argv[1]) : 20; left > 0; left--) {
         pthread_t started;
-        if (pthread_create(&started, NULL, thread, argc > 2 ? argv : NULL) != 0)
+        if (pthread_create(&started, NULL, thread, argc > 2 ? argv[2] : NULL) != 0)
             return 1;
         pthread_join(started, NULL);
     }

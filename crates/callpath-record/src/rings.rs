@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use callpath_format::register::Reg;
 use callpath_target::{
-    ControlGroup, DeepCopies, EventSpec, Every, Hurried, PerfEvent, Pid, SampledFrom, StackPage, StackSampler,
-    StackSamples,
+    ControlGroup, DeepCopies, DeepCopy, EventSpec, Every, Hurried, PerfEvent, Pid, SampledFrom, StackCopy,
+    StackSampler, StackSamples,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -312,8 +312,13 @@ impl Outside {
     }
 
     /// What was copied of a sample beyond its record's copy, by address.
-    pub(crate) fn deep_of(&mut self, tid: u32, registers: Option<[u64; 17]>, time_ns: u64) -> Vec<StackPage> {
-        let mut taken = |rsp: u64| self.sampler.deep.as_mut()?.take(tid, rsp, time_ns);
+    pub(crate) fn deep_of(
+        &mut self,
+        tid: u32,
+        (registers, stack): (Option<[u64; 17]>, StackCopy<'_>),
+        time_ns: u64,
+    ) -> DeepCopy {
+        let mut taken = |rsp: u64| self.sampler.deep.as_mut()?.take(tid, (rsp, stack), time_ns);
         registers.and_then(|registers| taken(registers[Reg::RSP.index()])).unwrap_or_default()
     }
 

@@ -168,6 +168,68 @@ struct MapAttributes {
     flags: u32,
 }
 
+impl MapAttributes {
+    fn create(self) -> io::Result<OwnedFd> {
+        bpf(0, &self).map(descriptor)
+    }
+}
+
+/// Sets an entry of a map, whose values are as large as this one; `None` removes it.
+fn set<V>(map: &OwnedFd, key: u32, value: Option<V>) -> io::Result<()> {
+    const UPDATE: libc::c_int = 2;
+    const DELETE: libc::c_int = 3;
+    #[repr(C)]
+    struct Attributes {
+        map: u64,
+        key: u64,
+        value: u64,
+        flags: u64,
+    }
+    let attributes = Attributes {
+        map: map.as_raw_fd() as u64,
+        key: &raw const key as u64,
+        value: value.as_ref().map_or(0, |value| std::ptr::from_ref(value) as u64),
+        flags: 0,
+    };
+    bpf(if value.is_some() { UPDATE } else { DELETE }, &attributes).map(drop)
+}
+
+/// What a program goes on with: another program. The table that holds it forgets it when this is dropped.
+#[derive(Debug)]
+pub(crate) struct NextProgram(OwnedFd);
+
+impl NextProgram {
+    /// None yet.
+    pub(crate) fn new() -> io::Result<NextProgram> {
+        const PROGRAMS: u32 = 3;
+        MapAttributes { kind: PROGRAMS, key_bytes: 4, value_bytes: 4, entries: 1, flags: 0 }.create().map(NextProgram)
+    }
+
+    pub(crate) fn set(&self, program: &OwnedFd) -> io::Result<()> {
+        set(&self.0, 0, Some(program.as_raw_fd()))
+    }
+
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// A few words for each processor, which the programs there share.
+#[derive(Debug)]
+pub(crate) struct Words(OwnedFd);
+
+impl Words {
+    pub(crate) fn new(words: u32) -> io::Result<Words> {
+        const ARRAY_BY_PROCESSOR: u32 = 6;
+        let kind = ARRAY_BY_PROCESSOR;
+        MapAttributes { kind, key_bytes: 4, value_bytes: 8 * words, entries: 1, flags: 0 }.create().map(Words)
+    }
+
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
 /// A table of numbers by number, which programs read.
 #[derive(Debug)]
 pub(crate) struct Numbers(OwnedFd);
@@ -176,30 +238,12 @@ impl Numbers {
     /// An empty one with room for so many.
     pub(crate) fn new(entries: u32) -> io::Result<Numbers> {
         const HASH: u32 = 1;
-        bpf(0, &MapAttributes { kind: HASH, key_bytes: 4, value_bytes: 8, entries, flags: 0 })
-            .map(descriptor)
-            .map(Numbers)
+        MapAttributes { kind: HASH, key_bytes: 4, value_bytes: 8, entries, flags: 0 }.create().map(Numbers)
     }
 
     /// `None` removes the key.
     pub(crate) fn set(&self, key: u32, value: Option<u64>) -> io::Result<()> {
-        const UPDATE: libc::c_int = 2;
-        const DELETE: libc::c_int = 3;
-        #[repr(C)]
-        struct Attributes {
-            map: u64,
-            key: u64,
-            value: u64,
-            flags: u64,
-        }
-        let number = value.unwrap_or_default();
-        let attributes = Attributes {
-            map: self.0.as_raw_fd() as u64,
-            key: &raw const key as u64,
-            value: if value.is_some() { &raw const number as u64 } else { 0 },
-            flags: 0,
-        };
-        bpf(if value.is_some() { UPDATE } else { DELETE }, &attributes).map(drop)
+        set(&self.0, key, value)
     }
 
     pub(crate) fn descriptor(&self) -> RawFd {
@@ -229,7 +273,7 @@ impl RecordRing {
         const RING: u32 = 27;
         let attributes =
             MapAttributes { kind: RING, key_bytes: 0, value_bytes: 0, entries: data_bytes as u32, flags: 0 };
-        let descriptor = bpf(0, &attributes).map(descriptor)?;
+        let descriptor = attributes.create()?;
         let map = |len: usize, access: libc::c_int, offset: usize| {
             let (null, fd) = (std::ptr::null_mut(), descriptor.as_raw_fd());
             // SAFETY: a new mapping at no fixed address.

@@ -5,12 +5,15 @@
 //! is the thread's stack wanted? where does it end? (of a thread that nobody has seen yet: so far above the stack pointer)
 //! where does the record's copy end? at its full length, or at the first page that is not in memory
 //! for each few pages from there on, unless none is in memory: copy them into the ring, with thread, stack pointer and time, and note
-//! which are not there
+//! which are not there; until the stack ends, or this has taken too long
 //! ```
 //!
 //! The copies stay in the ring while the records of their samples are entered.
 
+mod code;
+
 use std::collections::{HashMap, VecDeque};
+use std::ffi::CStr;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -19,24 +22,20 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use crate::bpf::{Instruction as I, Numbers, RecordRing, Span, load_for_samples, run_at_samples};
-use crate::perf_event::StackSamples;
+use crate::bpf::{NextProgram, Numbers, RecordRing, Span, Words, load_for_samples, run_at_samples};
 use crate::pid::Pid;
+use crate::ring::StackCopy;
+use code::{BEGIN, EFFORT_OF_RECORD, HEAD_WORDS, MOST_EFFORT, NEW, PAGES_IN_RECORD, Tables};
 
 const PAGE_BYTES: u64 = 4096;
-/// Pages of the stack in a record of the ring.
-const PAGES_IN_RECORD: i32 = 4;
-/// Thread, stack pointer, time of the first record and of this one, and the first page's address; then for each page 0 if it was there.
-const HEAD_WORDS: usize = FIRST_RESULT + PAGES_IN_RECORD as usize;
-const FIRST_RESULT: usize = 5;
 /// A sample's time may lie this far outside the times of its copies. Two samples of a thread are further apart.
 const AT_ONCE_NS: u64 = 25_000;
+/// If a processor is taken away (virtual machines) when the kernel has just taken a sample's time, its copies are this much later; then the
+/// record's copy must agree with so many words of theirs.
+const LATE_NS: u64 = 500_000;
+const AGREEING_WORDS: usize = 16;
 /// So many threads at most.
 const MOST_THREADS: u32 = 1 << 12;
-/// In the table of threads, numbers that no thread has. From where on stacks are copied, bytes above the stack pointer, if all pages below are
-/// in memory; and up to how many bytes above it the stacks of threads are copied that are not in the table.
-const BEGIN: u32 = u32::MAX;
-const NEW: u32 = u32::MAX - 1;
 /// What a process has mapped is read again after this time: many threads of it may be wanted at once.
 const OLD: Duration = Duration::from_millis(100);
 /// The lengths of the ring that are tried, bytes.
@@ -51,7 +50,28 @@ struct Deep {
     time_ns: u64,
     until_ns: u64,
     rsp: u64,
-    pages: Vec<StackPage>,
+    copy: DeepCopy,
+}
+
+/// What was copied of a stack beyond its record.
+#[derive(Debug, Default)]
+pub struct DeepCopy {
+    /// By address. Those that are not in memory are left out.
+    pub pages: Vec<StackPage>,
+    /// No more is copied of a stack: it may go on.
+    pub is_most: bool,
+}
+
+impl Deep {
+    /// Whether the first page, of which a record's copy has a part, is the same there.
+    fn agrees(&self, stack: StackCopy<'_>) -> bool {
+        let Some(page) = self.copy.pages.first() else { return false };
+        let Some(from) = page.start.checked_sub(self.rsp) else { return false };
+        let of_record = stack.pieces.iter().copied().flatten().skip(from as usize / 8);
+        let both = page.words().iter().zip(of_record);
+        let agreeing = both.clone().take_while(|(copied, word)| copied.load(Relaxed) == word.load(Relaxed)).count();
+        agreeing >= AGREEING_WORDS && agreeing == both.count()
+    }
 }
 
 /// A page of a stack, in the ring: until [`DeepCopies::forget_before`].
@@ -73,7 +93,10 @@ impl StackPage {
 /// Copies of what lies beyond records' copies.
 #[derive(Debug)]
 pub struct DeepCopies {
+    /// What samples run.
     program: OwnedFd,
+    // As long as this is open, that finds it.
+    _next: NextProgram,
     wanted: Numbers,
     /// Those in it, and where their stacks end. 0: they are not copied.
     threads: HashMap<u32, u64>,
@@ -97,9 +120,6 @@ pub struct DeepCopies {
 }
 
 impl DeepCopies {
-    /// The most pages of a stack that are copied.
-    const MOST_PAGES: i32 = 256;
-
     /// # Errors
     /// The kernel does not allow it; or this process has a name space of process numbers, where the kernel's are not known.
     pub fn new() -> io::Result<DeepCopies> {
@@ -112,12 +132,22 @@ impl DeepCopies {
         let wanted = Numbers::new(MOST_THREADS)?;
         let mut rings = RING_LENGTHS.iter().map(|len| RecordRing::new(*len));
         let ring = rings.find(Result::is_ok).unwrap_or_else(|| Err(io::ErrorKind::OutOfMemory.into()))?;
-        // It uses helpers that the kernel keeps for programs under the GPL, too.
-        let program = load_for_samples(&code(wanted.descriptor(), ring.descriptor()), c"Dual MIT/GPL")?;
+        let (next, state) = (NextProgram::new()?, Words::new(code::STATE_WORDS)?);
+        let tables = Tables {
+            wanted: wanted.descriptor(),
+            ring: ring.descriptor(),
+            state: state.descriptor(),
+            next: next.descriptor(),
+        };
+        // They use helpers that the kernel keeps for programs under the GPL, too.
+        const LICENCE: &CStr = c"Dual MIT/GPL";
+        next.set(&load_for_samples(&code::of_pages(tables), LICENCE)?)?;
+        let program = load_for_samples(&code::of_sample(tables), LICENCE)?;
         wanted.set(BEGIN, Some(0))?;
         wanted.set(NEW, Some(0))?;
         Ok(DeepCopies {
             program,
+            _next: next,
             wanted,
             threads: HashMap::new(),
             mappings: None,
@@ -133,7 +163,7 @@ impl DeepCopies {
         })
     }
 
-    /// Stacks are copied from so many bytes above the stack pointer on, [`StackSamples::MOST_BYTES`] at most: what lies below is in the records. Where a page below is not in memory,
+    /// Stacks are copied from so many bytes above the stack pointer on, [`crate::StackSamples::MOST_BYTES`] at most: what lies below is in the records. Where a page below is not in memory,
     /// a record ends there, and they are copied from there on.
     pub fn begin_at(&mut self, bytes: usize) {
         if bytes != self.begin_bytes && self.wanted.set(BEGIN, Some(bytes as u64)).is_ok() {
@@ -180,7 +210,7 @@ impl DeepCopies {
 
     /// The same, unless the end is farther away than is copied, or not known: what a process has mapped is not read anew for each thread.
     pub fn want_if_near(&mut self, (pid, tid): (Pid, u32), rsp: u64) {
-        const FARTHEST_BYTES: u64 = DeepCopies::MOST_PAGES as u64 * PAGE_BYTES;
+        const FARTHEST_BYTES: u64 = (MOST_EFFORT * PAGES_IN_RECORD) as u64 * PAGE_BYTES;
         let end = self.end_of_stack(pid, rsp, OLD).filter(|end| end - rsp <= FARTHEST_BYTES);
         if let Some(end) = end.filter(|end| self.threads.get(&tid) != Some(end)) {
             self.want_up_to(tid, end);
@@ -245,18 +275,19 @@ impl DeepCopies {
         self.read_up_to = ring.read(self.read_up_to, |record| {
             let Some(head) = ring.words(record).get(..HEAD_WORDS) else { return };
             let mut words = head.iter().map(|word| word.load(Relaxed));
-            let [tid, rsp, time_ns, until_ns, address] = std::array::from_fn(|_| words.next().unwrap_or(0));
+            let [tid, rsp, time_ns, until_ns, address, effort] = std::array::from_fn(|_| words.next().unwrap_or(0));
             let of_thread = copies.entry(tid as u32).or_default();
             if of_thread.back().is_none_or(|deep| (deep.time_ns, deep.rsp) != (time_ns, rsp)) {
-                of_thread.push_back(Deep { at: record.at, time_ns, until_ns, rsp, pages: Vec::new() });
+                of_thread.push_back(Deep { at: record.at, time_ns, until_ns, rsp, copy: DeepCopy::default() });
             }
             let Some(deep) = of_thread.back_mut() else { return };
             deep.until_ns = until_ns;
+            deep.copy.is_most = effort as i32 >= MOST_EFFORT - EFFORT_OF_RECORD;
             for (page, _) in (0..).zip(words).filter(|(_, result)| *result == 0) {
                 const PAGE_WORDS: usize = PAGE_BYTES as usize / 8;
                 let span = record.part(HEAD_WORDS + page * PAGE_WORDS, PAGE_WORDS);
                 let start = address.wrapping_add(page as u64 * PAGE_BYTES);
-                deep.pages.extend(span.map(|span| StackPage { start, ring: Arc::clone(ring), span }));
+                deep.copy.pages.extend(span.map(|span| StackPage { start, ring: Arc::clone(ring), span }));
             }
         });
         if self.read_up_to != before {
@@ -283,8 +314,8 @@ impl DeepCopies {
         self.ring.give_back(self.given_back);
     }
 
-    /// What was copied of a thread's sample, by address: pages that are not in memory are left out. Forgets what is older.
-    pub fn take(&mut self, tid: u32, rsp: u64, time_ns: u64) -> Option<Vec<StackPage>> {
+    /// What was copied of a thread's sample. Forgets what is older. `stack`: what its record has.
+    pub fn take(&mut self, tid: u32, (rsp, stack): (u64, StackCopy<'_>), time_ns: u64) -> Option<DeepCopy> {
         let of_thread = self.copies.get_mut(&tid)?;
         while of_thread.front().is_some_and(|deep| deep.until_ns.saturating_add(AT_ONCE_NS) < time_ns) {
             of_thread.pop_front();
@@ -292,11 +323,12 @@ impl DeepCopies {
         // Kernels before 6.3 take a sample's time when its pages have been copied, later ones before.
         let is_its = |deep: &Deep| {
             let times = deep.time_ns.saturating_sub(AT_ONCE_NS)..=deep.until_ns.saturating_add(AT_ONCE_NS);
-            deep.rsp == rsp && times.contains(&time_ns)
+            let is_late = || (time_ns..time_ns.saturating_add(LATE_NS)).contains(&deep.time_ns) && deep.agrees(stack);
+            deep.rsp == rsp && (times.contains(&time_ns) || is_late())
         };
         let its = of_thread.iter().enumerate().filter(|(_, deep)| is_its(deep));
         let (at, _) = its.min_by_key(|(_, deep)| deep.time_ns.abs_diff(time_ns))?;
-        of_thread.remove(at).map(|deep| deep.pages)
+        of_thread.remove(at).map(|deep| deep.copy)
     }
 }
 
@@ -310,112 +342,13 @@ fn mappings_of(pid: Pid) -> Option<Vec<Range<u64>>> {
     Some(maps.lines().filter_map(range).collect())
 }
 
-/// The program.
-fn code(wanted: RawFd, ring: RawFd) -> Vec<I> {
-    // Numbers of helpers (include/uapi/linux/bpf.h).
-    const MAP_LOOKUP: i32 = 1;
-    const KTIME: i32 = 5;
-    const PID_AND_TID: i32 = 14;
-    const READ_USER: i32 = 112;
-    const RESERVE: i32 = 131;
-    const SUBMIT: i32 = 132;
-    const CURRENT_TASK: i32 = 158;
-    const REGISTERS_OF: i32 = 175;
-    /// In `struct pt_regs`.
-    const AT_RSP: i16 = 152;
-    // Nobody waits for this ring.
-    const NO_WAKEUP: i32 = 1;
-    const HEAD_BYTES: i32 = 8 * HEAD_WORDS as i32;
-    const PAGE: i32 = PAGE_BYTES as i32;
-    // A jump whose length is filled in below.
-    const TO_THE_END: i16 = i16::MAX;
-    // Where in the frame the thread, its stack pointer and the time are, and a key.
-    let (tid, rsp, time, key) = (-8, -16, -24, -32);
-    let look_up = |key: i16| {
-        let mut code = Vec::from(I::map(1, wanted));
-        code.extend([I::copy(2, 10), I::add(2, key.into()), I::call(MAP_LOOKUP)]);
-        code
-    };
-    // The number at a key, in a register, or the end if there is none.
-    let number = |at: u32, to: u8| {
-        let mut code = vec![I::set(1, at.cast_signed()), I::store_64(10, key, 1)];
-        code.extend(look_up(key));
-        code.extend([I::go_if_equal(0, 0, TO_THE_END), I::load_64(to, 0, 0)]);
-        code
-    };
-    let mut all = vec![I::call(CURRENT_TASK), I::copy(1, 0), I::call(REGISTERS_OF), I::load_64(8, 0, AT_RSP)];
-    all.extend([I::store_64(10, rsp, 8), I::call(PID_AND_TID), I::copy_low(0, 0), I::store_64(10, tid, 0)]);
-    // Where copies end is in r7: of a thread that is in the table, and of another.
-    all.extend(look_up(tid));
-    let mut new = number(NEW, 7);
-    new.extend([I::go_if_equal(7, 0, TO_THE_END), I::add_register(7, 8)]);
-    all.extend([I::go_if_equal(0, 0, 2), I::load_64(7, 0, 0), I::go(new.len() as i16)]);
-    all.extend(new);
-    // Where the record ends, and with it what is read here, is in r9; r8 goes there from page to page, as long as they are in memory.
-    all.extend(number(BEGIN, 9));
-    all.extend([I::add_register(9, 8), I::and(9, -PAGE), I::and(8, -PAGE), I::set(6, 0)]);
-    let is_there = |page: i32| {
-        let mut code = vec![I::copy(1, 10), I::add(1, key.into()), I::set(2, size_of::<u64>() as i32)];
-        code.extend([I::copy(3, 8), I::add(3, page * PAGE), I::call(READ_USER)]);
-        code
-    };
-    const MOST_IN_RECORD: i32 = StackSamples::MOST_BYTES as i32 / PAGE + 1;
-    let mut next = is_there(0);
-    next.extend([I::go_if_equal(0, 0, 1), I::go(3), I::add(8, PAGE), I::add(6, 1)]);
-    let (tests, round) = (3, next.len() as i16);
-    all.extend([I::go_if_at_least_register(8, 7, TO_THE_END), I::go_if_at_least_register(8, 9, round + 2)]);
-    all.push(I::go_if_at_least(6, MOST_IN_RECORD, round + 1));
-    all.extend(next);
-    all.push(I::go(-(round + tests + 1)));
-    all.extend([I::call(KTIME), I::store_64(10, time, 0), I::set(6, 0)]);
-    let mut record = Vec::from(I::map(1, ring));
-    // r9 stays negative if none of the pages is in memory. There may be many: those that a large frame has not used.
-    let mut probe = vec![I::set(9, -1)];
-    for page in 0..PAGES_IN_RECORD {
-        probe.extend(is_there(page));
-        probe.push(I::and_register(9, 0));
-    }
-    record.extend([I::set(2, HEAD_BYTES + PAGES_IN_RECORD * PAGE), I::set(3, 0), I::call(RESERVE)]);
-    let reserved = record.len();
-    record.extend([I::go(0), I::copy(9, 0)]);
-    record.extend([I::load_64(1, 10, tid), I::store_64(9, 0, 1), I::load_64(1, 10, rsp), I::store_64(9, 8, 1)]);
-    record.extend([I::load_64(1, 10, time), I::store_64(9, 16, 1), I::call(KTIME), I::store_64(9, 24, 0)]);
-    record.push(I::store_64(9, 32, 8));
-    for page in 0..PAGES_IN_RECORD {
-        record.extend([I::copy(1, 9), I::add(1, HEAD_BYTES + page * PAGE), I::set(2, PAGE)]);
-        record.extend([I::copy(3, 8), I::add(3, page * PAGE), I::call(READ_USER)]);
-        // Without a branch, which would take the kernel's check time.
-        record.push(I::store_64(9, 8 * (FIRST_RESULT as i16 + page as i16), 0));
-    }
-    record.extend([I::copy(1, 9), I::set(2, NO_WAKEUP), I::call(SUBMIT)]);
-    // Without room in the ring, nothing is copied.
-    record[reserved] = I::go_if_equal(0, 0, (record.len() - reserved - 1) as i16);
-    // The last record is there all the same: it tells how long all this has taken.
-    const RECORDS: i32 = DeepCopies::MOST_PAGES / PAGES_IN_RECORD;
-    let is_last = [I::copy(1, 8), I::add(1, PAGES_IN_RECORD * PAGE), I::go_if_at_least_register(1, 7, 2)];
-    probe.push(I::go_if_equal(9, 0, is_last.len() as i16 + 2));
-    probe.extend(is_last);
-    probe.extend([I::go_if_at_least(6, RECORDS - 1, 1), I::go(record.len() as i16)]);
-    record.splice(..0, probe);
-    record.extend([I::add(8, PAGES_IN_RECORD * PAGE), I::add(6, 1)]);
-    let (tests, round) = (2, record.len() as i16);
-    all.extend([I::go_if_at_least_register(8, 7, round + 2), I::go_if_at_least(6, RECORDS, round + 1)]);
-    all.extend(record);
-    all.push(I::go(-(round + tests + 1)));
-    let behind = all.len();
-    let jumps = all.iter_mut().enumerate().filter(|(_, code)| code.offset == TO_THE_END);
-    jumps.for_each(|(at, code)| code.offset = (behind - at - 1) as i16);
-    // The record is written, too.
-    all.extend([I::set(0, 1), I::EXIT]);
-    all
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::hint::black_box;
     use std::sync::atomic::AtomicBool;
 
+    use crate::perf_event::StackSamples;
     use crate::ring::{Record, What};
     use crate::stack_sampler::StackSampler;
 
@@ -468,8 +401,12 @@ mod tests {
         Some(sampler)
     }
 
-    /// The samples of a thread that the rings have: the stack pointer, and what was copied.
-    fn each_copied(sampler: &mut StackSampler, tid: u32, mut each: impl FnMut(u64, Option<Vec<StackPage>>)) {
+    /// The samples of a thread that the rings have: the stack pointer and what the record has of the stack, and the time.
+    fn each_sample(
+        sampler: &mut StackSampler,
+        tid: u32,
+        mut each: impl FnMut(&mut DeepCopies, (u64, StackCopy<'_>), u64),
+    ) {
         let mut last_ns = 0;
         // At most once for each sample: its record is there first, or not much later.
         for ring in &*sampler.rings() {
@@ -479,19 +416,24 @@ mod tests {
             deep.read();
             for (record, time_ns) in all {
                 last_ns = last_ns.max(time_ns.unwrap_or(0));
-                let Some(Record { tid: of, what: What::Sample { registers: Some(registers), .. }, .. }) =
+                let Some(Record { tid: of, what: What::Sample { registers: Some(registers), stack, .. }, .. }) =
                     record.read(false)
                 else {
                     continue;
                 };
                 if of == tid {
-                    each(registers[7], deep.take(of, registers[7], time_ns.unwrap_or(0)));
+                    each(deep, (registers[7], stack), time_ns.unwrap_or(0));
                 }
             }
             ring.give_back(records.position());
             deep.forget_before(last_ns);
         }
         std::thread::sleep(Duration::from_millis(5));
+    }
+
+    /// Of each of these samples, the stack pointer, and what was copied.
+    fn each_copied(sampler: &mut StackSampler, tid: u32, mut each: impl FnMut(u64, Option<DeepCopy>)) {
+        each_sample(sampler, tid, |deep, seen, time_ns| each(seen.0, deep.take(tid, seen, time_ns)));
     }
 
     #[test]
@@ -514,7 +456,7 @@ mod tests {
             let begun = Instant::now();
             while whole < 20 && begun.elapsed() < Duration::from_secs(30) {
                 each_copied(&mut sampler, tid, |rsp, pages| {
-                    let Some(pages) = pages else { return };
+                    let Some(DeepCopy { pages, is_most: false }) = pages else { return };
                     let begin = pages.first().map_or(0, |page| page.start);
                     let distance = begin.wrapping_sub(rsp) as usize;
                     assert!((BEGIN_BYTES - 4096..=BEGIN_BYTES).contains(&distance), "{distance}");
@@ -527,6 +469,26 @@ mod tests {
             }
             assert!(whole >= 20, "{whole} samples with all of the array");
             assert_eq!(wrong, []);
+            // As if the processor had been taken away between a sample and its copies.
+            type Case = (&'static str, u64, bool, bool);
+            let cases: [Case; 4] = [
+                ("it is late", 300_000, true, true),
+                ("its record has something else", 300_000, false, false),
+                ("it is another sample's", LATE_NS * 3 / 2, true, false),
+                ("it comes at once", 0, false, true),
+            ];
+            for (what, late_ns, has_stack, is_copied) in cases {
+                let (mut right, mut all, begun) = (0, 0, Instant::now());
+                while all < 20 && begun.elapsed() < Duration::from_secs(30) {
+                    each_sample(&mut sampler, tid, |deep, (rsp, stack), time_ns| {
+                        let stack = if has_stack { stack } else { StackCopy::default() };
+                        all += 1;
+                        right += u32::from(deep.take(tid, (rsp, stack), time_ns - late_ns).is_some() == is_copied);
+                    });
+                }
+                // Some are late.
+                assert!(all >= 20 && right >= all - all / 4, "{what}: {right} of {all} samples");
+            }
         });
     }
 
@@ -582,8 +544,8 @@ mod tests {
                 ask(sampler.deep.as_mut().expect("it is there"));
                 let (mut right, begun) = (0, Instant::now());
                 while right < 20 && begun.elapsed() < Duration::from_secs(30) {
-                    each_copied(&mut sampler, tid, |_, pages| {
-                        right += u32::from(pages.map(|pages| is_all(&pages)) == is_copied.then_some(true));
+                    each_copied(&mut sampler, tid, |_, copy| {
+                        right += u32::from(copy.map(|copy| is_all(&copy.pages)) == is_copied.then_some(true));
                     });
                 }
                 assert!(right >= 20, "{what}: {right} samples");

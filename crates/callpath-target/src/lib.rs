@@ -38,7 +38,7 @@ mod traced;
 
 pub use clock_event::{ClockEvent, EventKind};
 pub use control_group::{ControlGroup, ControlGroupError, control_group_of};
-pub use deep_copies::{DeepCopies, StackPage};
+pub use deep_copies::{DeepCopies, DeepCopy, StackPage};
 pub use edits::{Edits, NewMemory, Write};
 pub use error::TargetError;
 pub use halt::{Halted, LoadedObject, Stopped, why_hidden};

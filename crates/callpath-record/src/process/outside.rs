@@ -9,7 +9,7 @@ use callpath_format::frame::{FrameKey, Gap};
 use callpath_format::register::Reg;
 use callpath_format::shared::{ArenaRef, Dropped, Settings};
 use callpath_measurement::FULL_ROOT;
-use callpath_target::{MapEntry, Maps, Pid, StackCopy, StackPage, StackSamples, read_memory};
+use callpath_target::{DeepCopy, MapEntry, Maps, Pid, StackCopy, StackSamples, read_memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::heights::{Bases, Looked};
@@ -118,7 +118,7 @@ pub(crate) struct Taken<'r> {
     pub(crate) registers: Option<[u64; 17]>,
     pub(crate) stack: StackCopy<'r>,
     /// What was copied beyond that.
-    pub(crate) beyond: &'r [StackPage],
+    pub(crate) beyond: &'r DeepCopy,
     /// How long a copy was asked for, bytes.
     pub(crate) asked_bytes: usize,
     /// If it hit in the kernel: where, then the return addresses there ([`callpath_target::What::Sample`]).
@@ -431,7 +431,8 @@ impl Process {
                 taken.asked_bytes - copied_bytes,
             );
         }
-        let copied = Copied::new(registers, taken.stack, (is_whole, base)).with_kernel(kernel).with_more(taken.beyond);
+        let copied =
+            Copied::new(registers, taken.stack, (is_whole, base)).with_kernel(kernel).with_more(&taken.beyond.pages);
         let raw = copied.as_raw(&values, record);
         if outside.has_changed {
             self.publish_known_maps(shared);

@@ -30,7 +30,7 @@ pub(crate) enum Need {
     Within(usize),
     /// More than the longest record has.
     Beyond,
-    /// The same, although nearly the most was copied beyond it.
+    /// The same, although the most was copied beyond it.
     BeyondAll,
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use callpath_format::register::Reg;
-use callpath_target::{Maps, Pid, ProcessHandle, Record, Ring, RingRecord, StackSamples, What, has_memory};
+use callpath_target::{DeepCopy, Maps, Pid, ProcessHandle, Record, Ring, RingRecord, StackSamples, What, has_memory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Recorder;
@@ -17,8 +17,6 @@ use crate::time_base::monotonic_ns;
 /// How long threads are given events, and are looked at, at a time: what others write meanwhile must be read.
 const OPEN_AT_MOST: Duration = Duration::from_millis(5);
 const LOOK_AT_MOST: Duration = Duration::from_millis(5);
-/// A little less than what is copied of a stack at most.
-const ALMOST_ALL_BYTES: u64 = 960 << 10;
 
 /// For the user.
 const LOST_BY_PRIVILEGES: &str = "some processes were sampled only until they executed a program that gains privileges (setuid, setgid or \
@@ -198,8 +196,8 @@ impl Recorder<'_> {
             What::Sample { .. } if !outside.sampler.counts(event, tid) => {}
             What::Sample { registers, stack, kernel } => {
                 let asked_bytes = outside.sampler.copied_bytes(event);
-                let beyond = outside.deep_of(tid, registers, time_ns);
-                let (worth, beyond, kernel) = (Worth::Period, &beyond[..], &kernel[..]);
+                let beyond = outside.deep_of(tid, (registers, stack), time_ns);
+                let (worth, beyond, kernel) = (Worth::Period, &beyond, &kernel[..]);
                 let taken = Taken { tid, worth, time_ns, registers, stack, beyond, asked_bytes, kernel };
                 self.take_from_outside((outside, places), pid, &taken);
             }
@@ -307,14 +305,13 @@ impl Recorder<'_> {
         };
         let Some(Took { needed, is_whole, is_cut, is_awaited }) = took else { return };
         let rsp = registers[Reg::RSP.index()];
-        // Rings may be full, and copies cut.
-        let is_all = taken.beyond.last().is_some_and(|page| page.start.saturating_sub(rsp) >= ALMOST_ALL_BYTES);
         let copied_bytes = taken.stack.len_bytes();
-        let is_beyond = taken.beyond.last().is_some_and(|page| page.start.saturating_sub(rsp) >= copied_bytes as u64);
+        let is_beyond =
+            taken.beyond.pages.last().is_some_and(|page| page.start.saturating_sub(rsp) >= copied_bytes as u64);
         let need = match needed {
             Some(bytes) if bytes <= copied_bytes && is_beyond => Need::Within(bytes),
             Some(bytes) => Need::Bytes(bytes),
-            None if is_all => Need::BeyondAll,
+            None if taken.beyond.is_most => Need::BeyondAll,
             None if taken.asked_bytes >= StackSamples::MOST_BYTES as usize => Need::Beyond,
             // Records become longer first.
             None => return,
@@ -327,7 +324,7 @@ impl Recorder<'_> {
         let (tid, asked_bytes, stack) = (wait.tid, wait.asked_bytes, wait.stack());
         let (registers, kernel) = (Some(wait.registers), &wait.kernel[..]);
         let (worth, time_ns) = (Worth::Wait(lasted_ns), wait.since_ns);
-        let taken = Taken { tid, worth, time_ns, registers, stack, beyond: &[], asked_bytes, kernel };
+        let taken = Taken { tid, worth, time_ns, registers, stack, beyond: &DeepCopy::default(), asked_bytes, kernel };
         self.take_from_outside(of, wait.pid, &taken);
     }
 
