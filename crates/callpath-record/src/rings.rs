@@ -150,8 +150,8 @@ impl Outside {
         self.sampler.begin(pid)
     }
 
-    /// Has deep stacks copied from the beginning on, and threads watched that have none yet: a program that starts may soon have some. For one
-    /// that has been running, it is begun when one is seen.
+    /// Has deep stacks copied from the beginning on, and threads watched that have none yet: they may soon have some. Otherwise, it is begun
+    /// when one is seen.
     pub(crate) fn expect_deep(&mut self, loading: Loading) {
         self.depths.watch();
         self.deep.get_or_insert(loading);

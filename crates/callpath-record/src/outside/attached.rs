@@ -11,12 +11,13 @@ use callpath_target::{
     survive_long_files,
 };
 
+use super::PATIENCE;
 use crate::error::RecordError;
 use crate::events::{Clock, Event, EventSource};
 use crate::output::Destination;
 use crate::probe::discard_directory;
 use crate::program::Waiter;
-use crate::rings::{Outside, USER_ONLY, sees_user_mode_only};
+use crate::rings::{Loading, Outside, USER_ONLY, sees_user_mode_only};
 use crate::serve::{Prepared, Program, Recorded, Recorder, Subject};
 use crate::settings::{RecordOptions, Unwind};
 use crate::signals::{self, Signals};
@@ -65,6 +66,8 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
         return Err(RecordError::OtherProc);
     }
     let first = handles.first().unwrap_or(&own);
+    // On a whole machine, there are too many threads to watch them all.
+    let deep = (options.pids.is_some() && record.unwind != Unwind::Infer).then(Loading::start);
     let prepared = Prepared::new(record)?;
     let samples = StackSamples {
         period_ns: record.period_ns,
@@ -77,6 +80,9 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
     };
     let outside = Outside::new(samples, record.unwind == Unwind::Infer, prepared.doorbell());
     let mut outside = outside.map_err(|error| refusal(first, &error))?;
+    if let Some(deep) = deep {
+        outside.expect_deep(deep);
+    }
     if options.pids.is_none() {
         outside.begin_everywhere(group).map_err(|error| refusal_of_all(&error))?;
     }
@@ -91,6 +97,7 @@ pub fn attach(options: &AttachOptions<'_>) -> Result<Recorded, RecordError> {
     if user_only {
         recorder.note(USER_ONLY);
     }
+    outside.begin_deep(PATIENCE);
     for handle in &handles {
         if let Err(error) = recorder.begin_outside(&mut outside, handle.pid()) {
             discard_directory(&directory);

@@ -1,12 +1,12 @@
 //! A program that loads no preloaded object: started by the recorder, and sampled from outside, with all that it starts.
 
 use std::path::Path;
-use std::time::Duration;
 
 use callpath_target::{
     Launch, Pid, ProcessHandle, SampledFrom, StackSamples, TargetError, raise_own_limits, survive_long_files,
 };
 
+use super::PATIENCE;
 use super::attached::{check_events, refusal};
 use crate::error::RecordError;
 use crate::events::Clock;
@@ -18,10 +18,6 @@ use crate::serve::{Prepared, Program, Recorded, Recorder};
 use crate::settings::{FromOutside, RecordOptions, Unwind};
 use crate::signals::Signals;
 use crate::suitable::gains_privileges;
-
-/// How long a program is held for what copies deep stacks, at most. That has been loading meanwhile, and takes some
-/// milliseconds more.
-const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Runs the program and samples it until it ends. `what` completes "it is ...": why it cannot be measured from inside, if it cannot.
 pub(crate) fn record_from_outside(

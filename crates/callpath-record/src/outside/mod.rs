@@ -3,6 +3,8 @@
 mod attached;
 mod launched;
 
+use std::time::Duration;
+
 use callpath_target::{StackSampler, find_program};
 
 use crate::error::RecordError;
@@ -13,6 +15,10 @@ use crate::settings::{FromOutside, RecordOptions, Unwind};
 use crate::suitable::{WayIn, way_in};
 pub use attached::{AttachOptions, attach};
 use launched::record_from_outside;
+
+/// How long a recording waits for what copies deep stacks, at most, before it samples. That has been loading meanwhile, and takes some
+/// milliseconds more.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Runs the program and records it until it ends: from inside, or, if it loads no preloaded object, from outside. Before the program is
 /// started an error means that it never ran.

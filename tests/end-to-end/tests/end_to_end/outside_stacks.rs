@@ -37,7 +37,7 @@ fn stacks_beyond_a_record_are_whole_for_root() {
     let profile = attached.profile(&[]);
     // It is copied from when callpath has read the first samples on. On a busy machine rings may be full: such samples are dropped.
     let quality = &profile.quality;
-    assert!(quality.full > 500 && quality.partial * 4 < quality.full, "{quality:?}");
+    assert!(quality.full > 500 && quality.partial * 20 < quality.full, "{quality:?}");
     assert!(profile.depth() > 3000, "{}", profile.depth());
 }
 
