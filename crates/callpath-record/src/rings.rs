@@ -269,7 +269,7 @@ impl Outside {
             None => {}
             Some(UpTo::End) => deep.want(of, noted.rsp),
             Some(UpTo::EndIfNear) => deep.want_if_near(of, noted.rsp),
-            Some(UpTo::Address(address)) => deep.want_up_to(of.1, address),
+            Some(UpTo::Address(address, from)) => deep.want_up_to(of.1, address, from),
             Some(UpTo::Nothing) => deep.stop(of.1),
         }
     }
@@ -278,6 +278,13 @@ impl Outside {
     pub(crate) fn is_not_taken(&mut self, tid: u32) {
         if self.depths.copies_new() {
             self.sampler.deep.iter_mut().for_each(|deep| deep.stop_if_new(tid));
+        }
+    }
+
+    /// A process has begun to run a program.
+    pub(crate) fn has_begun_program(&mut self) {
+        if !self.sampler.samples().everything {
+            self.begins_until = Instant::now() + AT_FIRST;
         }
     }
 

@@ -47,6 +47,16 @@ impl Instruction {
         Instruction::new(0x07, (to, 0), 0, number)
     }
 
+    /// `to <<= bits`
+    pub(crate) const fn shift_left(to: u8, bits: i32) -> Instruction {
+        Instruction::new(0x67, (to, 0), 0, bits)
+    }
+
+    /// `to >>= bits`, unsigned.
+    pub(crate) const fn shift_right(to: u8, bits: i32) -> Instruction {
+        Instruction::new(0x77, (to, 0), 0, bits)
+    }
+
     /// `to += from`
     pub(crate) const fn add_register(to: u8, from: u8) -> Instruction {
         Instruction::new(0x0f, (to, from), 0, 0)
@@ -301,11 +311,9 @@ impl RecordRing {
         const IS_BUSY: u32 = 1 << 31;
         const IS_DISCARDED: u32 = 1 << 30;
         const HEADER_BYTES: usize = 8;
-        // SAFETY: the beginning of our own mapping.
-        let written = unsafe { &*self.written.cast::<AtomicU64>() };
         let mut at = from;
         // What is written meanwhile may be more than can be read.
-        let end = written.load(Acquire);
+        let end = self.written_up_to();
         while at < end {
             let offset = at as usize & (self.data_bytes - 1);
             // SAFETY: inside the data, at a multiple of eight bytes.
@@ -324,6 +332,12 @@ impl RecordRing {
             at += (HEADER_BYTES + len).next_multiple_of(8) as u64;
         }
         at
+    }
+
+    /// Up to where programs have taken room, a position.
+    pub(crate) fn written_up_to(&self) -> u64 {
+        // SAFETY: the beginning of our own mapping.
+        unsafe { &*self.written.cast::<AtomicU64>() }.load(Acquire)
     }
 
     /// How much it holds, bytes.

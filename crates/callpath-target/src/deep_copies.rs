@@ -25,13 +25,17 @@ use std::time::{Duration, Instant};
 use crate::bpf::{NextProgram, Numbers, RecordRing, Span, Words, load_for_samples, run_at_samples};
 use crate::pid::Pid;
 use crate::ring::StackCopy;
-use code::{BEGIN, EFFORT_OF_RECORD, HEAD_WORDS, MOST_EFFORT, NEW, PAGES_IN_RECORD, Tables};
+use code::{
+    ADDRESS_BITS, BEGIN, EFFORT_OF_RECORD, HEAD_WORDS, MOST_EFFORT, NEW, PAGES_IN_RECORD, RECORD_BYTES, Tables,
+    UNIT_BITS,
+};
 
 const PAGE_BYTES: u64 = 4096;
 /// A sample's time may lie this far outside the times of its copies. Two samples of a thread are further apart.
 const AT_ONCE_NS: u64 = 25_000;
-/// If a processor is taken away (virtual machines) when the kernel has just taken a sample's time, its copies are this much later; then the
-/// record's copy must agree with so many words of theirs.
+/// If a processor is taken away (virtual machines) when the kernel has just taken a sample's time, its copies are this much later at most, or
+/// they are not found; and the record's copy must agree with so many words of theirs. No other sample of the thread comes in between: but only
+/// where it is certain that there are copies can these not be another sample's.
 const LATE_NS: u64 = 500_000;
 const AGREEING_WORDS: usize = 16;
 /// So many threads at most.
@@ -40,6 +44,23 @@ const MOST_THREADS: u32 = 1 << 12;
 const OLD: Duration = Duration::from_millis(100);
 /// The lengths of the ring that are tried, bytes.
 const RING_LENGTHS: [usize; 3] = [32 << 20, 16 << 20, 4 << 20];
+
+/// What is copied of a thread's stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Wanted {
+    /// Up to this address; 0: nothing.
+    end: u64,
+    /// From stack pointers that lie no further below, bytes. `None`: where the stack ends is not known, but only where its mapping does, far away.
+    from_bytes: Option<usize>,
+}
+
+impl Wanted {
+    /// As it is in the table.
+    fn encoded(self) -> u64 {
+        let units = self.from_bytes.map_or(0, |bytes| bytes.div_ceil(1 << UNIT_BITS).clamp(1, usize::from(u16::MAX)));
+        self.end.min((1 << ADDRESS_BITS) - 1) | (units as u64) << ADDRESS_BITS
+    }
+}
 
 /// What was copied of one sample.
 #[derive(Debug)]
@@ -98,8 +119,14 @@ pub struct DeepCopies {
     // As long as this is open, that finds it.
     _next: NextProgram,
     wanted: Numbers,
-    /// Those in it, and where their stacks end. 0: they are not copied.
-    threads: HashMap<u32, u64>,
+    /// Those in it.
+    threads: HashMap<u32, Wanted>,
+    /// By thread, the time of a sample that had its copies at once, with what is wanted of the thread now.
+    matched: HashMap<u32, u64>,
+    /// The ring may have had no room for copies of samples up to this time; 0: it always had.
+    full_until_ns: u64,
+    /// Copies are not so late.
+    late_ns: u64,
     /// What a process had mapped when it was read last, and when.
     mappings: Option<(Pid, Instant, Vec<Range<u64>>)>,
     /// From where on stacks are copied.
@@ -120,6 +147,9 @@ pub struct DeepCopies {
 }
 
 impl DeepCopies {
+    /// So far below a stack's end, its pages are copied at most, bytes.
+    pub const FARTHEST_BYTES: usize = MOST_EFFORT as usize * PAGES_IN_RECORD as usize * PAGE_BYTES as usize;
+
     /// # Errors
     /// The kernel does not allow it; or this process has a name space of process numbers, where the kernel's are not known.
     pub fn new() -> io::Result<DeepCopies> {
@@ -150,6 +180,9 @@ impl DeepCopies {
             _next: next,
             wanted,
             threads: HashMap::new(),
+            matched: HashMap::new(),
+            full_until_ns: 0,
+            late_ns: 0,
             mappings: None,
             begin_bytes: 0,
             new_bytes: 0,
@@ -168,6 +201,7 @@ impl DeepCopies {
     pub fn begin_at(&mut self, bytes: usize) {
         if bytes != self.begin_bytes && self.wanted.set(BEGIN, Some(bytes as u64)).is_ok() {
             self.begin_bytes = bytes;
+            self.matched.clear();
         }
     }
 
@@ -191,6 +225,25 @@ impl DeepCopies {
         }
     }
 
+    /// Samples of a thread are so far apart if nothing delays them.
+    pub(crate) fn samples_come_every(&mut self, period_ns: u64) {
+        self.late_ns = LATE_NS.min(period_ns / 2);
+    }
+
+    /// Whether there was no room for some copies.
+    pub fn was_full(&self) -> bool {
+        self.full_until_ns > 0
+    }
+
+    /// Takes note of whether there was room for all copies since room was made last.
+    fn note_room(&mut self) {
+        // Room is made by this process alone.
+        let used = self.ring.written_up_to().saturating_sub(self.given_back);
+        if used + RECORD_BYTES > self.ring.len_bytes() as u64 {
+            self.full_until_ns = monotonic_ns();
+        }
+    }
+
     /// Whether the ring has room for copies that nobody has asked for.
     pub fn has_room(&self) -> bool {
         self.read_up_to - self.given_back < self.ring.len_bytes() as u64 / 2
@@ -205,22 +258,31 @@ impl DeepCopies {
     pub fn want(&mut self, (pid, tid): (Pid, u32), rsp: u64) {
         // Its stack may be another one now.
         let end = self.end_of_stack(pid, rsp, Duration::ZERO).unwrap_or(u64::MAX);
-        self.want_up_to(tid, end);
+        let is_near = end - rsp <= DeepCopies::FARTHEST_BYTES as u64;
+        self.set(tid, Wanted { end, from_bytes: is_near.then_some(DeepCopies::FARTHEST_BYTES) });
     }
 
     /// The same, unless the end is farther away than is copied, or not known: what a process has mapped is not read anew for each thread.
     pub fn want_if_near(&mut self, (pid, tid): (Pid, u32), rsp: u64) {
-        const FARTHEST_BYTES: u64 = (MOST_EFFORT * PAGES_IN_RECORD) as u64 * PAGE_BYTES;
-        let end = self.end_of_stack(pid, rsp, OLD).filter(|end| end - rsp <= FARTHEST_BYTES);
-        if let Some(end) = end.filter(|end| self.threads.get(&tid) != Some(end)) {
-            self.want_up_to(tid, end);
+        let farthest = DeepCopies::FARTHEST_BYTES;
+        if let Some(end) = self.end_of_stack(pid, rsp, OLD).filter(|end| end - rsp <= farthest as u64) {
+            self.want_up_to(tid, end, farthest);
         }
     }
 
-    /// A thread's stack is to be copied from now on, up to this address.
-    pub fn want_up_to(&mut self, tid: u32, address: u64) {
-        match self.wanted.set(tid, Some(address)) {
-            Ok(()) => drop(self.threads.insert(tid, address)),
+    /// A thread's stack is to be copied from now on, up to this address, where it is known to end. What lies more than `from_bytes` below is
+    /// another stack, which is not copied.
+    pub fn want_up_to(&mut self, tid: u32, address: u64, from_bytes: usize) {
+        self.set(tid, Wanted { end: address, from_bytes: Some(from_bytes) });
+    }
+
+    fn set(&mut self, tid: u32, wanted: Wanted) {
+        if self.threads.get(&tid) == Some(&wanted) {
+            return;
+        }
+        self.matched.remove(&tid);
+        match self.wanted.set(tid, Some(wanted.encoded())) {
+            Ok(()) => drop(self.threads.insert(tid, wanted)),
             // There is no room in the table. New threads would stay new.
             Err(_) => {
                 self.is_full = true;
@@ -233,7 +295,7 @@ impl DeepCopies {
     pub fn stop(&mut self, tid: u32) {
         match self.had_new {
             false => self.forget(tid),
-            true => self.want_up_to(tid, 0),
+            true => self.want_up_to(tid, 0, 0),
         }
     }
 
@@ -246,6 +308,7 @@ impl DeepCopies {
 
     /// A thread has ended, or has another stack. What was copied stays: it may be of samples after that, whose records are read next.
     pub fn forget(&mut self, tid: u32) {
+        self.matched.remove(&tid);
         if self.threads.remove(&tid).is_some() {
             let _ = self.wanted.set(tid, None);
         }
@@ -270,6 +333,7 @@ impl DeepCopies {
 
     /// Reads what was copied; before the records of the same samples are.
     pub fn read(&mut self) {
+        self.note_room();
         let DeepCopies { ring, copies, .. } = self;
         let before = self.read_up_to;
         self.read_up_to = ring.read(self.read_up_to, |record| {
@@ -310,12 +374,15 @@ impl DeepCopies {
             !of_thread.is_empty()
         });
         let left = self.copies.values().flatten().map(|deep| deep.at);
-        self.given_back = left.min().unwrap_or(self.read_up_to);
+        let left = left.min().unwrap_or(self.read_up_to);
+        self.note_room();
+        self.given_back = left;
         self.ring.give_back(self.given_back);
     }
 
     /// What was copied of a thread's sample. Forgets what is older. `stack`: what its record has.
     pub fn take(&mut self, tid: u32, (rsp, stack): (u64, StackCopy<'_>), time_ns: u64) -> Option<DeepCopy> {
+        let late_ns = self.surely_copied(tid, rsp, time_ns);
         let of_thread = self.copies.get_mut(&tid)?;
         while of_thread.front().is_some_and(|deep| deep.until_ns.saturating_add(AT_ONCE_NS) < time_ns) {
             of_thread.pop_front();
@@ -323,13 +390,37 @@ impl DeepCopies {
         // Kernels before 6.3 take a sample's time when its pages have been copied, later ones before.
         let is_its = |deep: &Deep| {
             let times = deep.time_ns.saturating_sub(AT_ONCE_NS)..=deep.until_ns.saturating_add(AT_ONCE_NS);
-            let is_late = || (time_ns..time_ns.saturating_add(LATE_NS)).contains(&deep.time_ns) && deep.agrees(stack);
-            deep.rsp == rsp && (times.contains(&time_ns) || is_late())
+            deep.rsp == rsp && times.contains(&time_ns)
         };
         let its = of_thread.iter().enumerate().filter(|(_, deep)| is_its(deep));
-        let (at, _) = its.min_by_key(|(_, deep)| deep.time_ns.abs_diff(time_ns))?;
-        of_thread.remove(at).map(|deep| deep.copy)
+        if let Some((at, _)) = its.min_by_key(|(_, deep)| deep.time_ns.abs_diff(time_ns)) {
+            self.matched.insert(tid, time_ns);
+            return of_thread.remove(at).map(|deep| deep.copy);
+        }
+        // The first ones behind it are its own.
+        let (at, next) = of_thread.iter().enumerate().find(|(_, deep)| deep.time_ns >= time_ns)?;
+        let is_late = next.time_ns - time_ns < late_ns? && next.rsp == rsp && next.agrees(stack);
+        is_late.then(|| of_thread.remove(at).map(|deep| deep.copy)).flatten()
     }
+
+    /// By how much copies of a sample may be late, nanoseconds, if it is certain that there are some: nothing has changed since others were there
+    /// at once, and there was room.
+    fn surely_copied(&self, tid: u32, rsp: u64, time_ns: u64) -> Option<u64> {
+        const LATELY_NS: u64 = 1_000_000_000;
+        let Wanted { end, from_bytes } = *self.threads.get(&tid)?;
+        let reaches_beyond = end > rsp.saturating_add(self.begin_bytes as u64)
+            && from_bytes.is_none_or(|from| rsp.saturating_add(from as u64) >= end);
+        let matched = self.matched.get(&tid).is_some_and(|matched| *matched < time_ns && time_ns - matched < LATELY_NS);
+        (reaches_beyond && matched && time_ns > self.full_until_ns).then_some(self.late_ns)
+    }
+}
+
+/// The time of samples and copies, nanoseconds.
+fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes the structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// What a process has mapped.
@@ -392,6 +483,7 @@ mod tests {
             eprintln!("not run: this user may not have programs in the kernel, or no rings");
             return None;
         };
+        deep.samples_come_every(samples.period_ns);
         prepared(&mut deep);
         sampler.deep = Some(deep);
         sampler.begin(Pid(std::process::id())).expect("a process may sample itself");
@@ -471,13 +563,17 @@ mod tests {
             assert_eq!(wrong, []);
             // As if the processor had been taken away between a sample and its copies.
             type Case = (&'static str, u64, bool, bool);
-            let cases: [Case; 4] = [
+            let cases: [Case; 5] = [
                 ("it is late", 300_000, true, true),
                 ("its record has something else", 300_000, false, false),
                 ("it is another sample's", LATE_NS * 3 / 2, true, false),
                 ("it comes at once", 0, false, true),
+                ("whether there is one is not certain", 300_000, true, false),
             ];
             for (what, late_ns, has_stack, is_copied) in cases {
+                if what.starts_with("whether") {
+                    sampler.deep.as_mut().expect("it is there").want_up_to(tid, array.end, 1 << 20);
+                }
                 let (mut right, mut all, begun) = (0, 0, Instant::now());
                 while all < 20 && begun.elapsed() < Duration::from_secs(30) {
                     each_sample(&mut sampler, tid, |deep, (rsp, stack), time_ns| {
@@ -534,10 +630,11 @@ mod tests {
                 behind.is_some_and(|page| page.words()[0].load(Relaxed) == hole.end) && pages.len() > 4
             };
             type Step<'s> = (&'s str, &'s dyn Fn(&mut DeepCopies), bool);
-            let steps: [Step<'_>; 4] = [
+            let steps: [Step<'_>; 5] = [
                 ("it is new", &|_| {}, true),
-                ("the record has it", &|deep| deep.want_up_to(tid, hole.start), false),
-                ("all is asked for", &|deep| deep.want_up_to(tid, stack_end), true),
+                ("the record has it", &|deep| deep.want_up_to(tid, hole.start, 1 << 20), false),
+                ("all is asked for", &|deep| deep.want_up_to(tid, stack_end, 1 << 20), true),
+                ("of another stack", &|deep| deep.want_up_to(tid, stack_end + (1 << 20), 1 << 16), false),
                 ("nothing is asked for", &|deep| deep.stop(tid), false),
             ];
             for (what, ask, is_copied) in steps {

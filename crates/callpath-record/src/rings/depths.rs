@@ -1,15 +1,22 @@
 //! Chooses the threads whose stacks are copied beyond their records: those that may need it, as soon as they may. Where a stack ends within
 //! the record, nothing is copied beyond, and it costs nothing.
 
+use callpath_target::DeepCopies;
 use rustc_hash::FxHashMap;
 
 /// A stack is deep from here on: it may soon be deeper than a record, bytes.
 const DEEP_BYTES: usize = 16 << 10;
 /// Copying stops for a thread after this many samples in a row that were too short although the most was copied.
 const GIVEN_UP_AFTER: u32 = 64;
-/// After this many samples in a row that did not need what was copied beyond the record, less is copied: up to where walks end; and after as
-/// many more, nothing, until one is too short.
+/// Copying stops after this many samples in a row that did not need what was copied beyond the record, until one is too short; if it was to the
+/// stack's end, it goes on to where walks end for as many more.
 const NOT_NEEDED: u32 = 64;
+/// After this many whole walks in a row that end at one place, a deep stack is copied up to there; twice as many each time that this was not
+/// enough.
+const AGREE: u32 = 16;
+const MOST_DOUBLED: u32 = 8;
+/// A thread that was given up is copied again after this many samples; twice as many each time that this was in vain.
+const AGAIN: u32 = 128;
 /// The thread is forgotten after this many samples in a row whose stacks were not deep.
 const ENOUGH: u32 = 500;
 /// After this many too-short samples in a row without a full copy, copies are asked for again: the thread may have another stack.
@@ -70,8 +77,8 @@ pub(super) enum UpTo {
     End,
     /// The same, if it is near.
     EndIfNear,
-    /// This address, where it ended in samples.
-    Address(u64),
+    /// This address, where it ended in samples, from stack pointers that lie no further below.
+    Address(u64, usize),
     /// It is not copied.
     Nothing,
 }
@@ -96,8 +103,14 @@ struct Depth {
     cut: u32,
     /// Of one that is deep: up to where it is copied.
     up_to: UpTo,
-    /// Where whole walks have ended since it is copied to its end. 0: there was none.
+    /// Where whole walks have ended since it is copied to its end, the highest, and how deep they were. 0: there was none.
     ends_at: u64,
+    needed_bytes: usize,
+    /// Whole walks in a row that ended there; and how often an end was not enough that they had agreed on.
+    agreed: u32,
+    was_short: u32,
+    /// It was given up so often in a row.
+    given_up: u32,
     /// Samples in a row that were not deep.
     enough: u32,
     /// Those in a row that did not need their copies.
@@ -192,7 +205,23 @@ impl Depths {
 
 impl Depth {
     fn new(watch: Watch) -> Depth {
-        Depth { watch, cut: 0, up_to: UpTo::End, ends_at: 0, enough: 0, not_needed: 0, vain: 0, missed: 0 }
+        let up_to = UpTo::End;
+        let (cut, enough, not_needed, vain, missed) = (0, 0, 0, 0, 0);
+        let (ends_at, needed_bytes, agreed, was_short, given_up) = (0, 0, 0, 0, 0);
+        Depth {
+            watch,
+            cut,
+            up_to,
+            ends_at,
+            needed_bytes,
+            agreed,
+            was_short,
+            given_up,
+            enough,
+            not_needed,
+            vain,
+            missed,
+        }
     }
 
     /// Whether the stack is to be copied to its end since nobody knows what the walk needs. What is known of its end is forgotten.
@@ -213,14 +242,48 @@ impl Depth {
     /// The stack of a thread that is deep, or was, is to be copied to its end.
     fn reach_end(&mut self) {
         if self.up_to != UpTo::End {
-            (self.up_to, self.ends_at, self.not_needed) = (UpTo::End, 0, 0);
+            self.was_short += u32::from(matches!(self.up_to, UpTo::Address(..)));
+            (self.up_to, self.ends_at, self.needed_bytes) = (UpTo::End, 0, 0);
+            (self.agreed, self.not_needed) = (0, 0);
         }
+    }
+
+    /// Notes where a whole walk has ended.
+    fn note_end(&mut self, rsp: u64, bytes: usize) {
+        let end = rsp.saturating_add(bytes as u64);
+        let is_same = self.ends_at.abs_diff(end) <= OTHER_STACK_BYTES;
+        self.agreed = if is_same { self.agreed + 1 } else { 0 };
+        // Of several stacks, the highest one's end counts for those that are copied up to there.
+        if end > self.ends_at && (is_same || self.up_to == UpTo::End) {
+            self.ends_at = end;
+        }
+        self.needed_bytes = self.needed_bytes.max(bytes);
+    }
+
+    /// Copying up to where walks have ended.
+    fn to_known_end(&self) -> UpTo {
+        match self.up_to {
+            UpTo::Address(end, from) if end == self.ends_at && self.needed_bytes <= from => self.up_to,
+            _ => UpTo::Address(self.ends_at, 2 * self.needed_bytes + OTHER_STACK_BYTES as usize),
+        }
+    }
+
+    /// Notes a sample of a thread that was given up. Returns whether its stack is copied again.
+    fn is_tried_again(&mut self, need: Need) -> bool {
+        self.missed += 1;
+        let is_over = need.bytes().is_some() || self.missed >= AGAIN << self.given_up.min(MOST_DOUBLED);
+        if is_over {
+            self.given_up += 1;
+            (self.vain, self.missed) = (0, 0);
+            self.reach_end();
+        }
+        is_over
     }
 
     /// Notes a sample of a thread that is deep, or was.
     fn note_deep(&mut self, noted: Noted) -> Option<UpTo> {
         if self.vain >= GIVEN_UP_AFTER {
-            return None;
+            return self.is_tried_again(noted.need).then_some(UpTo::End);
         }
         let before = self.up_to;
         let mut again = false;
@@ -240,16 +303,21 @@ impl Depth {
             Need::Bytes(bytes) | Need::Within(bytes) => {
                 (self.vain, self.missed) = (0, 0);
                 if noted.is_whole {
-                    self.ends_at = self.ends_at.max(noted.rsp.saturating_add(bytes as u64));
+                    self.given_up = 0;
+                    self.note_end(noted.rsp, bytes);
                 }
             }
+        }
+        let is_known = self.agreed >= AGREE << self.was_short.min(MOST_DOUBLED);
+        if is_known && self.up_to == UpTo::End || matches!(self.up_to, UpTo::Address(..)) {
+            self.up_to = self.to_known_end();
         }
         self.not_needed = if matches!(noted.need, Need::Within(_)) { self.not_needed + 1 } else { 0 };
         if self.not_needed >= NOT_NEEDED {
             self.not_needed = 0;
             // A stack that now and then is a little deeper than records is copied for next to nothing.
             let is_known = self.up_to == UpTo::End && self.ends_at > 0;
-            self.up_to = if is_known { UpTo::Address(self.ends_at) } else { UpTo::Nothing };
+            self.up_to = if is_known { self.to_known_end() } else { UpTo::Nothing };
         }
         self.enough = if noted.need.is_deep() { 0 } else { self.enough + 1 };
         if self.enough >= ENOUGH {
@@ -282,7 +350,8 @@ impl Depth {
             Watch::Deep | Watch::Several => return None,
         }
         self.watch = Watch::UpTo(end, noted.is_whole);
-        Some(UpTo::Address(end))
+        // It may become deep at once.
+        Some(UpTo::Address(end, DeepCopies::FARTHEST_BYTES))
     }
 }
 
@@ -290,10 +359,21 @@ impl Depth {
 mod tests {
     use super::*;
     use Need::{Beyond, BeyondAll, Bytes, Within};
-    use UpTo::{Address, End, EndIfNear, Nothing};
+    use UpTo::{End, EndIfNear, Nothing};
+
+    /// Where a shallow stack was seen to end.
+    const fn shallow(end: u64) -> UpTo {
+        UpTo::Address(end, DeepCopies::FARTHEST_BYTES)
+    }
+
+    /// The same of a deep one, whose walks needed so many bytes.
+    const fn deep(end: u64, needed_bytes: usize) -> UpTo {
+        UpTo::Address(end, 2 * needed_bytes + OTHER_STACK_BYTES as usize)
+    }
 
     const DEEP: Need = Bytes(DEEP_BYTES);
     const RSP: u64 = 1 << 20;
+    const END: u64 = RSP + DEEP_BYTES as u64;
 
     const fn whole(need: Need) -> Noted {
         Noted { rsp: RSP, need, is_whole: true, is_cut: false, is_awaited: false }
@@ -317,35 +397,69 @@ mod tests {
         assert_eq!(note(&mut depths, 1000, Bytes(DEEP_BYTES - 8)), []);
         let noted = [DEEP, DEEP, Beyond, DEEP].map(|need| depths.note(1, whole(need)));
         assert_eq!(noted, [Some(End), None, None, None]);
-        assert_eq!(note(&mut depths, ENOUGH - 1, Bytes(100)), []);
+        assert_eq!(note(&mut depths, ENOUGH - 1, Bytes(100)), [deep(END, DEEP_BYTES)]);
         assert_eq!(note(&mut depths, 1, DEEP), []);
         assert_eq!(note(&mut depths, 2 * ENOUGH, Bytes(100)), [Nothing]);
         assert_eq!(note(&mut depths, 1, Beyond), [End]);
         let late = note(&mut depths, 1000, Beyond);
         assert_eq!(late, [End; 15], "they were taken before, or its stack is another one");
         // Deeper than is copied.
-        assert_eq!(note(&mut depths, 1000, BeyondAll), [Nothing]);
-        assert_eq!([note(&mut depths, 1000, DEEP), note(&mut depths, 1000, Bytes(100))], [vec![], vec![]]);
+        assert_eq!(note(&mut depths, GIVEN_UP_AFTER, BeyondAll), [Nothing]);
+        // It may be less deep now, which is looked at ever more seldom.
+        for again in [AGAIN, 2 * AGAIN, 4 * AGAIN] {
+            assert_eq!(note(&mut depths, again - 1, Beyond), []);
+            assert_eq!(note(&mut depths, 1 + GIVEN_UP_AFTER, BeyondAll), [End, Nothing]);
+        }
+        assert_eq!(note(&mut depths, 2, DEEP), [End]);
+        assert_eq!(note(&mut depths, GIVEN_UP_AFTER, BeyondAll), [Nothing]);
+        assert_eq!(note(&mut depths, AGAIN, Beyond), [End]);
         depths.forget(1);
         assert_eq!(note(&mut depths, 1, Beyond), [End]);
+    }
+
+    #[test]
+    fn deep_stacks_are_copied_up_to_where_walks_end() {
+        let mut depths = Depths::default();
+        assert_eq!(note(&mut depths, AGREE - 1, DEEP), [End]);
+        assert_eq!(note_all(&mut depths, 10, partial(DEEP)), []);
+        // The first one has begun to be copied.
+        assert_eq!(note(&mut depths, 100, DEEP), [deep(END, DEEP_BYTES)]);
+        // It becomes much deeper, with the same end.
+        let deeper = Noted { rsp: RSP - 200_000, ..whole(Bytes(200_000 + DEEP_BYTES)) };
+        assert_eq!(note_all(&mut depths, 10, deeper), [deep(END, 200_000 + DEEP_BYTES)]);
+        // Another stack lies above. When there are several, the end of one is trusted ever less.
+        let above = Noted { rsp: 2 * RSP, ..whole(DEEP) };
+        for doubled in 1..=3 {
+            let other = if doubled % 2 == 1 { above } else { whole(DEEP) };
+            assert_eq!(note_all(&mut depths, 1, Noted { need: Beyond, ..other }), [End]);
+            assert_eq!(note_all(&mut depths, AGREE << doubled, other), []);
+            let known = note_all(&mut depths, 1, other);
+            assert_eq!(known, [deep(other.rsp + DEEP_BYTES as u64, DEEP_BYTES)]);
+        }
+        // They take turns.
+        assert_eq!(note(&mut depths, 1, Beyond), [End]);
+        for _ in 0..100 {
+            assert_eq!([note_all(&mut depths, 8, above), note(&mut depths, 8, DEEP)], [vec![], vec![]]);
+        }
     }
 
     #[test]
     fn stacks_that_are_not_deep_are_watched() {
         let mut depths = Depths::default();
         depths.watch();
-        assert_eq!(note(&mut depths, 10, Bytes(100)), [Address(RSP + 100)]);
-        assert_eq!(note(&mut depths, 10, Bytes(200)), [Address(RSP + 200)]);
+        assert_eq!(note(&mut depths, 10, Bytes(100)), [shallow(RSP + 100)]);
+        assert_eq!(note(&mut depths, 10, Bytes(200)), [shallow(RSP + 200)]);
         assert_eq!(note(&mut depths, 2 * ENOUGH, Bytes(50)), []);
         assert_eq!(note(&mut depths, 10, DEEP), [End]);
-        assert_eq!(note(&mut depths, ENOUGH + 10, Bytes(100)), [Nothing, Address(RSP + 100)]);
+        let up_to = deep(END, DEEP_BYTES);
+        assert_eq!(note(&mut depths, ENOUGH + 10, Bytes(100)), [up_to, Nothing, shallow(RSP + 100)]);
         // It goes from stack to stack.
         let other = Noted { rsp: RSP - 2 * OTHER_STACK_BYTES, ..whole(Bytes(100)) };
         assert_eq!(note_all(&mut depths, 2, other), [Nothing]);
         assert_eq!(note(&mut depths, 10, Bytes(100)), []);
         assert_eq!(note(&mut depths, 10, Beyond), [End]);
         depths.forget(1);
-        assert_eq!(note(&mut depths, NOT_NEEDED + 1, Within(100)), [Address(RSP + 100), Nothing]);
+        assert_eq!(note(&mut depths, NOT_NEEDED + 1, Within(100)), [shallow(RSP + 100), Nothing]);
     }
 
     #[test]
@@ -355,13 +469,13 @@ mod tests {
         // Where its stack ends is not known from that.
         let cut = Noted { is_cut: true, ..partial(Bytes(100)) };
         assert_eq!(note_all(&mut depths, 2, cut), [EndIfNear; 2]);
-        assert_eq!(note(&mut depths, 3, Bytes(2000)), [Address(RSP + 2000)]);
+        assert_eq!(note(&mut depths, 3, Bytes(2000)), [shallow(RSP + 2000)]);
         assert_eq!(note_all(&mut depths, 1, cut), [EndIfNear]);
-        assert_eq!(note(&mut depths, 2, Bytes(2000)), [Address(RSP + 2000)]);
+        assert_eq!(note(&mut depths, 2, Bytes(2000)), [shallow(RSP + 2000)]);
         assert_eq!(note(&mut depths, 3, DEEP), [End]);
         // Copies were not needed for long, until a walk is cut.
         let most = note(&mut depths, 3 * NOT_NEEDED, Within(DEEP_BYTES));
-        assert_eq!(most, [Address(RSP + DEEP_BYTES as u64), Nothing]);
+        assert_eq!(most, [deep(END, DEEP_BYTES), Nothing]);
         assert_eq!(note_all(&mut depths, 2, cut), [EndIfNear]);
         depths.forget(1);
         // Tables are made.
@@ -369,7 +483,7 @@ mod tests {
         assert_eq!(note_all(&mut depths, 100, awaited), [EndIfNear; 100]);
         depths.forget(1);
         // Its walks are never whole.
-        assert_eq!(note_all(&mut depths, 2 * NEVER_WHOLE, partial(Bytes(100))), [Address(RSP + 100)]);
+        assert_eq!(note_all(&mut depths, 2 * NEVER_WHOLE, partial(Bytes(100))), [shallow(RSP + 100)]);
         assert_eq!(note(&mut depths, 1, Bytes(100_000)).len(), 1);
     }
 
@@ -395,7 +509,7 @@ mod tests {
         assert!(!depths.copies_new());
         // What is known of those that are watched stays as it is.
         assert_eq!(depths.note(1, whole(Bytes(100))), None);
-        assert_eq!(depths.note(1, whole(Bytes(200))), Some(Address(RSP + 200)));
+        assert_eq!(depths.note(1, whole(Bytes(200))), Some(shallow(RSP + 200)));
         assert_eq!(depths.note(4000, whole(DEEP)), Some(End));
         (0..5000).for_each(|tid| depths.forget(tid));
         assert_eq!((depths.watched, depths.threads().count()), (0, 0));
@@ -411,17 +525,12 @@ mod tests {
         assert_eq!(note(&mut depths, 1, Beyond), [End]);
         // Now and then it is.
         for _ in 0..10 {
-            assert_eq!(note(&mut depths, NOT_NEEDED - 1, Within(DEEP_BYTES)), []);
-            assert_eq!(note(&mut depths, 1, DEEP), []);
+            assert_eq!(note_all(&mut depths, NOT_NEEDED - 1, partial(Within(DEEP_BYTES))), []);
+            assert_eq!(note_all(&mut depths, 1, partial(DEEP)), []);
         }
-        // It ends where the highest walk does. Beyond that is another stack, whose end is looked up.
-        note(&mut depths, 1, Bytes(2 * DEEP_BYTES));
-        let end = Address(RSP + 2 * DEEP_BYTES as u64);
-        assert_eq!(note(&mut depths, NOT_NEEDED, Within(DEEP_BYTES)), [end]);
-        assert_eq!(note(&mut depths, 10 * NOT_NEEDED, DEEP), []);
-        let other = Noted { rsp: 10 * RSP, ..whole(Beyond) };
-        assert_eq!(note_all(&mut depths, 1, other), [End]);
-        let of_other = note_all(&mut depths, NOT_NEEDED, Noted { need: Within(DEEP_BYTES), ..other });
-        assert_eq!(of_other, [Address(10 * RSP + DEEP_BYTES as u64)]);
+        // Few whole walks say where it ends: it is copied up to there for as long again.
+        note(&mut depths, 1, Within(DEEP_BYTES));
+        let most = note_all(&mut depths, 3 * NOT_NEEDED, partial(Within(DEEP_BYTES)));
+        assert_eq!(most, [deep(END, DEEP_BYTES), Nothing]);
     }
 }

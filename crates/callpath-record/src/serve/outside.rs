@@ -139,7 +139,10 @@ impl Recorder<'_> {
         }
         if outside.beyond > 0 {
             let (samples, longest) = (outside.beyond, StackSamples::MOST_BYTES >> 10);
-            let how = match outside.sampler.deep {
+            let how = match &outside.sampler.deep {
+                Some(deep) if deep.was_full() => {
+                    "callpath copies up to 1 MB of such stacks, but there was no room for some of these copies: a lower rate (-F) helps"
+                }
                 Some(_) => "callpath then copies up to 1 MB of such stacks",
                 None => "as root, outside a container with its own process numbers, callpath can copy up to 1 MB",
             };
@@ -214,6 +217,7 @@ impl Recorder<'_> {
                 }
                 outside.sampler.has_executed((pid, tid), event);
                 outside.is_not_deep(tid);
+                outside.has_begun_program();
                 if outside.sampler.process_of(event) == Some(pid) {
                     // What was asked for is there without a sample, too.
                     self.place_of(pid, (places, outside));
@@ -306,8 +310,10 @@ impl Recorder<'_> {
         let Some(Took { needed, is_whole, is_cut, is_awaited }) = took else { return };
         let rsp = registers[Reg::RSP.index()];
         let copied_bytes = taken.stack.len_bytes();
-        let is_beyond =
-            taken.beyond.pages.last().is_some_and(|page| page.start.saturating_sub(rsp) >= copied_bytes as u64);
+        // A record of copies or two cost next to nothing.
+        const LITTLE_BYTES: usize = 32 << 10;
+        let much = rsp.saturating_add((copied_bytes + LITTLE_BYTES) as u64);
+        let is_beyond = taken.beyond.pages.last().is_some_and(|page| page.start >= much);
         let need = match needed {
             Some(bytes) if bytes <= copied_bytes && is_beyond => Need::Within(bytes),
             Some(bytes) => Need::Bytes(bytes),

@@ -15,10 +15,18 @@ pub(super) const PAGES_IN_RECORD: i32 = 4;
 pub(super) const HEAD_WORDS: usize = FIRST_RESULT + PAGES_IN_RECORD as usize;
 const FIRST_RESULT: usize = 6;
 
-/// A sample may take so much effort: 8 for a record, 1 where none of its pages is there and it is left out. Of a stack, this is 1 MB of pages
-/// that are there, or up to 8 MB of others.
+/// A sample may take so much effort: 8 for a record. Where none of its pages is there, it is left out, for an effort of 1 if it is known where the
+/// stack ends, else of 8: what lies there may be no stack, and it takes a quarter of a microsecond to see that a page is missing. Up to 1 MB of a
+/// stack is copied, or up to 8 MB that are missing.
 pub(super) const MOST_EFFORT: i32 = 512;
 pub(super) const EFFORT_OF_RECORD: i32 = 8;
+/// How long a record is in the ring, with what the kernel adds, bytes.
+pub(super) const RECORD_BYTES: u64 = 8 + 8 * HEAD_WORDS as u64 + PAGES_IN_RECORD as u64 * PAGE_BYTES;
+
+/// In the table of threads, the end of a stack has so many bits. Above it is how far below the end stack pointers lie that are of this stack, in
+/// units of so many bits; 0: it is not known where the stack ends.
+pub(super) const ADDRESS_BITS: u32 = 48;
+pub(super) const UNIT_BITS: u32 = 16;
 
 /// The second program goes so many rounds. The kernel lets programs go on with the next one 32 times.
 const ROUNDS: i32 = MOST_EFFORT / 32;
@@ -40,15 +48,16 @@ pub(super) struct Tables {
     pub(super) next: RawFd,
 }
 
-/// What the first program hands on to the second one: thread, stack pointer, time, where copies end, where they go on, and what of
-/// [`MOST_EFFORT`] they have taken.
-pub(super) const STATE_WORDS: u32 = 6;
+/// What the first program hands on to the second one: thread, stack pointer, time, where copies end, where they go on, what of
+/// [`MOST_EFFORT`] they have taken, and the effort where no page is there.
+pub(super) const STATE_WORDS: u32 = 7;
 const STATE_TID: i16 = 0;
 const STATE_RSP: i16 = 8;
 const STATE_TIME: i16 = 16;
 const STATE_END: i16 = 24;
 const STATE_AT: i16 = 32;
 const STATE_EFFORT: i16 = 40;
+const STATE_MISSING: i16 = 48;
 
 // Numbers of helpers (include/uapi/linux/bpf.h).
 const MAP_LOOKUP: i32 = 1;
@@ -76,6 +85,11 @@ const CONTEXT: i16 = -40;
 /// Where the state lies, and how many rounds the second program has gone.
 const STATE: i16 = -48;
 const ROUND: i16 = -56;
+/// The effort where no page is there.
+const MISSING: i16 = -64;
+
+/// What the second program has in its frame of that, too.
+const HANDED_ON: [(i16, i16); 4] = [(STATE_TID, TID), (STATE_RSP, RSP), (STATE_TIME, TIME), (STATE_MISSING, MISSING)];
 
 /// The first program.
 pub(super) fn of_sample(tables: Tables) -> Vec<I> {
@@ -88,7 +102,17 @@ pub(super) fn of_sample(tables: Tables) -> Vec<I> {
     all.extend(look_up(tables.wanted, TID));
     let mut new = number(tables.wanted, NEW, 7);
     new.extend([I::go_if_equal(7, 0, TO_THE_END), I::add_register(7, 8)]);
-    all.extend([I::go_if_equal(0, 0, 2), I::load_64(7, 0, 0), I::go(new.len() as i16)]);
+    new.extend([I::set(1, EFFORT_OF_RECORD), I::store_64(10, MISSING, 1)]);
+    const ABOVE: i32 = 64 - ADDRESS_BITS as i32;
+    let mut known = vec![I::load_64(7, 0, 0), I::copy(1, 7), I::shift_right(1, ADDRESS_BITS as i32)];
+    known.extend([I::shift_left(7, ABOVE), I::shift_right(7, ABOVE)]);
+    known.extend([I::set(2, EFFORT_OF_RECORD), I::go_if_equal(1, 0, 5), I::set(2, 1)]);
+    // Of another stack, nothing is copied.
+    known.extend([I::shift_left(1, UNIT_BITS as i32), I::add_register(1, 8)]);
+    known.extend([I::go_if_at_least_register(1, 7, 1), I::go(TO_THE_END), I::store_64(10, MISSING, 2)]);
+    known.push(I::go(new.len() as i16));
+    all.push(I::go_if_equal(0, 0, known.len() as i16));
+    all.extend(known);
     all.extend(new);
     // Where the record ends, and with it what is read here, is in r9; r8 goes there from page to page, as long as they are in memory.
     all.extend(number(tables.wanted, BEGIN, 9));
@@ -105,7 +129,7 @@ pub(super) fn of_sample(tables: Tables) -> Vec<I> {
     all.extend(number_at(tables.state, 0));
     all.extend([I::go_if_equal(0, 0, TO_THE_END), I::store_64(0, STATE_EFFORT, 6), I::store_64(0, STATE_END, 7)]);
     all.push(I::store_64(0, STATE_AT, 8));
-    for (of_state, of_frame) in [(STATE_TID, TID), (STATE_RSP, RSP), (STATE_TIME, TIME)] {
+    for (of_state, of_frame) in HANDED_ON {
         all.extend([I::load_64(1, 10, of_frame), I::store_64(0, of_state, 1)]);
     }
     all.extend(go_on(tables));
@@ -118,13 +142,13 @@ pub(super) fn of_pages(tables: Tables) -> Vec<I> {
     all.extend(number_at(tables.state, 0));
     all.extend([I::go_if_equal(0, 0, TO_THE_END), I::store_64(10, STATE, 0), I::load_64(6, 0, STATE_EFFORT)]);
     all.extend([I::load_64(7, 0, STATE_END), I::load_64(8, 0, STATE_AT)]);
-    for (of_state, of_frame) in [(STATE_TID, TID), (STATE_RSP, RSP), (STATE_TIME, TIME)] {
+    for (of_state, of_frame) in HANDED_ON {
         all.extend([I::load_64(1, 0, of_state), I::store_64(10, of_frame, 1)]);
     }
     all.extend([I::set(1, 0), I::store_64(10, ROUND, 1)]);
     let begin = all.len();
     let mut round = record_of_pages(tables.ring);
-    round.extend([I::add(8, PAGES_IN_RECORD * PAGE), I::add(6, 1)]);
+    round.push(I::add(8, PAGES_IN_RECORD * PAGE));
     round.extend([I::load_64(1, 10, ROUND), I::add(1, 1), I::store_64(10, ROUND, 1)]);
     all.extend([I::go_if_at_least_register(8, 7, TO_THE_END), I::go_if_at_least(6, MOST_EFFORT, TO_THE_END)]);
     all.extend([I::load_64(1, 10, ROUND), I::go_if_at_least(1, ROUNDS, round.len() as i16 + 1)]);
@@ -136,7 +160,7 @@ pub(super) fn of_pages(tables: Tables) -> Vec<I> {
 }
 
 /// Copies the pages from r8 on into a record of the ring, unless none of them is in memory: there may be many that a large frame has not used. The
-/// last record is there all the same: it tells how long all this has taken. Counts effort in r6, all but 1.
+/// last record is there all the same: it tells how long all this has taken. Counts effort in r6.
 fn record_of_pages(ring: RawFd) -> Vec<I> {
     // Nobody waits for this ring.
     const NO_WAKEUP: i32 = 1;
@@ -157,18 +181,20 @@ fn record_of_pages(ring: RawFd) -> Vec<I> {
     record.extend([I::copy(1, 9), I::set(2, NO_WAKEUP), I::call(SUBMIT)]);
     // Without room in the ring, nothing is copied.
     record[reserved] = I::go_if_equal(0, 0, (record.len() - reserved - 1) as i16);
-    record.push(I::add(6, EFFORT_OF_RECORD - 1));
+    record.extend([I::add(6, EFFORT_OF_RECORD), I::go(2)]);
     // r9 stays negative if none of the pages is in memory.
     let mut all = vec![I::set(9, -1)];
     for page in 0..PAGES_IN_RECORD {
         all.extend(is_there(page));
         all.push(I::and_register(9, 0));
     }
-    let is_last = [I::copy(1, 8), I::add(1, PAGES_IN_RECORD * PAGE), I::go_if_at_least_register(1, 7, 2)];
-    all.push(I::go_if_equal(9, 0, is_last.len() as i16 + 2));
+    let mut is_last = vec![I::copy(1, 8), I::add(1, PAGES_IN_RECORD * PAGE), I::go_if_at_least_register(1, 7, 4)];
+    is_last.extend([I::load_64(1, 10, MISSING), I::add_register(1, 6)]);
+    is_last.extend([I::go_if_at_least(1, MOST_EFFORT, 1), I::go(record.len() as i16)]);
+    all.push(I::go_if_equal(9, 0, is_last.len() as i16));
     all.extend(is_last);
-    all.extend([I::go_if_at_least(6, MOST_EFFORT - 1, 1), I::go(record.len() as i16)]);
     all.extend(record);
+    all.extend([I::load_64(1, 10, MISSING), I::add_register(6, 1)]);
     all
 }
 

@@ -8,7 +8,8 @@ use crate::deep_copies::DeepCopies;
 impl StackSampler {
     /// Has what lies beyond records copied from now on: at the samples of the events that there are, and of those that are opened. If the kernel
     /// refuses, it is not.
-    pub fn begin_deep(&mut self, deep: DeepCopies) {
+    pub fn begin_deep(&mut self, mut deep: DeepCopies) {
+        deep.samples_come_every(self.samples.period_ns);
         let is_of_clock = |number: &u64| self.opened_on.get(number).is_some_and(|event| !event.of_switches);
         let events = self.threads.values().flat_map(|of| of.numbers.iter().zip(&of.events));
         let mut events = events.filter(|(number, _)| is_of_clock(number)).map(|(_, event)| event.as_raw_fd());

@@ -68,6 +68,26 @@ fn stacks_with_pages_that_are_not_in_memory_are_whole_for_root() {
     }
 }
 
+/// At this rate, the ring of copies is full now and then: a sample whose copies were lost has a partial path, and none that is wrong.
+#[test]
+fn copies_of_one_sample_are_not_taken_for_anothers() {
+    let name = "copies_of_one_sample_are_not_taken_for_anothers";
+    if !is_allowed(name) {
+        return;
+    }
+    let alternates = C { source: "alternates.c", output: "alternates", options: &["-O1"] };
+    let program = Program::compiled(alternates).arguments(["2000"]).options(&["--outside", "-F", "5000"]);
+    let profile = program.same().profile();
+    for (caller, other) in [("first", "work_of_second"), ("second", "work_of_first")] {
+        let percent = profile.percent_through(&[caller, other]);
+        assert!(percent == 0.0, "{percent}% of all samples are in {other}, called by {caller}");
+    }
+    if may_load_programs() {
+        let percent = profile.percent_through(&["first", "work_of_first"]);
+        assert!(percent > 5.0, "{percent}% of all samples are whole: {:?}", profile.quality);
+    }
+}
+
 /// What a leaf has popped is in its register; what lies below the stack pointer is in no copy, and may be something else.
 #[test]
 fn a_leaf_that_has_popped_its_callers_frame_pointer() {
