@@ -118,10 +118,8 @@ impl PathMap {
     }
 
     /// Chooses clones that tell the paths of the map apart that share an identifier, so many at most. `leads`: whether calls of a procedure
-    /// (the first) may lead to a clone of another of its file.
+    /// (the first) may lead to a clone of another.
     pub fn choose_clones(&self, leads: impl Fn(u32, u32) -> bool, most: u16) -> Clones {
-        let module = |procedure: u32| self.procedures.get(procedure as usize).map(|procedure| procedure.module);
-        let leads = |caller: u32, callee: u32| module(caller) == module(callee) && leads(caller, callee);
         let chains = Chains { map: self, leads: &leads };
         let wanted = chains.wanted(most);
         chains.numbered(wanted)

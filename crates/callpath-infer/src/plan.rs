@@ -216,7 +216,7 @@ fn plan_of(reader: &mut Reader<'_>) -> Result<PaddingPlan, Malformed> {
     if plan.clones.len() > usize::from(u16::MAX) {
         return Err(reader.malformed("number of clones: 65,535 at most"));
     }
-    let mut called: FxHashSet<(u32, u64, CloneNumber, u64)> = FxHashSet::default();
+    let mut called: FxHashSet<(u32, u64, CloneNumber, (u32, u64))> = FxHashSet::default();
     for _ in 0..reader.count(4)? {
         let (module, start) = (module_of(&plan, reader)?, reader.number()?);
         let mut clone = || {
@@ -227,12 +227,10 @@ fn plan_of(reader: &mut Reader<'_>) -> Result<PaddingPlan, Malformed> {
         let (from, to) = (clone()?, clone()?);
         let of = |clone: CloneNumber| plan.clones.get(usize::from(clone.0).wrapping_sub(1));
         let is_its = |of: &PlannedClone| (of.module, of.start) == (module, start);
-        if of(to).is_none_or(|of| of.module != module) || of(from).is_some_and(|of| !is_its(of)) {
-            return Err(
-                reader.malformed("call of a clone: of another module, or of another procedure than the caller is")
-            );
+        if of(to).is_none() || of(from).is_some_and(|of| !is_its(of)) {
+            return Err(reader.malformed("call of a clone: of none, or of another procedure than the caller is"));
         }
-        if of(to).is_some_and(|to| !called.insert((module, start, from, to.start))) {
+        if of(to).is_some_and(|to| !called.insert((module, start, from, (to.module, to.start)))) {
             return Err(reader.malformed("call of a clone: the caller calls two of one procedure"));
         }
         let link = PlannedLink { module, start, from, to };

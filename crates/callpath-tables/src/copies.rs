@@ -46,6 +46,16 @@ pub struct Made {
     pub clone: CloneNumber,
 }
 
+impl Made {
+    /// Whose calls it makes.
+    fn caller(&self) -> CloneCaller {
+        match self.clone {
+            CloneNumber::NONE => CloneCaller::Procedure(self.copy.entry),
+            clone => CloneCaller::Clone(clone),
+        }
+    }
+}
+
 /// A clone of a procedure: a further copy, which calls of some callers lead to that name the procedure. Whatever else leads to it, tail
 /// calls among it, arrives in the copy that stands in for it, and so does an exception that is caught in a clone.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,6 +66,8 @@ pub struct WantedClone {
     pub of: LinkAddr,
     /// Whose calls lead there.
     pub callers: Vec<CloneCaller>,
+    /// Calls of other modules do, too.
+    pub is_called_from_outside: bool,
 }
 
 /// Code that calls a clone.
@@ -98,17 +110,15 @@ impl Copies {
         let of_clones: FxHashMap<CloneNumber, Entries> =
             numbered.map(|made| (made.clone, made.copy.entries())).collect();
         let mut cloned: FxHashMap<(CloneCaller, LinkAddr), (CloneNumber, Entries)> = FxHashMap::default();
-        for WantedClone { number, of, callers } in clones {
+        for WantedClone { number, of, callers, .. } in clones {
             let Some(entries) = of_clones.get(number) else { continue };
             cloned.extend(callers.iter().map(|caller| ((*caller, *of), (*number, *entries))));
         }
         // Who leads to which.
         let called: RefCell<FxHashMap<CloneCaller, Vec<CloneNumber>>> = RefCell::default();
-        for Made { copy, clone, .. } in &mut self.made {
-            let caller = match *clone {
-                CloneNumber::NONE => CloneCaller::Procedure(copy.entry),
-                clone => CloneCaller::Clone(clone),
-            };
+        for made in &mut self.made {
+            let caller = made.caller();
+            let copy = &mut made.copy;
             let entered_at = |branch: &DirectBranch| {
                 // Behind a tail call, the caller of the clone would not be who has called.
                 if let Some((number, entries)) = cloned.get(&(caller, branch.target)).filter(|_| branch.is_call)
@@ -127,13 +137,24 @@ impl Copies {
         let called = called.into_inner();
         let mut reached = FxHashSet::default();
         let of_originals = called.iter().filter(|(caller, _)| matches!(caller, CloneCaller::Procedure(_)));
-        let mut open: Vec<CloneNumber> = of_originals.flat_map(|(_, numbers)| numbers).copied().collect();
+        let from_outside = clones.iter().filter(|clone| clone.is_called_from_outside).map(|clone| &clone.number);
+        let from_outside = from_outside.filter(|number| of_clones.contains_key(number));
+        let mut open: Vec<CloneNumber> =
+            of_originals.flat_map(|(_, numbers)| numbers).chain(from_outside).copied().collect();
         while let Some(number) = open.pop() {
             if reached.insert(number) {
                 open.extend(called.get(&CloneCaller::Clone(number)).into_iter().flatten());
             }
         }
         reached
+    }
+
+    /// Lets calls through words go through others. `words`: by whose call it is, and by word.
+    pub fn link_words(&mut self, words: &FxHashMap<(CloneCaller, LinkAddr), LinkAddr>) {
+        for made in self.made.iter_mut().filter(|_| !words.is_empty()) {
+            let caller = made.caller();
+            made.copy.link_words(|word| words.get(&(caller, word)).copied());
+        }
     }
 
     /// The copies that stand in for procedures.

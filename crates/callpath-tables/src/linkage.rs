@@ -1,10 +1,13 @@
 //! Calls through the linkage table of a module whose words are bound for good: those of the module's own procedures are made directly,
-//! and those of other modules' through words that lead to where their copies take nodes.
+//! and those of other modules' through words that lead to where their copies take nodes, or to their clones.
 
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
+use callpath_format::frame::CloneNumber;
 use rustc_hash::FxHashMap;
+
+use crate::copies::CloneCaller;
 
 /// Where a module's calls lead that go through words of its linkage table.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +16,68 @@ pub struct Bound<'b> {
     pub words: &'b FxHashMap<LinkAddr, u64>,
     /// Where the module lies in the program.
     pub module: &'b Range<u64>,
+}
+
+/// A call of another module's clone, which a module's copies make through a word of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutwardCall {
+    /// Whose call it is.
+    pub caller: CloneCaller,
+    /// The run-time address of the procedure that is cloned, and called as long as the clone is not there.
+    pub callee: u64,
+    /// The clone.
+    pub clone: CloneNumber,
+}
+
+/// Words of ours that lead to clones of other modules' procedures, in the order of these calls.
+pub(crate) struct OutwardWords<'o> {
+    at: LinkAddr,
+    calls: &'o [OutwardCall],
+}
+
+impl OutwardWords<'_> {
+    /// To lie at an address, or behind it.
+    pub(crate) fn new(calls: &[OutwardCall], at: LinkAddr) -> OutwardWords<'_> {
+        OutwardWords { at: LinkAddr(at.0.next_multiple_of(size_of::<u64>() as u64)), calls }
+    }
+
+    /// One past the last.
+    pub(crate) fn end(&self) -> LinkAddr {
+        LinkAddr(self.at.0.saturating_add(size_of_val(self.values().as_slice()) as u64))
+    }
+
+    fn values(&self) -> Vec<u64> {
+        self.calls.iter().map(|call| call.callee).collect()
+    }
+
+    fn each(&self) -> impl Iterator<Item = (LinkAddr, &OutwardCall)> {
+        let places = (self.at.0..).step_by(size_of::<u64>()).map(LinkAddr);
+        places.zip(self.calls)
+    }
+
+    /// What they hold until the clones are there, if there are any.
+    pub(crate) fn written(&self) -> Option<(LinkAddr, Vec<u8>)> {
+        let bytes = self.values().into_iter().flat_map(u64::to_le_bytes).collect();
+        (!self.calls.is_empty()).then_some((self.at, bytes))
+    }
+
+    /// By caller and word of the linkage table, which of these it shall call through.
+    pub(crate) fn instead(&self, bound: Bound<'_>) -> FxHashMap<(CloneCaller, LinkAddr), LinkAddr> {
+        let mut slots: FxHashMap<u64, Vec<LinkAddr>> = FxHashMap::default();
+        for (slot, value) in bound.words.iter().filter(|_| !self.calls.is_empty()) {
+            slots.entry(*value).or_default().push(*slot);
+        }
+        let of_call = |(word, call): (LinkAddr, &OutwardCall)| {
+            let slots = slots.get(&call.callee).map_or(&[][..], Vec::as_slice);
+            slots.iter().map(|slot| ((call.caller, *slot), word)).collect::<Vec<_>>()
+        };
+        self.each().flat_map(of_call).collect()
+    }
+
+    /// Where each lies, what it holds until its clone is there, and that clone.
+    pub(crate) fn to_clones(&self) -> Vec<(LinkAddr, u64, CloneNumber)> {
+        self.each().map(|(word, call)| (word, call.callee, call.clone)).collect()
+    }
 }
 
 /// The words of a module.

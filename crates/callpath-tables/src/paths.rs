@@ -24,10 +24,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::calls_in_copies::CallsInCopies;
 use crate::contexts::ContextsHead;
 pub use crate::contexts::Descending;
-use crate::copies::{Copies, WantedClone, copy_planned};
+use crate::copies::{CloneCaller, Copies, WantedClone, copy_planned};
 use crate::hashed::HashedHead;
-pub use crate::linkage::Bound;
-use crate::linkage::Linkage;
+pub use crate::linkage::{Bound, OutwardCall};
+use crate::linkage::{Linkage, OutwardWords};
 use crate::module::Module;
 use crate::probes::Change;
 use crate::recipes::Moved;
@@ -67,6 +67,8 @@ pub struct Counting<'g> {
     pub resized: Option<&'g Resized>,
     /// Where calls through the linkage table lead.
     pub bound: Bound<'g>,
+    /// Those of them that lead to clones of other modules' procedures.
+    pub outward: &'g [OutwardCall],
     /// How what counts is placed: by what an earlier measurement tells of the module, or by loop depth.
     pub placing: Placing<'g>,
 }
@@ -76,8 +78,23 @@ pub struct Counting<'g> {
 pub struct Resized {
     /// By first instruction, the procedures that run as copies: by how many bytes their frames are larger.
     pub paddings: FxHashMap<LinkAddr, u32>,
-    /// Clones of these, which these and clones call.
+    /// Clones of these, which these and clones call, of this module or of others.
     pub clones: Vec<WantedClone>,
+    /// The module's number in `outward` of others, if it has one.
+    pub module: Option<u32>,
+    /// Calls of these and of the clones that lead to clones of other modules' procedures.
+    pub outward: Vec<Outward>,
+}
+
+/// A call of another module's clone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outward {
+    /// Whose call it is.
+    pub caller: CloneCaller,
+    /// The other module's [`Resized::module`], and the first instruction there of the procedure that is cloned.
+    pub callee: (u32, LinkAddr),
+    /// The clone.
+    pub clone: CloneNumber,
 }
 
 /// What counts paths in a hash table (`callpath_format::shared::hashed`).
@@ -135,6 +152,9 @@ pub struct CountedModule {
     /// Words through which calls hand over nodes to other modules' procedures: where they lie, and the run-time addresses that they hold.
     /// Where a procedure has a copy that takes nodes ([`callpath_x86::rewrite::Rewritten::entries`]), a word may lead there.
     pub taking_nodes: (LinkAddr, Vec<u64>),
+    /// Words through which calls may lead to other modules' clones: where each lies, the run-time address of the procedure that it holds, and the
+    /// clone that it may lead to instead.
+    pub to_clones: Vec<(LinkAddr, u64, CloneNumber)>,
 }
 
 /// A procedure that counts its paths or edges.
@@ -253,7 +273,9 @@ pub fn counted(
     let linkage =
         Linkage::new(counting.bound, head.as_ref().map_or(at, |(head, _)| head.end()), (counting.bias, head.is_some()));
     changes.extend(linkage.written().map(|(at, new)| Change { at, old: None, new }));
-    let free = linkage.end();
+    let outward = OutwardWords::new(counting.outward, linkage.end());
+    changes.extend(outward.written().map(|(at, new)| Change { at, old: None, new }));
+    let free = outward.end();
     let times = counting.times.map(|timing| (TimesHead::new(free), timing));
     if let Some((head, timing)) = &times {
         changes.push(head.change(timing.routines)?);
@@ -398,6 +420,7 @@ pub fn counted(
         },
     );
     let cloned = copies.link(clones);
+    copies.link_words(&outward.instead(counting.bound));
     let made: FxHashMap<LinkAddr, bool> =
         copies.made.iter().map(|made| (made.copy.entry, made.copy.is_timed)).collect();
     procedures.retain(|procedure| made.contains_key(&procedure.entry));
@@ -452,6 +475,7 @@ pub fn counted(
         without_paths,
         without_times,
         returns,
+        to_clones: outward.to_clones(),
         taking_nodes: linkage.taking_nodes(),
     })
 }

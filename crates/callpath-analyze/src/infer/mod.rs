@@ -12,8 +12,8 @@ mod code;
 mod from_code;
 mod linked;
 mod maps;
+mod named_calls;
 mod novel;
-mod own_calls;
 mod told;
 mod train;
 
@@ -22,7 +22,7 @@ pub use check::{Checked, Missing, Verdicts, Walks, check};
 pub use code::identity_bytes;
 pub use from_code::{FromCode, ProgramFiles, from_code};
 pub use maps::{Maps, absent_files, not_measured};
+pub use named_calls::NamedCalls;
 pub use novel::{Novel, NovelSamples, novel, novel_of_inferred};
-pub use own_calls::own_calls;
 pub use told::{ToldBlocks, check_builds, told_blocks};
 pub use train::{Trained, train};

@@ -24,7 +24,8 @@ pub(super) fn clones_of_calls(module: &Module) -> Vec<WantedClone> {
     let wanted = numbered.iter().map(|&(number, (caller, of))| {
         let of_caller = numbered.iter().filter(|(_, (_, of))| *of == caller);
         let of_caller = of_caller.map(|(number, _)| CloneCaller::Clone(*number));
-        WantedClone { number, of, callers: [CloneCaller::Procedure(caller)].into_iter().chain(of_caller).collect() }
+        let callers = [CloneCaller::Procedure(caller)].into_iter().chain(of_caller).collect();
+        WantedClone { number, of, callers, is_called_from_outside: false }
     });
     wanted.collect()
 }

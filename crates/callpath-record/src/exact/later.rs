@@ -190,7 +190,7 @@ fn place(
         modules: Vec::new(),
         links: Links::default(),
     };
-    placing.put_in_module(of, calls, (chosen, *by))?;
+    placing.put_in_module(of, calls, (chosen, &[], *by))?;
     let Placing { returns, counters, modules, .. } = placing;
     if let Some(counted) = recorder.shared.programs.get_mut(program) {
         counted.modules.extend(modules);

@@ -4,7 +4,9 @@
 use std::ops::Range;
 
 use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_format::frame::CloneNumber;
 use callpath_tables::copies::Copies;
+use callpath_tables::probes::Change;
 use callpath_target::{Pid, read_memory};
 use rustc_hash::FxHashMap;
 
@@ -38,9 +40,13 @@ pub(super) fn bound_words(pid: Pid, of: &Analysed, modules: &[Loaded]) -> FxHash
     words.filter(|(word, _)| is_in_module(*word)).map(|(word, at)| (LinkAddr(at), word)).collect()
 }
 
-/// Words through which copies call procedures of other modules and hand over nodes, and where copies take them.
+/// Words through which copies call procedures of other modules, handing over nodes or not, and where copies take them.
 #[derive(Debug, Default)]
 pub(super) struct Links {
+    /// Where clones begin.
+    clones: FxHashMap<CloneNumber, u64>,
+    /// Words that may lead there: where they lie, what they hold, and the clone.
+    to_clones: Vec<(RunAddr, u64, CloneNumber)>,
     /// By run-time address of a procedure: where its copy takes a node.
     takes_node_at: FxHashMap<u64, u64>,
     /// Where words lie, and what they hold.
@@ -57,6 +63,23 @@ impl Links {
         if !values.is_empty() {
             self.words.push((RunAddr(run(at)), values));
         }
+    }
+
+    /// Clones of a module, and its words that lead to those of others.
+    pub(super) fn add_clones(&mut self, copies: &Copies, to_clones: Vec<(LinkAddr, u64, CloneNumber)>, bias: u64) {
+        let run = |at: LinkAddr| at.0.wrapping_add(bias);
+        let clones = copies.made.iter().filter(|made| made.clone != CloneNumber::NONE);
+        self.clones.extend(clones.map(|made| (made.clone, run(made.copy.entered_at))));
+        self.to_clones.extend(to_clones.into_iter().map(|(at, value, clone)| (RunAddr(run(at)), value, clone)));
+    }
+
+    /// What is to be written when all clones are there: where, what stands there, and what is to.
+    pub(super) fn to_clones(&self) -> Vec<Change> {
+        let change = |&(at, value, clone): &(RunAddr, u64, CloneNumber)| {
+            let new = self.clones.get(&clone)?.to_le_bytes().to_vec();
+            Some(Change { at: LinkAddr(at.0), old: Some(value.to_le_bytes().to_vec()), new })
+        };
+        self.to_clones.iter().filter_map(change).collect()
     }
 
     /// What is to be written when all copies are there: each word, or what it holds already.

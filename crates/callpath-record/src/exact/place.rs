@@ -17,11 +17,13 @@ use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use callpath_schema::{CALLS_ALONE, NOT_MEASURED};
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
 use callpath_tables::module::Module;
-use callpath_tables::paths::{self, Bound, CountedModule, Descending, Hashing, Inside, Resized, Timing, counted};
+use callpath_tables::paths::{
+    self, Bound, CountedModule, Descending, Hashing, Inside, Outward, OutwardCall, Resized, Timing, counted,
+};
 use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::{self, KnownCode, Told};
 use callpath_target::{Edits, Halted, Maps, NewMemory, Pid, SharedMapping, SharedMemory, WORTH_LARGE_PAGES_BYTES};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::analysed::Analysed;
 use super::counts::{Counted, InModule};
@@ -185,6 +187,12 @@ fn put_all_in(
         modules: Vec::new(),
         links: Links::default(),
     };
+    // By number, what is added to addresses of a module.
+    let biases: FxHashMap<u32, u64> = analysed
+        .iter()
+        .zip(&chosen)
+        .filter_map(|(of, chosen)| Some((chosen.as_ref()?.resized()?.module?, of.bias)))
+        .collect();
     for (index, of_module) in counted {
         let Some(chosen) = chosen.get_mut(index).and_then(Option::take) else { continue };
         if matches!(&chosen, Chosen::Resized(resized) if resized.paddings.is_empty()) {
@@ -193,10 +201,15 @@ fn put_all_in(
         let homes = teller.at.to_link(of_module.bias);
         let calls = meanwhile(placing.recorder, || CallsInCopies::of(&of_module.module, (&users, index), homes))?;
         let by = guided.placing.get(index).copied().unwrap_or(paths::Placing::ByDepth);
-        let copied_here = placing.put_in_module(of_module, &calls, (&chosen, by))?;
+        let outward = chosen.resized().map_or_else(Vec::new, |resized| outward_calls(resized, &biases));
+        let copied_here = placing.put_in_module(of_module, &calls, (&chosen, &outward, by))?;
         if let (Copied::Resized(resizing), Chosen::Resized(_)) = (&mut *copied, &chosen) {
             resizing.resized(of_module.module.image(), &copied_here);
         }
+    }
+    let to_clones = placing.links.to_clones();
+    if !to_clones.is_empty() {
+        placing.made.push(write(pid, vec![], (to_clones, 0))?);
     }
     let told = placing.tell(&teller)?;
     match copied {
@@ -235,6 +248,16 @@ fn put_all_in(
 fn wanted(pid: Pid, of: &Analysed) -> Wanted {
     let is_large = of.code_bytes() >= WORTH_LARGE_PAGES_BYTES && address_space_limit(pid) == u64::MAX;
     Wanted { module: of.loaded.start..of.loaded.end, is_large, room: of.room() }
+}
+
+/// Calls of a module's copies that lead to clones of others. `biases`: by number of the module.
+fn outward_calls(resized: &Resized, biases: &FxHashMap<u32, u64>) -> Vec<OutwardCall> {
+    let call = |outward: &Outward| {
+        let (module, start) = outward.callee;
+        let callee = start.0.wrapping_add(*biases.get(&module)?);
+        Some(OutwardCall { caller: outward.caller, callee, clone: outward.clone })
+    };
+    resized.outward.iter().filter_map(call).collect()
 }
 
 /// The procedures of a module that shall run as copies.
@@ -303,7 +326,7 @@ impl Placing<'_, '_> {
         &mut self,
         of_module: &Analysed,
         calls: &CallsInCopies<'_>,
-        (chosen, by): (&Chosen, paths::Placing<'_>),
+        (chosen, outward, by): (&Chosen, &[OutwardCall], paths::Placing<'_>),
     ) -> Result<CopiedModule, RecordError> {
         let Analysed { loaded, bias, module } = of_module;
         let bias = *bias;
@@ -342,12 +365,23 @@ impl Placing<'_, '_> {
         let first = Some(&layout.first).filter(|_| is_first);
         let words = &first.map(|first| bound_words(self.pid, of_module, first)).unwrap_or_default();
         let (placing, bound) = (by, Bound { words, module: &(loaded.start..loaded.end) });
-        let counting =
-            paths::Counting { bias, lane_word, first_word, inside, contexts, times, hashed, resized, placing, bound };
+        let counting = paths::Counting {
+            bias,
+            lane_word,
+            first_word,
+            inside,
+            contexts,
+            times,
+            hashed,
+            resized,
+            placing,
+            bound,
+            outward,
+        };
         let at = RunAddr(place).to_link(bias);
         let planned = meanwhile(self.recorder, || counted(module, at, (calls, is_chosen), counting))?;
         let planned = planned.ok_or_else(no_room)?;
-        let CountedModule { changes, copies, cloned, moved, header, end, procedures, .. } = planned;
+        let CountedModule { changes, copies, cloned, to_clones, moved, header, end, procedures, .. } = planned;
         let CountedModule { next_word, next_procedure, next_timed, next_hashed, .. } = planned;
         let CountedModule { counters, without_paths, without_times, returns, taking_nodes, .. } = planned;
         let mut refused: Vec<(LinkAddr, String)> =
@@ -389,6 +423,7 @@ impl Placing<'_, '_> {
         };
         self.made.push(write(self.pid, memory.into_iter().collect(), (changes, bias))?);
         self.links.add(&copies, taking_nodes, bias);
+        self.links.add_clones(&copies, to_clones, bias);
         self.recorder.shared.moved.push(moved);
         if let Some((region, _)) = region {
             self.layout.regions.take(region, &wanted, run(end));

@@ -71,6 +71,15 @@ pub(super) fn write_copied(out: &mut Assembler, step: &Step<'_>, hands_node: boo
     }
 }
 
+/// The word beside the code that a copied call goes through, if it does; its distance is what the call ends with.
+pub(super) fn called_through(step: &Step<'_>) -> Option<u64> {
+    match step.instruction.control() {
+        Control::Call => step.slot,
+        _ if step.bytes.first().is_some_and(|first| is_segment(*first)) => None,
+        _ => displaced(step).filter(|displaced| !displaced.is_odd).map(|displaced| displaced.address),
+    }
+}
+
 /// A word beside the code that holds the callee's address.
 struct Displaced {
     address: u64,

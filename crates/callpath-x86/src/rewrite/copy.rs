@@ -56,6 +56,8 @@ pub(super) struct Copy {
     pub(super) table_reads: Vec<TableRead>,
     /// Calls and jumps that go through the word that a stub of the linkage table reads, by their addresses at home.
     pub(super) through_slots: Vec<u64>,
+    /// Calls through a word beside the code, which is not of ours: the offset where each ends, and the word.
+    pub(super) word_calls: Vec<(u32, u64)>,
     /// Offsets of what is inserted where control comes from home, or through a table, by the address where it does.
     arrivals: BTreeMap<u64, u32>,
 }
@@ -257,6 +259,8 @@ impl Copy {
                         });
                         second_slots = u16::from(hands_node);
                         calls::write_copied(&mut out, step, hands_node);
+                        let word = calls::called_through(step).filter(|_| !hands_node);
+                        copy.word_calls.extend(word.map(|word| (out.offset(), word)));
                     }
                     None if near.contains(&step.at) => write_near(&mut out, step, to),
                     None => match source.tables.read_by(step) {

@@ -359,6 +359,11 @@ impl Layout {
         let entered_at = copy.of(entry.0).map_or(entry, LinkAddr);
         let table_reads = ascending(copy.table_reads.iter().map(|read| read.at));
         let through_slots = ascending(copy.through_slots.iter().copied());
+        let word_calls = copy.word_calls.iter().map(|(end, word)| {
+            let (end, target) = (LinkAddr(copy.at.0.wrapping_add((*end).into())), LinkAddr(*word));
+            DirectBranch { end, target, is_call: true, hands_node: false }
+        });
+        let word_calls = word_calls.collect();
         let Copy { at, code, origins, lowered, enlarged, rax, out_of_order, words_at, .. } = copy;
         let entered_with_node = copy.entered_with_node.map(|offset| LinkAddr(copy.at.0.wrapping_add(offset.into())));
         let Copy { returns, unmarked, direct_jumps, .. } = copy;
@@ -385,6 +390,7 @@ impl Layout {
             entered_with_node,
             direct_calls,
             direct_jumps,
+            word_calls,
             at_home,
             from_copy,
         })

@@ -149,6 +149,9 @@ pub struct Rewritten {
     /// Jumps in the copy to code that has none, whose distances end at the same places: among them tail calls. Also
     /// calls that the copy makes itself.
     pub direct_jumps: Vec<DirectBranch>,
+    /// Calls that the copy makes through a word beside the code, where they end in the copy, and the word; their last four bytes are the
+    /// distance to it.
+    pub word_calls: Vec<DirectBranch>,
     /// Times of its paths are measured ([`Plan::measure_paths`]).
     pub is_timed: bool,
     /// Instructions that run at home besides calls, for want of room.
@@ -171,23 +174,34 @@ impl Entries {
     }
 }
 
+/// Patches code that is to lie at an address.
+fn write_into((code, at): (&mut [u8], LinkAddr), patch: &Patch) {
+    let from = patch.at.0.wrapping_sub(at.0) as usize;
+    if let Some(old) = code.get_mut(from..).and_then(|code| code.get_mut(..patch.new.len())) {
+        old.copy_from_slice(&patch.new);
+    }
+}
+
 impl Rewritten {
     /// Lets jumps and calls of the copy lead to copies of procedures. `entered_at`: where they enter them ([`Rewritten::entries`]).
     pub fn link_jumps(&mut self, entered_at: impl Fn(&DirectBranch) -> Option<LinkAddr>) {
         for jump in &self.direct_jumps {
-            let Some(Patch { at, new, .. }) = entered_at(jump).and_then(|to| jump.redirected(to)) else {
-                continue;
-            };
-            let from = at.0.wrapping_sub(self.at.0) as usize;
-            if let Some(old) = self.code.get_mut(from..).and_then(|code| code.get_mut(..new.len())) {
-                old.copy_from_slice(&new);
-            }
+            let Some(patch) = entered_at(jump).and_then(|to| jump.redirected(to)) else { continue };
+            write_into((&mut self.code, self.at), &patch);
         }
     }
 
     /// Where jumps and calls of copies enter this one.
     pub fn entries(&self) -> Entries {
         Entries { entered_at: self.entered_at, entered_with_node: self.entered_with_node }
+    }
+
+    /// Lets calls of the copy that go through a word go through another one. `other`: by word.
+    pub fn link_words(&mut self, other: impl Fn(LinkAddr) -> Option<LinkAddr>) {
+        for call in &self.word_calls {
+            let Some(patch) = other(call.target).and_then(|word| call.redirected(word)) else { continue };
+            write_into((&mut self.code, self.at), &patch);
+        }
     }
 
     /// What is written at home where the entry is to lead to other code, which continues in the copy by itself. `None`: that

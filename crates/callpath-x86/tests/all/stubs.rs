@@ -68,6 +68,18 @@ fn copies_go_through_the_word() {
     assert_eq!(copy.through_slots, [JUMP]);
 }
 
+/// Calls of the copy can be led through another word; jumps, and calls that are made at home, stay as they are.
+#[test]
+fn calls_are_led_through_other_words() {
+    let (mut copy, _) = copied(&[STUBS, STUBS + 16], true);
+    assert_eq!(copy.word_calls.iter().map(|call| call.target).collect::<Vec<_>>(), [LinkAddr(0x4000)]);
+    copy.link_words(|word| (word == LinkAddr(0x4000)).then_some(LinkAddr(0x5008)));
+    copy.link_words(|word| (word == LinkAddr(0x4008)).then_some(LinkAddr(0x6000)));
+    let lines = listing(&copy.code, COPY).into_iter().map(|line| line.text.replace("qword ptr ", ""));
+    assert_eq!(lines.collect::<Vec<_>>(), ["push rbx", "call [0x5008]", "pop rbx", "jmp [0x4008]"]);
+    assert_eq!(copied(&[STUBS, STUBS + 16], false).0.word_calls, []);
+}
+
 /// A procedure that does nothing but jump through a word may have a copy, which counts it.
 #[test]
 fn only_stubs_are_passed_over() {

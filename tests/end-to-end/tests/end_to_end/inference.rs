@@ -326,6 +326,46 @@ fn a_tail_call_leads_to_no_clone() {
     assert_eq!(number(&after, "/paths/ambiguous"), 1, "{said} {after}");
 }
 
+/// A procedure of a library that is called by two of the program, in another order: where the loader closes the linkage table, each of them calls
+/// a clone. Where it does not, the word may lead elsewhere later.
+#[test]
+fn calls_of_another_file_lead_to_clones() {
+    let place = Place::new();
+    let work = "static volatile unsigned sink;\n\
+                unsigned work(unsigned n) { unsigned s = n; for (unsigned i = 0; i < n * 1000000; i++) s = s * 31 + (i ^ s >> 3); return s; }\n\
+                unsigned idle(unsigned n) { sink += n; return sink; }\n";
+    let orders = "#define APART __attribute__((noinline, noclone))\n\
+                  unsigned work(unsigned), idle(unsigned), two(unsigned, int);\n\
+                  APART unsigned one(unsigned n, int more) { volatile char own[200]; own[0] = n; return (more ? two(n, 0) : work(n)) + own[0]; }\n\
+                  APART unsigned two(unsigned n, int more) { volatile char own[200]; own[0] = n; return (more ? one(n, 0) : work(n)) + own[0]; }\n\
+                  int main(int count, char **words) { unsigned n = count > 1 ? 200 : 1; return (one(n, 1) + two(n, 1) + idle(n)) == 42; }\n";
+    std::fs::write(place.at("work.c"), work).expect("room");
+    std::fs::write(place.at("orders.c"), orders).expect("room");
+    let gcc = |words: &[&str]| {
+        let gcc = std::process::Command::new("gcc").arg("-O2").args(words).current_dir(place.at(".")).status();
+        assert!(gcc.expect("gcc can be run").success(), "{words:?}");
+    };
+    gcc(&["-shared", "-fPIC", "-o", "libwork.so", "work.c"]);
+    for (program, binding, ambiguous) in [("./closed", "-Wl,-z,relro,-z,now", 0), ("./lazy", "-Wl,-z,relro,-z,lazy", 2)]
+    {
+        gcc(&["-o", program, "orders.c", "-L.", "-lwork", "-Wl,-rpath,$ORIGIN", binding]);
+        place.train("a.map", &[program]);
+        let resized = place.run(["map", "resize", "a.map", "-o", "a.plan", "--every", "16", "--clones", "100"]);
+        assert_eq!(resized.status, 0, "{resized:?}");
+        let measurement = format!("{program}.callpath");
+        let record = ["record", "-F", "2000", "--unwind=both", "-o", &measurement, "--plan", "a.plan", program, "more"];
+        let recorded = place.run(record);
+        assert_eq!(recorded.status, 0, "{recorded:?}");
+        let checked = place.json(["map", "check", "a.map", &measurement, "--json"]);
+        for wrong in ["wrong", "unlikely", "incorrect", "missing"] {
+            assert_eq!(number(&checked, &format!("/samples/{wrong}")), 0, "{program}: {checked}");
+        }
+        assert_eq!(number(&checked, "/paths/ambiguous"), ambiguous, "{program}: {} {checked}", recorded.stderr);
+        let are_called = recorded.stderr.contains("clones are called") && !recorded.stderr.contains(", 0 of");
+        assert_eq!(are_called, ambiguous == 0, "{program}: {}", recorded.stderr);
+    }
+}
+
 /// With larger frames more paths have heights of their own, and what a map says of them is true still.
 #[test]
 #[ignore = "takes minutes: `cargo xtask test --long`"]

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use callpath_analyze::infer::own_calls;
+use callpath_analyze::infer::NamedCalls;
 use callpath_infer::{Budget, Degrees, Paddings, PathMap, PlannedPadding, Precision};
 use callpath_view::text::shell_word;
-use rustc_hash::FxHashSet;
 
 use super::show::called;
 use crate::command::path_map;
@@ -121,16 +120,22 @@ fn clone_procedures(map: &PathMap, paddings: &mut Paddings, most: u16) -> Vec<St
     let larger = map.resized(paddings);
     let (mut calls, mut notes) = (Vec::new(), Vec::new());
     for module in map.modules() {
-        let own = own_calls(module, &analysis_options());
-        calls.push(own.unwrap_or_else(|why| {
+        let named = NamedCalls::of(module, &analysis_options());
+        calls.push(named.unwrap_or_else(|why| {
             notes.push(why);
-            FxHashSet::default()
+            NamedCalls::default()
         }));
     }
     let leads = |caller: u32, callee: u32| {
         let [caller, callee] = [caller, callee].map(|procedure| map.procedures().get(procedure as usize));
         let Some((caller, callee)) = caller.zip(callee) else { return false };
-        calls.get(caller.module as usize).is_some_and(|calls| calls.contains(&(caller.start, callee.start)))
+        let [from, to] = [caller, callee].map(|of| calls.get(of.module as usize));
+        let is_within = caller.module == callee.module;
+        match (from, to) {
+            (Some(calls), _) if is_within => calls.has(caller.start, callee.start),
+            (Some(calls), Some(others)) => calls.has_outward(caller.start, (others, callee.start)),
+            _ => false,
+        }
     };
     paddings.clones = larger.choose_clones(leads, most);
     notes

@@ -11,7 +11,7 @@ use callpath_infer::{MapModule, PLAN_FILE, PaddingPlan, PlannedClone, PlannedLin
 use callpath_measurement::write_file;
 use callpath_record::{CopiedModule, Resizing};
 use callpath_tables::copies::{CloneCaller, WantedClone};
-use callpath_tables::paths::Resized;
+use callpath_tables::paths::{Outward, Resized};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// A plan that is carried out.
@@ -98,7 +98,7 @@ impl Padded {
 
     /// What is done with a module.
     fn wanted(&self, module: u32) -> Resized {
-        let mut wanted = Resized::default();
+        let mut wanted = Resized { module: Some(module), ..Resized::default() };
         wanted.paddings.extend(self.of_module(module).map(|planned| (LinkAddr(planned.start), planned.bytes)));
         let links = || self.plan.links.iter().filter(|link| link.module == module);
         // What is cloned and what calls clones runs as a copy, too.
@@ -110,12 +110,25 @@ impl Padded {
             CloneNumber::NONE => CloneCaller::Procedure(LinkAddr(link.start)),
             clone => CloneCaller::Clone(clone),
         };
+        let of = |number: CloneNumber| self.plan.clones.get(usize::from(number.0).wrapping_sub(1));
         let mut callers: FxHashMap<CloneNumber, Vec<CloneCaller>> = FxHashMap::default();
-        links().for_each(|link| callers.entry(link.to).or_default().push(caller(link)));
+        for link in links() {
+            match of(link.to) {
+                Some(clone) if clone.module != module => wanted.outward.push(Outward {
+                    caller: caller(link),
+                    callee: (clone.module, LinkAddr(clone.start)),
+                    clone: link.to,
+                }),
+                _ => callers.entry(link.to).or_default().push(caller(link)),
+            }
+        }
+        let from_outside: FxHashSet<CloneNumber> =
+            self.plan.links.iter().filter(|link| link.module != module).map(|link| link.to).collect();
         wanted.clones.extend(self.clones_of(module).map(|(number, clone)| WantedClone {
             number,
             of: LinkAddr(clone.start),
             callers: callers.remove(&number).unwrap_or_default(),
+            is_called_from_outside: from_outside.contains(&number),
         }));
         wanted
     }
