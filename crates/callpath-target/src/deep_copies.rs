@@ -121,6 +121,8 @@ pub struct DeepCopies {
     wanted: Numbers,
     /// Those in it.
     threads: HashMap<u32, Wanted>,
+    /// By thread, the upper part of a mapping that its stack has for itself.
+    own_mappings: HashMap<u32, Range<u64>>,
     /// By thread, the time of a sample that had its copies at once, with what is wanted of the thread now.
     matched: HashMap<u32, u64>,
     /// The ring may have had no room for copies of samples up to this time; 0: it always had.
@@ -180,6 +182,7 @@ impl DeepCopies {
             _next: next,
             wanted,
             threads: HashMap::new(),
+            own_mappings: HashMap::new(),
             matched: HashMap::new(),
             full_until_ns: 0,
             late_ns: 0,
@@ -259,6 +262,10 @@ impl DeepCopies {
         // Its stack may be another one now.
         let end = self.end_of_stack(pid, rsp, Duration::ZERO).unwrap_or(u64::MAX);
         let is_near = end - rsp <= DeepCopies::FARTHEST_BYTES as u64;
+        match is_near {
+            true => drop(self.own_mappings.insert(tid, rsp..end)),
+            false => drop(self.own_mappings.remove(&tid)),
+        }
         self.set(tid, Wanted { end, from_bytes: is_near.then_some(DeepCopies::FARTHEST_BYTES) });
     }
 
@@ -271,8 +278,10 @@ impl DeepCopies {
     }
 
     /// A thread's stack is to be copied from now on, up to this address, where it is known to end. What lies more than `from_bytes` below is
-    /// another stack, which is not copied.
+    /// another stack, which is not copied, unless the mapping ends soon: then it is this stack's alone.
     pub fn want_up_to(&mut self, tid: u32, address: u64, from_bytes: usize) {
+        let is_own = self.own_mappings.get(&tid).is_some_and(|mapping| mapping.contains(&address));
+        let from_bytes = if is_own { DeepCopies::FARTHEST_BYTES } else { from_bytes };
         self.set(tid, Wanted { end: address, from_bytes: Some(from_bytes) });
     }
 
@@ -309,6 +318,7 @@ impl DeepCopies {
     /// A thread has ended, or has another stack. What was copied stays: it may be of samples after that, whose records are read next.
     pub fn forget(&mut self, tid: u32) {
         self.matched.remove(&tid);
+        self.own_mappings.remove(&tid);
         if self.threads.remove(&tid).is_some() {
             let _ = self.wanted.set(tid, None);
         }

@@ -23,6 +23,8 @@ const ENOUGH: u32 = 500;
 const MISSED: u32 = 64;
 /// A thread whose stacks seem to end so far apart uses several, and is watched no more, bytes.
 const OTHER_STACK_BYTES: u64 = 64 << 10;
+/// A stack may become so deep at once, bytes, or twice as deep as it was. What lies further below its end is another one.
+const GROWS_BYTES: usize = 1 << 20;
 /// After this many walks in a row that were not whole, a thread's stack is taken to end where they do.
 const NEVER_WHOLE: u32 = 16;
 /// So many threads that are not deep are known at once: deep ones need room, too. Others are, once there are only half as many.
@@ -264,7 +266,7 @@ impl Depth {
     fn to_known_end(&self) -> UpTo {
         match self.up_to {
             UpTo::Address(end, from) if end == self.ends_at && self.needed_bytes <= from => self.up_to,
-            _ => UpTo::Address(self.ends_at, 2 * self.needed_bytes + OTHER_STACK_BYTES as usize),
+            _ => UpTo::Address(self.ends_at, (2 * self.needed_bytes).max(GROWS_BYTES)),
         }
     }
 
@@ -368,7 +370,7 @@ mod tests {
 
     /// The same of a deep one, whose walks needed so many bytes.
     const fn deep(end: u64, needed_bytes: usize) -> UpTo {
-        UpTo::Address(end, 2 * needed_bytes + OTHER_STACK_BYTES as usize)
+        UpTo::Address(end, if 2 * needed_bytes > GROWS_BYTES { 2 * needed_bytes } else { GROWS_BYTES })
     }
 
     const DEEP: Need = Bytes(DEEP_BYTES);
@@ -425,8 +427,10 @@ mod tests {
         // The first one has begun to be copied.
         assert_eq!(note(&mut depths, 100, DEEP), [deep(END, DEEP_BYTES)]);
         // It becomes much deeper, with the same end.
-        let deeper = Noted { rsp: RSP - 200_000, ..whole(Bytes(200_000 + DEEP_BYTES)) };
-        assert_eq!(note_all(&mut depths, 10, deeper), [deep(END, 200_000 + DEEP_BYTES)]);
+        let deeper = Noted { rsp: RSP - 900_000, ..whole(Bytes(900_000 + DEEP_BYTES)) };
+        assert_eq!(note_all(&mut depths, 10, deeper), []);
+        let deeper = Noted { rsp: RSP - (1 << 20), ..whole(Bytes((1 << 20) + DEEP_BYTES)) };
+        assert_eq!(note_all(&mut depths, 10, deeper), [deep(END, (1 << 20) + DEEP_BYTES)]);
         // Another stack lies above. When there are several, the end of one is trusted ever less.
         let above = Noted { rsp: 2 * RSP, ..whole(DEEP) };
         for doubled in 1..=3 {
