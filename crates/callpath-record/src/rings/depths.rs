@@ -148,14 +148,13 @@ impl Depths {
 
     /// Notes a sample. Returns up to where to copy the thread's stack from now on, if that changes, or if its end must be looked up again.
     pub(super) fn note(&mut self, tid: u32, noted: Noted) -> Option<UpTo> {
-        if !self.threads.contains_key(&tid) {
-            if noted.need.is_deep() {
-                self.threads.insert(tid, Depth::new(Watch::Deep));
-                return Some(UpTo::End);
-            }
-            if !self.begins_watch(tid) {
-                return None;
-            }
+        let is_known = self.threads.contains_key(&tid);
+        if !is_known && noted.need.is_deep() {
+            self.threads.insert(tid, Depth::new(Watch::Deep));
+            return Some(UpTo::End);
+        }
+        if !is_known && !self.begins_watch(tid) {
+            return None;
         }
         let depth = self.threads.get_mut(&tid)?;
         depth.cut = if noted.is_cut { depth.cut + 1 } else { 0 };
