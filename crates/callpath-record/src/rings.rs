@@ -281,13 +281,6 @@ impl Outside {
         }
     }
 
-    /// A process has begun to run a program.
-    pub(crate) fn has_begun_program(&mut self) {
-        if !self.sampler.samples().everything {
-            self.begins_until = Instant::now() + AT_FIRST;
-        }
-    }
-
     /// A thread has begun.
     pub(crate) fn has_begun_thread(&mut self) {
         if !self.sampler.samples().everything {

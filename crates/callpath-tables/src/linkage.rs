@@ -43,11 +43,7 @@ impl OutwardWords<'_> {
 
     /// One past the last.
     pub(crate) fn end(&self) -> LinkAddr {
-        LinkAddr(self.at.0.saturating_add(size_of_val(self.values().as_slice()) as u64))
-    }
-
-    fn values(&self) -> Vec<u64> {
-        self.calls.iter().map(|call| call.callee).collect()
+        LinkAddr(self.at.0.saturating_add((self.calls.len() * size_of::<u64>()) as u64))
     }
 
     fn each(&self) -> impl Iterator<Item = (LinkAddr, &OutwardCall)> {
@@ -57,21 +53,25 @@ impl OutwardWords<'_> {
 
     /// What they hold until the clones are there, if there are any.
     pub(crate) fn written(&self) -> Option<(LinkAddr, Vec<u8>)> {
-        let bytes = self.values().into_iter().flat_map(u64::to_le_bytes).collect();
+        let bytes = self.calls.iter().flat_map(|call| call.callee.to_le_bytes()).collect();
         (!self.calls.is_empty()).then_some((self.at, bytes))
     }
 
     /// By caller and word of the linkage table, which of these it shall call through.
     pub(crate) fn instead(&self, bound: Bound<'_>) -> FxHashMap<(CloneCaller, LinkAddr), LinkAddr> {
+        let mut instead = FxHashMap::default();
+        if self.calls.is_empty() {
+            return instead;
+        }
         let mut slots: FxHashMap<u64, Vec<LinkAddr>> = FxHashMap::default();
-        for (slot, value) in bound.words.iter().filter(|_| !self.calls.is_empty()) {
+        for (slot, value) in bound.words {
             slots.entry(*value).or_default().push(*slot);
         }
-        let of_call = |(word, call): (LinkAddr, &OutwardCall)| {
-            let slots = slots.get(&call.callee).map_or(&[][..], Vec::as_slice);
-            slots.iter().map(|slot| ((call.caller, *slot), word)).collect::<Vec<_>>()
-        };
-        self.each().flat_map(of_call).collect()
+        for (word, call) in self.each() {
+            let slots = slots.get(&call.callee).into_iter().flatten();
+            instead.extend(slots.map(|slot| ((call.caller, *slot), word)));
+        }
+        instead
     }
 
     /// Where each lies, what it holds until its clone is there, and that clone.

@@ -119,11 +119,11 @@ pub struct DeepCopies {
     // As long as this is open, that finds it.
     _next: NextProgram,
     wanted: Numbers,
-    /// Those in it.
-    threads: HashMap<u32, Wanted>,
+    /// Those in it, and since when.
+    threads: HashMap<u32, (Wanted, u64)>,
     /// By thread, the upper part of a mapping that its stack has for itself.
     own_mappings: HashMap<u32, Range<u64>>,
-    /// By thread, the time of a sample that had its copies at once, with what is wanted of the thread now.
+    /// By thread, the time of the last sample that had its copies at once.
     matched: HashMap<u32, u64>,
     /// The ring may have had no room for copies of samples up to this time; 0: it always had.
     full_until_ns: u64,
@@ -131,8 +131,9 @@ pub struct DeepCopies {
     late_ns: u64,
     /// What a process had mapped when it was read last, and when.
     mappings: Option<(Pid, Instant, Vec<Range<u64>>)>,
-    /// From where on stacks are copied.
+    /// From where on stacks are copied, and since when.
     begin_bytes: usize,
+    begun_ns: u64,
     /// How much is copied of the stacks of threads that are not in the table; and whether it was more than nothing.
     new_bytes: u32,
     had_new: bool,
@@ -188,6 +189,7 @@ impl DeepCopies {
             late_ns: 0,
             mappings: None,
             begin_bytes: 0,
+            begun_ns: 0,
             new_bytes: 0,
             had_new: false,
             is_full: false,
@@ -203,8 +205,7 @@ impl DeepCopies {
     /// a record ends there, and they are copied from there on.
     pub fn begin_at(&mut self, bytes: usize) {
         if bytes != self.begin_bytes && self.wanted.set(BEGIN, Some(bytes as u64)).is_ok() {
-            self.begin_bytes = bytes;
-            self.matched.clear();
+            (self.begin_bytes, self.begun_ns) = (bytes, monotonic_ns());
         }
     }
 
@@ -242,7 +243,7 @@ impl DeepCopies {
     fn note_room(&mut self) {
         // Room is made by this process alone.
         let used = self.ring.written_up_to().saturating_sub(self.given_back);
-        if used + RECORD_BYTES > self.ring.len_bytes() as u64 {
+        if used + RECORD_BYTES >= self.ring.len_bytes() as u64 {
             self.full_until_ns = monotonic_ns();
         }
     }
@@ -286,12 +287,11 @@ impl DeepCopies {
     }
 
     fn set(&mut self, tid: u32, wanted: Wanted) {
-        if self.threads.get(&tid) == Some(&wanted) {
+        if self.threads.get(&tid).is_some_and(|(before, _)| *before == wanted) {
             return;
         }
-        self.matched.remove(&tid);
         match self.wanted.set(tid, Some(wanted.encoded())) {
-            Ok(()) => drop(self.threads.insert(tid, wanted)),
+            Ok(()) => drop(self.threads.insert(tid, (wanted, monotonic_ns()))),
             // There is no room in the table. New threads would stay new.
             Err(_) => {
                 self.is_full = true;
@@ -392,7 +392,6 @@ impl DeepCopies {
 
     /// What was copied of a thread's sample. Forgets what is older. `stack`: what its record has.
     pub fn take(&mut self, tid: u32, (rsp, stack): (u64, StackCopy<'_>), time_ns: u64) -> Option<DeepCopy> {
-        let late_ns = self.surely_copied(tid, rsp, time_ns);
         let of_thread = self.copies.get_mut(&tid)?;
         while of_thread.front().is_some_and(|deep| deep.until_ns.saturating_add(AT_ONCE_NS) < time_ns) {
             of_thread.pop_front();
@@ -407,9 +406,11 @@ impl DeepCopies {
             self.matched.insert(tid, time_ns);
             return of_thread.remove(at).map(|deep| deep.copy);
         }
+        let late_ns = self.surely_copied(tid, rsp, time_ns)?;
+        let of_thread = self.copies.get_mut(&tid)?;
         // The first ones behind it are its own.
         let (at, next) = of_thread.iter().enumerate().find(|(_, deep)| deep.time_ns >= time_ns)?;
-        let is_late = next.time_ns - time_ns < late_ns? && next.rsp == rsp && next.agrees(stack);
+        let is_late = next.time_ns - time_ns < late_ns && next.rsp == rsp && next.agrees(stack);
         is_late.then(|| of_thread.remove(at).map(|deep| deep.copy)).flatten()
     }
 
@@ -417,11 +418,12 @@ impl DeepCopies {
     /// at once, and there was room.
     fn surely_copied(&self, tid: u32, rsp: u64, time_ns: u64) -> Option<u64> {
         const LATELY_NS: u64 = 1_000_000_000;
-        let Wanted { end, from_bytes } = *self.threads.get(&tid)?;
+        let (Wanted { end, from_bytes }, wanted_ns) = *self.threads.get(&tid)?;
         let reaches_beyond = end > rsp.saturating_add(self.begin_bytes as u64)
             && from_bytes.is_none_or(|from| rsp.saturating_add(from as u64) >= end);
-        let matched = self.matched.get(&tid).is_some_and(|matched| *matched < time_ns && time_ns - matched < LATELY_NS);
-        (reaches_beyond && matched && time_ns > self.full_until_ns).then_some(self.late_ns)
+        let since_ns = wanted_ns.max(self.begun_ns).max(self.full_until_ns).max(time_ns.saturating_sub(LATELY_NS));
+        let is_copied = self.matched.get(&tid).is_some_and(|matched| (since_ns + 1..time_ns).contains(matched));
+        (reaches_beyond && is_copied).then_some(self.late_ns)
     }
 }
 

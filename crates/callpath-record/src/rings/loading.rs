@@ -1,4 +1,4 @@
-//! Loads the program that copies deep stacks, in a thread of its own: the kernel takes some twenty milliseconds to check it, in which
+//! Loads the program that copies deep stacks, in a thread of its own: the kernel takes some milliseconds to check it, in which
 //! rings fill.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};

@@ -217,7 +217,6 @@ impl Recorder<'_> {
                 }
                 outside.sampler.has_executed((pid, tid), event);
                 outside.is_not_deep(tid);
-                outside.has_begun_program();
                 if outside.sampler.process_of(event) == Some(pid) {
                     // What was asked for is there without a sample, too.
                     self.place_of(pid, (places, outside));
