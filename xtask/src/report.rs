@@ -140,7 +140,7 @@ struct Failed {
 }
 
 impl Failed {
-    /// The first lines of what a test says: where it failed, and what was wrong.
+    /// The first lines of what a test says, from its panic on if it has one: where it failed, and what was wrong.
     const LINES: usize = 6;
 
     /// From `---- name stdout ----` to the empty line behind it.
@@ -148,6 +148,15 @@ impl Failed {
         if let Some(test) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
             self.tests.push(format!("{test}:"));
             self.more_lines = Self::LINES;
+        } else if line.starts_with("thread '")
+            && line.contains(" panicked at ")
+            && let Some(last) = self.tests.last_mut()
+            && !last.contains(" panicked at ")
+        {
+            // What it printed before tells less.
+            last.truncate(last.find(": ").map_or(last.len(), |colon| colon + 1));
+            *last = format!("{last} {line}");
+            self.more_lines = Self::LINES - 1;
         } else if line.is_empty() && self.tests.last().is_some_and(|last| !last.ends_with(':')) {
             self.more_lines = 0;
         } else if self.more_lines > 0
@@ -197,6 +206,12 @@ mod tests {
                       ---- c stdout ----\nError: 5\n\n\nfailures:\n    a::b\n    c\n";
         output.lines().for_each(|line| said.read(line));
         assert_eq!(said.tests, ["a::b: thread 'a::b' panicked at x.rs:3:4: no", "c: Error: 5"]);
+        let mut said = Failed::default();
+        let many_lines = "1\n2: 3\n\n4\n5\n6\n7\n8";
+        let output =
+            format!("---- a::b stdout ----\n{many_lines}\n\nthread 'a::b' (7) panicked at x.rs:3:4:\nno\nmore\n\n9\n");
+        output.lines().for_each(|line| said.read(line));
+        assert_eq!(said.tests, ["a::b: thread 'a::b' (7) panicked at x.rs:3:4: no more"]);
     }
 
     #[test]

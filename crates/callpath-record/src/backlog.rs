@@ -48,6 +48,13 @@ impl<T: Copy> Backlog<T> {
         true
     }
 
+    /// Whether there is anything to look at: a sample whose table `is_there`. If not, a look that stopped early is over.
+    pub(crate) fn is_due(&mut self, is_there: impl Fn(T) -> bool) -> bool {
+        let is_due = self.waits(is_there);
+        self.broke_off.take_if(|_| !is_due);
+        is_due
+    }
+
     /// Looks at each sample whose table `is_there`: `walk` says what it waits for now, if anything. Stops after
     /// `at_most`, and continues there the next time.
     pub(crate) fn look(
@@ -168,6 +175,10 @@ mod tests {
         assert_eq!(seen, (0..9).map(|index| 8 * index).collect::<Vec<_>>());
         backlog.look(Duration::ZERO, |_| true, |_| unreachable!("all have been looked at"));
         assert!(!backlog.broke_off() && backlog.samples.len() == 3);
+        backlog.look(Duration::ZERO, |_| true, |_| None);
+        assert!(backlog.broke_off() && backlog.is_due(|_| true) && backlog.broke_off());
+        // The others' tables are not there yet: who waits for them may sleep.
+        assert!(!backlog.is_due(|_| false) && !backlog.broke_off() && backlog.samples.len() == 2);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use callpath_format::register::Reg;
 use callpath_target::{
-    ControlGroup, DeepCopies, DeepCopy, EventSpec, Every, Hurried, PerfEvent, Pid, SampledFrom, StackCopy,
-    StackSampler, StackSamples,
+    ControlGroup, DeepCopies, DeepCopy, EventSpec, Every, Hurried, PerfEvent, Pid, ProcessHandle, SampledFrom,
+    StackCopy, StackSampler, StackSamples,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -97,6 +97,10 @@ pub(crate) struct Outside {
     pub(crate) started: Option<(Pid, FirstStack)>,
     /// What is known of processes without a sample.
     pub(crate) origins: FxHashMap<u32, Origin>,
+    /// Where all is sampled: how many samples were lost; and of processes without a sample, the CPU time that they had used when it began,
+    /// nanoseconds.
+    pub(crate) lost: u64,
+    pub(crate) clocks: FxHashMap<u32, u64>,
     /// Processes whose events were reopened before callpath read the record that the kernel took the first ones away.
     pub(crate) begun_again: FxHashSet<u32>,
     /// Of `origins`, processes whose first thread has ended; the others' last records are read by the next time.
@@ -139,6 +143,8 @@ impl Outside {
             begins_until: Instant::now() + AT_FIRST,
             started: None,
             origins: FxHashMap::default(),
+            lost: 0,
+            clocks: FxHashMap::default(),
             begun_again: FxHashSet::default(),
             leaving: Vec::new(),
         })
@@ -182,6 +188,8 @@ impl Outside {
         let processes = self.sampler.everywhere().unwrap_or_default();
         self.sampler.begin_everywhere()?;
         processes.iter().for_each(|pid| self.sampler.ran_before(*pid));
+        let clock_of = |pid: &Pid| Some((pid.0, ProcessHandle::open(*pid).cpu_ns()?));
+        self.clocks = processes.iter().filter_map(clock_of).collect();
         self.origins = processes.into_iter().map(|pid| (pid.0, Origin::read(pid))).collect();
         Ok(())
     }
@@ -205,10 +213,11 @@ impl Outside {
         is_lost && self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_AGAIN_AFTER)
     }
 
-    /// The serving thread comes before others, where this user may ask for that, as long as it finds rings half full: among many threads that run,
-    /// it would come too late to read them. `filled`: the greatest part of a ring that was full, per cent.
+    /// The serving thread comes before others, where this user may ask for that, as long as it finds rings half full, and where all is sampled:
+    /// among many threads that run, it would come too late to read them. `filled`: the greatest part of a ring that was full, per cent.
     pub(crate) fn keep_up(&mut self, filled: u64) {
         match filled {
+            _ if self.sampler.samples().everything => drop(self.hurried.get_or_insert_with(Hurried::new)),
             HURRY_AT.. => drop(self.hurried.get_or_insert_with(Hurried::new)),
             ..CALM_BELOW => self.hurried = None,
             _ => {}
@@ -229,9 +238,9 @@ impl Outside {
     pub(crate) fn look_for_waits(&mut self, at_most: Duration) {
         let begun = Instant::now();
         while begun.elapsed() < at_most
-            && let Some((pid, tid)) = self.sampler.take_fresh()
+            && let Some(unseen) = self.sampler.take_unseen()
         {
-            self.waits.look_at(pid, tid);
+            self.waits.look_at(unseen);
         }
     }
 
@@ -324,7 +333,7 @@ impl Outside {
 
     /// Whether there is something to do at once.
     pub(crate) fn is_pressing(&self) -> bool {
-        self.sampler.waiting() > 0 || self.sampler.has_fresh()
+        self.sampler.waiting() > 0 || self.sampler.has_unseen()
     }
 
     /// How long to wait before rings are looked at again, if that is sooner than for anything else.

@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use crate::bpf::{NextProgram, Numbers, RecordRing, Span, Words, load_for_samples, run_at_samples};
+use crate::clock::monotonic_ns;
 use crate::pid::Pid;
 use crate::ring::StackCopy;
 use code::{
@@ -425,14 +426,6 @@ impl DeepCopies {
         let is_copied = self.matched.get(&tid).is_some_and(|matched| (since_ns + 1..time_ns).contains(matched));
         (reaches_beyond && is_copied).then_some(self.late_ns)
     }
-}
-
-/// The time of samples and copies, nanoseconds.
-fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes the structure.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// What a process has mapped.

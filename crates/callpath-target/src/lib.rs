@@ -2,6 +2,7 @@
 //! No decoding, DWARF or database here.
 
 mod bpf;
+mod clock;
 mod clock_event;
 mod control_group;
 mod deep_copies;
@@ -54,6 +55,6 @@ pub use process::{ProcessHandle, Waiting, descriptors_are_scarce, processes, thr
 pub use refused::refused_calls;
 pub use remote_memory::{LARGE_PAGE_BYTES, SharedMapping, WORTH_LARGE_PAGES_BYTES};
 pub use ring::{Record, Records, Ring, RingRecord, StackCopy, What};
-pub use stack_sampler::{From as SampledFrom, StackSampler};
+pub use stack_sampler::{From as SampledFrom, StackSampler, Unseen};
 pub use step::{StepOptions, Stepped, Stepper, TrapCause};
 pub use tasks::are_scarce as tasks_are_scarce;

@@ -2,6 +2,7 @@
 //! for each processor. Nothing in the processes changes.
 
 mod deep;
+mod unseen;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -16,6 +17,8 @@ use crate::pid::Pid;
 use crate::process::{descriptor_limit, descriptors_are_scarce, processes, thread_lives};
 use crate::processors::processors;
 use crate::ring::Ring;
+use unseen::AllUnseen;
+pub use unseen::Unseen;
 
 /// From when on a thread is sampled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,7 +93,7 @@ pub struct StackSampler {
     /// Those that had ended: a first thread is listed as long as others go on.
     gone: HashSet<u32>,
     /// Those that were given events and may have done something before.
-    fresh: Vec<(Pid, u32)>,
+    unseen: AllUnseen,
     /// Where all threads are sampled: those of this group alone.
     group: Option<ControlGroup>,
     /// Copies of what lies beyond those in records.
@@ -124,12 +127,14 @@ impl StackSampler {
     /// Rings for all processors that are there. Copies are as long as `samples` says, or shorter if the rings are short.
     pub fn new(samples: StackSamples) -> io::Result<StackSampler> {
         let processors = processors();
-        let (for_everything, for_some) = StackSampler::RING_LENGTHS.split_at(StackSampler::FOR_EVERYTHING);
-        // Switches of a machine come in bursts.
-        let lengths =
-            if samples.everything && samples.switches { &[for_everything, for_some].concat() } else { for_some };
+        let most_for_some = StackSampler::RING_LENGTHS[StackSampler::FOR_EVERYTHING];
         let at_most = (StackSampler::MOST_OF_RINGS / processors.len().max(1)).max(1 << 20);
-        let lengths: Vec<usize> = lengths.iter().copied().filter(|len| samples.everything || *len <= at_most).collect();
+        let fits = |len: &usize| match samples.everything {
+            // Switches of a machine come in bursts.
+            true => samples.switches || *len <= at_most.max(most_for_some),
+            false => *len <= at_most.min(most_for_some),
+        };
+        let lengths: Vec<usize> = StackSampler::RING_LENGTHS.into_iter().filter(fits).collect();
         let rings: Arc<[Ring]> =
             processors.iter().map(|processor| Ring::open(*processor, &lengths)).collect::<Result<_, _>>()?;
         // At most a quarter of all descriptors is theirs.
@@ -156,7 +161,7 @@ impl StackSampler {
             many_starters,
             refused: HashSet::new(),
             gone: HashSet::new(),
-            fresh: Vec::new(),
+            unseen: AllUnseen::default(),
             group: None,
             deep: None,
             without_deep: HashSet::new(),
@@ -186,16 +191,6 @@ impl StackSampler {
     /// Whether samples of an event are of threads that leave their processors.
     pub fn is_of_switches(&self, event: u64) -> bool {
         self.opened_on.get(&event).is_some_and(|event| event.of_switches)
-    }
-
-    /// Takes one of the threads that were given events and were there before, or that may wait since before their records.
-    pub fn take_fresh(&mut self) -> Option<(Pid, u32)> {
-        self.fresh.pop()
-    }
-
-    /// Whether there are any.
-    pub fn has_fresh(&self) -> bool {
-        !self.fresh.is_empty()
     }
 
     fn is_current(&self, event: u64) -> bool {
@@ -257,7 +252,7 @@ impl StackSampler {
     /// A process has run before: its threads may wait already.
     pub fn ran_before(&mut self, pid: Pid) {
         if self.samples.switches {
-            self.fresh.extend(threads_of(pid).into_iter().map(|tid| (pid, tid)));
+            self.unseen.add(threads_of(pid).into_iter().map(|tid| (pid, tid)));
         }
     }
 
@@ -266,7 +261,7 @@ impl StackSampler {
         if self.samples.switches {
             let is_sampled = |tid: &u32| self.samples.everything || self.is_sampled(*tid);
             let threads: Vec<u32> = threads_of(pid).into_iter().filter(is_sampled).collect();
-            self.fresh.extend(threads.into_iter().map(|tid| (pid, tid)));
+            self.unseen.add(threads.into_iter().map(|tid| (pid, tid)));
         }
     }
 
@@ -496,6 +491,7 @@ impl StackSampler {
     /// Records were lost: threads may have ended, and others may have their numbers.
     pub fn has_lost(&mut self) {
         self.telling.clear();
+        self.unseen.has_lost();
         self.inherited.retain(|tid, pid| thread_lives(*pid, *tid));
     }
 
@@ -572,7 +568,7 @@ impl StackSampler {
             events.iter().for_each(enable);
         }
         if !from_exec && self.samples.switches && tid != Attributes::EVERY_THREAD {
-            self.fresh.push((pid, tid));
+            self.unseen.add([(pid, tid)]);
         }
         Ok(OfThread { generation: self.generation, pid, from, numbers, events })
     }

@@ -54,6 +54,12 @@ impl Origin {
         Origin { command: vec![name], control_group, is_new: true, before_ns, ..Origin::default() }
     }
 
+    /// Of samples that were lost, and may have been anyone's.
+    pub(crate) fn of_lost() -> Origin {
+        const NAME: &str = "[lost samples]";
+        Origin { program: NAME.into(), command: vec![NAME.to_owned()], ..Origin::default() }
+    }
+
     /// It has executed a program, and mapped nothing since.
     pub(crate) fn has_just_executed(&self) -> bool {
         self.is_new && self.maps.entries.is_empty()

@@ -58,6 +58,8 @@ pub(crate) struct Outside {
     wall: Option<usize>,
     /// Samples of it were lost.
     has_lost: bool,
+    /// All processes are sampled: a processor's periods go on from one to the next, so that it has its share, however short its threads are.
+    is_of_all: bool,
     /// Its CPU time when its samples began, and at the last look, nanoseconds.
     cpu_ns: Option<[u64; 2]>,
     /// This user may not sample the kernel.
@@ -239,6 +241,18 @@ impl Process {
         outside.cpu_ns.get_or_insert([begun, now])[1] = now;
     }
 
+    /// All processes are sampled. `begun_ns`: what its clock showed when that began, nanoseconds, if it was there.
+    pub(crate) fn is_of_all(&mut self, begun_ns: Option<u64>) {
+        let Some(outside) = &mut self.outside else { return };
+        outside.is_of_all = true;
+        outside.cpu_ns = begun_ns.map(|begun_ns| [begun_ns, begun_ns]);
+    }
+
+    /// Samples were lost, and nobody knows whose.
+    pub(crate) fn may_have_lost(&mut self) {
+        self.outside.iter_mut().for_each(|outside| outside.has_lost = true);
+    }
+
     /// Enters the CPU time in which no sample hit it: in the kernel, where this user may not sample that, or in threads that ended before
     /// the first sample.
     /// Once, at the end: what was lost is counted only when there is room again.
@@ -247,7 +261,9 @@ impl Process {
             return;
         }
         let cpu = shared.publisher.metrics().iter().position(|metric| metric.meter == Settings::CPU_TIME);
-        let Some(outside) = self.outside.as_ref() else { return };
+        let Some(outside) = self.outside.as_ref().filter(|outside| !outside.is_of_all || outside.has_lost) else {
+            return;
+        };
         let Some((cpu, [begun, now])) = cpu.zip(outside.cpu_ns) else { return };
         let period_ns = shared.allocator.settings().period_ns;
         let accounted = self.threads.iter().map(|state| {

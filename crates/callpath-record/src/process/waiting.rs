@@ -69,7 +69,8 @@ impl Process {
     pub(crate) fn receive_tables(&mut self, shared: &mut Shared, at_most: Duration) {
         let has_changed = self.code.receive(shared, self.slot);
         // A map that was read meanwhile may have brought tables, too.
-        if !has_changed && !self.backlog.waits(|awaited| shared.modules.is_there(awaited)) {
+        let is_due = self.backlog.is_due(|awaited| shared.modules.is_there(awaited));
+        if !has_changed && !is_due {
             return;
         }
         let live = self.live_threads(shared.allocator.settings());

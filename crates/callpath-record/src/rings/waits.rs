@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use callpath_format::register::Reg;
-use callpath_target::{Pid, ProcessHandle, StackCopy, StackSamples, read_memory};
+use callpath_target::{Pid, ProcessHandle, StackCopy, StackSamples, Unseen, read_memory};
 use rustc_hash::FxHashMap;
 
 use crate::time_base::monotonic_ns;
@@ -16,7 +16,7 @@ const RIP: usize = 16;
 pub(crate) struct Wait {
     pub(crate) pid: Pid,
     pub(crate) tid: u32,
-    /// When it began, or was seen first, by the monotonic clock.
+    /// When it began, or since when records would have told that it goes on, by the monotonic clock.
     pub(crate) since_ns: u64,
     /// In DWARF order, then rip. Those that are not known are zero, and lead nowhere.
     pub(crate) registers: [u64; 17],
@@ -60,12 +60,11 @@ impl Waits {
         }
     }
 
-    /// Looks whether a thread waits that is watched from now on: what it has done before is in no record.
-    pub(crate) fn look_at(&mut self, pid: Pid, tid: u32) {
+    /// Looks whether a thread waits that no record has told of yet.
+    pub(crate) fn look_at(&mut self, Unseen { pid, tid, since_ns }: Unseen) {
         if self.0.contains_key(&tid) {
             return;
         }
-        let since_ns = monotonic_ns();
         let Some([rsp, rip]) = ProcessHandle::open(pid).blocked_at(tid) else { return };
         let asked_bytes = StackSamples::MOST_BYTES as usize;
         let mut bytes = vec![0; asked_bytes];
@@ -102,5 +101,44 @@ impl Waits {
         let mut tids: Vec<u32> = self.0.keys().copied().collect();
         tids.sort_unstable();
         tids
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// A thread that waits, and of which no record has told, has waited since there would have been one.
+    #[test]
+    fn a_wait_without_a_record() {
+        let (tell, told) = channel();
+        let (go, may_go) = channel::<()>();
+        let waiting = std::thread::spawn(move || {
+            // SAFETY: returns a number.
+            tell.send(unsafe { libc::gettid() } as u32).unwrap();
+            may_go.recv().unwrap();
+        });
+        let tid = told.recv().unwrap();
+        let (pid, since_ns) = (Pid(std::process::id()), monotonic_ns() - 1_000_000_000);
+        let (mut waits, begun) = (Waits::default(), Instant::now());
+        while waits.tids().is_empty() {
+            if begun.elapsed() > Duration::from_secs(20) {
+                eprintln!("not run: the kernel does not say where a thread waits");
+                go.send(()).unwrap();
+                return waiting.join().unwrap();
+            }
+            waits.look_at(Unseen { pid, tid, since_ns });
+        }
+        // Known already.
+        waits.look_at(Unseen { pid, tid, since_ns: 1 });
+        let now_ns = monotonic_ns();
+        let (wait, lasted_ns) = waits.end(tid, now_ns).expect("it waits");
+        assert!(wait.since_ns == since_ns && lasted_ns == now_ns - since_ns && !wait.stack.is_empty());
+        assert!(waits.tids().is_empty());
+        go.send(()).unwrap();
+        waiting.join().unwrap();
     }
 }

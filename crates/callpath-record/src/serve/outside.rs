@@ -24,8 +24,12 @@ const LOST_BY_PRIVILEGES: &str = "some processes were sampled only until they ex
 
 /// A record that is due.
 struct Due<'r> {
+    /// Its time, or that of an earlier record of its ring, if that is later: a ring's records stay in their order.
+    order_ns: u64,
     time_ns: u64,
     record: RingRecord<'r>,
+    /// Its ring, by index, and where it ends there.
+    place: (usize, u64),
 }
 
 impl Recorder<'_> {
@@ -41,22 +45,26 @@ impl Recorder<'_> {
         let mut read = Vec::with_capacity(rings.len());
         let filled = |ring: &Ring| ring.records().left_bytes() * 100 / ring.len_bytes().max(1) as u64;
         outside.keep_up(rings.iter().map(filled).max().unwrap_or(0));
-        for ring in &*rings {
-            let mut records = ring.records();
-            due.extend(records.by_ref().map(|record| Due { time_ns: record.time_ns().unwrap_or(0), record }));
+        for (index, ring) in rings.iter().enumerate() {
+            let (mut records, mut order_ns) = (ring.records(), 0);
+            while let Some(record) = records.next() {
+                let time_ns = record.time_ns().unwrap_or(0);
+                order_ns = time_ns.max(order_ns);
+                due.push(Due { order_ns, time_ns, record, place: (index, records.position()) });
+            }
             read.push(records.position());
         }
-        due.sort_by_key(|due| due.time_ns);
+        due.sort_by_key(|due| due.order_ns);
         outside.read_deep();
         let (own, mut places) = (std::process::id(), FxHashMap::default());
         let (leaving, with_kernel) = (std::mem::take(&mut outside.leaving), outside.sampler.samples().kernel);
-        for Due { record, time_ns } in due {
+        for Due { record, time_ns, place: (ring, end), .. } in due {
             // A thread had ended for the kernel when a record without a number was written.
-            let Some(record) = record.read(with_kernel).filter(|record| ![0, u32::MAX, own].contains(&record.pid))
-            else {
-                continue;
-            };
-            self.enter((&mut outside, &mut places), time_ns, record);
+            if let Some(record) = record.read(with_kernel).filter(|record| ![0, u32::MAX, own].contains(&record.pid)) {
+                self.enter((&mut outside, &mut places), time_ns, record);
+            }
+            // At once: to enter all of them may take longer than a ring takes to fill.
+            rings[ring].give_back(end);
         }
         rings.iter().zip(read).for_each(|(ring, position)| ring.give_back(position));
         outside.forget_deep(began_ns);
@@ -128,6 +136,7 @@ impl Recorder<'_> {
     pub(crate) fn end_outside(&mut self) {
         let Some(mut outside) = self.outside.take() else { return };
         let (now_ns, mut places) = (monotonic_ns(), FxHashMap::default());
+        self.enter_lost((&mut outside, &mut places));
         for tid in outside.waits.tids() {
             if let Some((wait, lasted_ns)) = outside.waits.end(tid, now_ns) {
                 self.enter_wait((&mut outside, &mut places), &wait, lasted_ns);
@@ -168,6 +177,35 @@ impl Recorder<'_> {
         }
     }
 
+    /// Where all was sampled, and records were lost: enters the processes all of whose samples were, and how many were lost.
+    fn enter_lost(&mut self, (outside, places): (&mut Outside, &mut FxHashMap<u32, usize>)) {
+        let lost = std::mem::take(&mut outside.lost);
+        if lost == 0 {
+            return;
+        }
+        let mut unmet: Vec<(u32, u64)> = outside.clocks.iter().map(|(pid, begun_ns)| (*pid, *begun_ns)).collect();
+        unmet.sort_unstable();
+        for (pid, begun_ns) in unmet {
+            let worked = ProcessHandle::open(Pid(pid)).cpu_ns().is_some_and(|now_ns| now_ns > begun_ns);
+            if let Some(index) = worked.then(|| self.place_of(Pid(pid), (places, outside))).flatten() {
+                self.processes[index].look_at_clock();
+                self.processes[index].may_have_lost();
+            }
+        }
+        let started_ns = self.shared.began.elapsed().as_nanos() as u64;
+        let nobody = Process::from_outside(
+            &mut self.shared,
+            Pid(0),
+            (self.sequence, started_ns),
+            (Origin::of_lost(), outside.sampler.samples().user_only),
+        );
+        if let Some(mut nobody) = nobody {
+            self.sequence += 1;
+            nobody.has_lost(&self.shared, lost, (None, None));
+            self.take_leave(nobody);
+        }
+    }
+
     fn processes_outside(&self) -> impl Iterator<Item = &Process> {
         self.processes.iter().filter(|process| process.is_from_outside())
     }
@@ -185,12 +223,14 @@ impl Recorder<'_> {
             // Where a thread's events are being replaced, both sets may tell of the same switch; it is the same wait.
             What::Sample { registers, stack, kernel } if outside.sampler.is_of_switches(event) => {
                 let asked_bytes = outside.sampler.copied_bytes(event);
+                outside.sampler.is_seen(tid);
                 if let Some(registers) = registers {
                     outside.waits.begin((pid, tid, time_ns), registers, (stack, asked_bytes, kernel));
                 }
             }
             What::Leaves => outside.waits.has_left(tid, time_ns),
             What::GoesOn => {
+                outside.sampler.is_seen(tid);
                 if let Some((wait, lasted_ns)) = outside.waits.end(tid, time_ns) {
                     self.enter_wait((outside, places), &wait, lasted_ns);
                 }
@@ -265,6 +305,11 @@ impl Recorder<'_> {
                 outside.origins.clear();
                 outside.sampler.has_lost();
                 outside.lose();
+                if outside.sampler.samples().everything {
+                    // Of anyone, callpath itself included: the processes' clocks tell how much time that was.
+                    outside.lost += count;
+                    return self.processes.iter_mut().for_each(Process::may_have_lost);
+                }
                 let of = outside.sampler.process_of(event).filter(|of| self.processes.iter().any(|p| p.pid() == *of));
                 // Of a process that is measured from inside, others have inherited the event.
                 let place = self.place_of(of.unwrap_or(pid), (places, outside));
@@ -356,10 +401,16 @@ impl Recorder<'_> {
         let begun = (self.sequence, started_ns);
         let origin = (origin, outside.sampler.samples().user_only);
         let process = Process::from_outside(&mut self.shared, pid, begun, origin);
-        let Some(process) = process else {
+        let Some(mut process) = process else {
             self.note("some processes were not measured: there are too many at once");
             return None;
         };
+        if outside.sampler.samples().everything {
+            process.is_of_all(outside.clocks.remove(&pid.0));
+        }
+        if outside.lost > 0 {
+            process.may_have_lost();
+        }
         self.sequence += 1;
         self.processes.push(process);
         places.insert(pid.0, self.processes.len() - 1);

@@ -5,7 +5,7 @@ use callpath_end_to_end::{C, Program, Recorded, run_report};
 const START: &str = "gap:start of the process: exec, loader";
 const OWN_START: &str = "gap:start of callpath in the process";
 const NEVER: &str = "gap:ended before the first sample";
-const NO_ROOM: &str = "gap:no room for the sample";
+pub(crate) const NO_ROOM: &str = "gap:no room for the sample";
 const CROWD: C = C { source: "crowd.c", output: "crowd", options: &["-O1", "-pthread"] };
 
 fn crowd(mode: &str, count: u64, micros: u64) -> Program {

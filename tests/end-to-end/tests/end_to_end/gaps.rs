@@ -2,6 +2,7 @@
 
 use callpath_end_to_end::{C, Profile, Program, Recorded, compiled, is_root, skip};
 
+use crate::crowds::NO_ROOM;
 use crate::ordinary_user::UserDirectory;
 
 const BLOCKED: &str = "gap:SIGTRAP blocked";
@@ -160,7 +161,6 @@ const PLUG: C =
 /// yet. Their time is not what comes later.
 #[test]
 fn samples_without_room() {
-    const NO_ROOM: &str = "gap:no room for the sample";
     let library = compiled(PLUG).expect("plug.c compiles");
     let program = Program::compiled(C { source: "stopped.c", output: "stopped", options: &["-ldl"] });
     let recorded = program.arguments([library.as_os_str()]).arguments(["600"]).recorded();

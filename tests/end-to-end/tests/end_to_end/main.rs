@@ -46,6 +46,7 @@ mod ordinary_user;
 mod other_paths;
 mod outside;
 mod outside_crowds;
+mod outside_lost;
 mod outside_stacks;
 mod outside_started;
 mod packed;

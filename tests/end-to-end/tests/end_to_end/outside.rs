@@ -46,7 +46,7 @@ impl Running {
         line.trim_end().to_owned()
     }
 
-    fn tell(&mut self, line: &str) {
+    pub(crate) fn tell(&mut self, line: &str) {
         writeln!(self.input.as_mut().expect("it listens"), "{line}").expect("it listens");
     }
 
@@ -79,7 +79,7 @@ impl Drop for Running {
 
 /// A recording under way.
 pub(crate) struct Attached {
-    recorder: Child,
+    pub(crate) recorder: Child,
     place: tempfile::TempDir,
 }
 
@@ -132,7 +132,7 @@ impl Attached {
         self.ended()
     }
 
-    fn ended(&mut self) -> Ended {
+    pub(crate) fn ended(&mut self) -> Ended {
         let mut stderr = String::new();
         std::io::Read::read_to_string(&mut self.recorder.stderr.take().expect("a pipe"), &mut stderr).expect("text");
         let status = self.recorder.wait().expect("it ends").code().unwrap_or(-1);
@@ -610,83 +610,6 @@ fn a_control_group_alone() {
     let ended = of_group(&["-o", "none", "--cgroup", "callpath-test-none", "--", "/bin/true"]);
     assert!(ended.status == 125 && ended.stderr.contains("there is no such control group"), "{ended:?}");
     std::fs::remove_dir(&group).expect("nobody is in it");
-}
-
-/// The recorder stands still until the kernel has no room for what it would have to know: then it says nothing about that time, and
-/// nothing wrong about what comes after.
-#[test]
-fn what_was_lost_is_not_guessed() {
-    if !is_allowed("what_was_lost_is_not_guessed") {
-        return;
-    }
-    const ONE: C =
-        C { source: "replaced.c", output: "replaced_one", options: &["-O1", "-static", "-no-pie", "-DNAME=one"] };
-    const TWO: C =
-        C { source: "replaced.c", output: "replaced_two", options: &["-O1", "-static", "-no-pie", "-DNAME=two"] };
-    let [one, two] = [ONE, TWO].map(|what| compiled(what).expect("it compiles").display().to_string());
-    // One processor has one ring, which is full soon.
-    let mut running = Running::start(Command::new("taskset").args(["-c", "0", &one, "2500", &two, "1500"]));
-    let mut attached = Attached::to(&["-F", "20000", "-p", &running.pid()]);
-    signal(&attached, "-STOP");
-    let used_by_one_ms: u64 = running.line().parse().expect("milliseconds");
-    std::thread::sleep(Duration::from_millis(300));
-    signal(&attached, "-CONT");
-    let used_ms: u64 = running.line().parse().expect("milliseconds");
-    let ended = attached.ended();
-    assert_eq!(ended.status, 0, "{ended:?}");
-    let profile = attached.profile(&[]);
-    assert!(profile.quality.taken > profile.quality.full + profile.quality.partial, "nothing was lost: {profile:?}");
-    let of = |name: &str| profile.through(&[name], "cpu-time") / 1_000_000;
-    // What the other did is not called the first one's: a clock's ticks are as exact as a twentieth.
-    assert!(of("mid_one") <= used_by_one_ms + used_by_one_ms / 20, "{} of {used_by_one_ms} ms", of("mid_one"));
-    assert!(of("mid_two") <= (used_ms - used_by_one_ms) * 21 / 20 && of("mid_two") > 0, "{profile:?}");
-    for path in profile.paths() {
-        let at = path.iter().position(|name| name.starts_with("spin_"));
-        assert!(
-            at.is_none_or(|at| at == 0 || path[at - 1][4..] == path[at][5..]),
-            "no such call in the source: {path:?}"
-        );
-    }
-}
-
-/// Who waits when records are lost waits on, and may not go on before the end: that time is there, from when the kernel has room again.
-#[test]
-fn a_wait_that_outlasts_lost_records() {
-    if !is_allowed("a_wait_that_outlasts_lost_records") {
-        return;
-    }
-    let sleeper = Running::start(Command::new("sleep").arg("1000"));
-    // Each hands the processor to the other, some ten thousand times a second.
-    let mut crowd = Running::start(Command::new("taskset").args([
-        "-c",
-        "0",
-        "sh",
-        "-c",
-        "read x; timeout 2 yes | cat > /dev/null",
-    ]));
-    let pids = format!("{},{}", sleeper.pid(), crowd.pid());
-    let mut attached = Attached::to(&["-e", "off-cpu", "-p", &pids, "--duration", "5"]);
-    signal(&attached, "-STOP");
-    crowd.tell("go");
-    std::thread::sleep(Duration::from_millis(1500));
-    signal(&attached, "-CONT");
-    let since = Instant::now();
-    std::thread::sleep(Duration::from_millis(200));
-    drop(crowd);
-    let ended = attached.ended();
-    let most = since.elapsed();
-    assert_eq!(ended.status, 0, "{ended:?}");
-    assert!(ended.stderr.contains("samples were lost"), "{ended:?}");
-    let slept = attached.profile(&[]).through(&["process:sleep", "clock_nanosleep"], "off-cpu");
-    let slept = Duration::from_nanos(slept);
-    // It began more than a second before the loss ended, and goes on for as long after it.
-    assert!(slept > Duration::from_secs(1) && slept <= most, "{slept:?} of {most:?}: {ended:?}");
-}
-
-/// Sends the recorder a signal.
-fn signal(attached: &Attached, name: &str) {
-    let pid = attached.recorder.id().to_string();
-    assert!(Command::new("kill").args([name, &pid]).status().expect("kill is there").success());
 }
 
 /// Threads that end before a period has passed are never hit: how much they have used is known all the same.
