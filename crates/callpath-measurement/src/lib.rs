@@ -99,7 +99,8 @@ pub struct SessionEnd {
     pub kind: EndKind,
     /// As in a shell: the exit status, or 128 + signal.
     pub status: i32,
-    /// CPU time of the program and of the children that it waited for, from the kernel, nanoseconds.
+    /// CPU time of the program and of the children that it waited for, from the kernel, nanoseconds; with `kernel_ns` 0 where that is not what
+    /// was measured.
     pub user_ns: u64,
     /// The same in the kernel.
     pub kernel_ns: u64,

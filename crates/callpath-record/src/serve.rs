@@ -213,6 +213,7 @@ impl<'o> Recorder<'o> {
             }
         };
         self.serve();
+        let is_of_all = self.outside.as_ref().is_some_and(|outside| outside.sampler.samples().everything);
         self.end_outside();
         self.lasted = Some(self.shared.began.elapsed());
         self.await_tables(&mut program);
@@ -223,8 +224,9 @@ impl<'o> Recorder<'o> {
                 Certainty::GoesOn => EndKind::GoesOn,
             },
             status: ended.status,
-            user_ns: ended.user.as_nanos() as u64,
-            kernel_ns: ended.kernel.as_nanos() as u64,
+            // The kernel's account is of this program alone.
+            user_ns: if is_of_all { 0 } else { ended.user.as_nanos() as u64 },
+            kernel_ns: if is_of_all { 0 } else { ended.kernel.as_nanos() as u64 },
         });
         // A disk that was full may have room again: what counts is what can be written now.
         self.trouble = None;

@@ -39,8 +39,6 @@ const AT_ONCE_NS: u64 = 25_000;
 /// where it is certain that there are copies can these not be another sample's.
 const LATE_NS: u64 = 500_000;
 const AGREEING_WORDS: usize = 16;
-/// So many threads at most.
-const MOST_THREADS: u32 = 1 << 12;
 /// What a process has mapped is read again after this time: many threads of it may be wanted at once.
 const OLD: Duration = Duration::from_millis(100);
 /// The lengths of the ring that are tried, bytes.
@@ -138,8 +136,9 @@ pub struct DeepCopies {
     /// How much is copied of the stacks of threads that are not in the table; and whether it was more than nothing.
     new_bytes: u32,
     had_new: bool,
-    /// The table of threads had no room for one.
+    /// The table of threads had no room for one, the last time and ever.
     is_full: bool,
+    lacked_places: bool,
     ring: Arc<RecordRing>,
     /// Up to where it was read, and given back, bytes.
     read_up_to: u64,
@@ -151,6 +150,9 @@ pub struct DeepCopies {
 }
 
 impl DeepCopies {
+    /// Of so many threads at most something may be asked at once.
+    pub const MOST_THREADS: u32 = 1 << 12;
+
     /// So far below a stack's end, its pages are copied at most, bytes.
     pub const FARTHEST_BYTES: usize = MOST_EFFORT as usize * PAGES_IN_RECORD as usize * PAGE_BYTES as usize;
 
@@ -163,7 +165,7 @@ impl DeepCopies {
         if std::fs::metadata("/proc/self/ns/pid")?.ino() != FIRST_NAME_SPACE {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let wanted = Numbers::new(MOST_THREADS)?;
+        let wanted = Numbers::new(DeepCopies::MOST_THREADS)?;
         let mut rings = RING_LENGTHS.iter().map(|len| RecordRing::new(*len));
         let ring = rings.find(Result::is_ok).unwrap_or_else(|| Err(io::ErrorKind::OutOfMemory.into()))?;
         let (next, state) = (NextProgram::new()?, Words::new(code::STATE_WORDS)?);
@@ -194,6 +196,7 @@ impl DeepCopies {
             new_bytes: 0,
             had_new: false,
             is_full: false,
+            lacked_places: false,
             ring: Arc::new(ring),
             read_up_to: 0,
             given_back: 0,
@@ -233,6 +236,11 @@ impl DeepCopies {
     /// Samples of a thread are so far apart if nothing delays them.
     pub(crate) fn samples_come_every(&mut self, period_ns: u64) {
         self.late_ns = LATE_NS.min(period_ns / 2);
+    }
+
+    /// Whether something was to be asked for more than [`DeepCopies::MOST_THREADS`] threads at once.
+    pub fn lacked_places(&self) -> bool {
+        self.lacked_places
     }
 
     /// Whether there was no room for some copies.
@@ -295,7 +303,7 @@ impl DeepCopies {
             Ok(()) => drop(self.threads.insert(tid, (wanted, monotonic_ns()))),
             // There is no room in the table. New threads would stay new.
             Err(_) => {
-                self.is_full = true;
+                (self.is_full, self.lacked_places) = (true, true);
                 self.copy_of_new(0);
             }
         }
@@ -320,8 +328,8 @@ impl DeepCopies {
     pub fn forget(&mut self, tid: u32) {
         self.matched.remove(&tid);
         self.own_mappings.remove(&tid);
-        if self.threads.remove(&tid).is_some() {
-            let _ = self.wanted.set(tid, None);
+        if self.threads.remove(&tid).is_some() && self.wanted.set(tid, None).is_ok() {
+            self.is_full = false;
         }
     }
 
@@ -616,9 +624,16 @@ mod tests {
 
     #[test]
     fn pages_that_are_not_in_memory_are_left_out() {
-        // Nothing is said of the thread, at first. A record would have all, but for the hole.
+        // Nothing is said of the thread, at first; of as many others as there is room for, nothing is said any more. A record would have all, but for the hole.
         let prepared = |deep: &mut DeepCopies| {
+            let others = 1 << 30..(1 << 30) + DeepCopies::MOST_THREADS + 1;
+            others.clone().for_each(|tid| deep.want_up_to(tid, 1 << 40, 1 << 20));
+            assert!(deep.is_full && deep.lacked_places());
             deep.copy_of_new(28 * PAGE_BYTES as u32);
+            assert_eq!(deep.new_bytes, 0, "new threads would stay new");
+            others.for_each(|tid| deep.forget(tid));
+            deep.copy_of_new(28 * PAGE_BYTES as u32);
+            assert!(deep.new_bytes > 0 && deep.lacked_places());
             deep.begin_at(StackSamples::MOST_BYTES as usize);
         };
         let Some(mut sampler) = sampler(prepared) else { return };

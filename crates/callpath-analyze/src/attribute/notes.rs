@@ -35,7 +35,8 @@ pub(super) fn describe(profile: &mut Profile, measurement: &Measurement) {
         None => info.exit = exit(session),
         Some(ranks) => describe_ranks(info, ranks),
     }
-    let known = session.ended.filter(|end| end.kind == EndKind::Known);
+    let is_known = |end: &SessionEnd| end.kind == EndKind::Known && (end.user_ns, end.kernel_ns) != (0, 0);
+    let known = session.ended.filter(is_known);
     info.cpu_time_by_kernel = known.map(|end| CpuTime { user_ns: end.user_ns, system_ns: end.kernel_ns });
     info.recorder_cpu_ns = Some(session.recorder_cpu_ns);
     info.directory = measurement.directory.display().to_string();

@@ -152,6 +152,9 @@ impl Recorder<'_> {
                 Some(deep) if deep.was_full() => {
                     "callpath copies up to 1 MB of such stacks, but there was no room for some of these copies: a lower rate (-F) helps"
                 }
+                Some(deep) if deep.lacked_places() => {
+                    "callpath copies up to 1 MB of the stacks of 4,096 threads, and there were more at once"
+                }
                 Some(_) => "callpath then copies up to 1 MB of such stacks",
                 None => "as root, outside a container with its own process numbers, callpath can copy up to 1 MB",
             };

@@ -21,7 +21,7 @@ pub(super) use choice::Choice;
 use list::{ListOptions, list};
 use live::{Live, LiveSubject};
 
-use super::number::seconds;
+use super::number::{pid, seconds};
 use super::record::{FAILED, own_rank, status_of};
 use crate::outcome::{Failure, Outcome};
 use crate::screen::ScreenOptions;
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     #[arg(short, long = "function", value_name = "FUNCTION", required = true)]
     function: Vec<String>,
     /// The running process
-    #[arg(short, long, value_name = "PID", conflicts_with = "program")]
+    #[arg(short, long, value_name = "PID", value_parser = pid, conflicts_with = "program")]
     pid: Option<u32>,
     /// What is measured of each call path, beside `calls`: `wall-time`, `wall-time:min`, `wall-time:max`,
     /// `wall-time:histogram`, `cpu-time`, `wait-time`, `io-time`, `arg:N`, `ret`, or `NAME=EXPRESSION`; may be repeated

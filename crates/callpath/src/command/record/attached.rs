@@ -7,7 +7,7 @@ use anyhow::bail;
 use callpath_record::{AttachOptions, FromOutside, RecordError, RecordOptions, Recorded, attach};
 use callpath_target::{Pid, ProcessHandle};
 
-use crate::command::number::seconds;
+use crate::command::number::{pid, seconds};
 
 #[derive(clap::Args)]
 pub(super) struct Attaching {
@@ -17,6 +17,7 @@ pub(super) struct Attaching {
         long,
         value_name = "PID",
         value_delimiter = ',',
+        value_parser = pid,
         conflicts_with_all = ["program", "probe", "exact", "plan", "wait_all", "sentinel"]
     )]
     pid: Vec<u32>,
