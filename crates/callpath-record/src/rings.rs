@@ -17,6 +17,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::process::{FirstStack, Origin};
 use crate::program::Doorbell;
+use crate::time_base::own_cpu_ns;
 use depths::{Depths, UpTo};
 pub(crate) use depths::{Need, Noted};
 pub(crate) use loading::Loading;
@@ -101,6 +102,9 @@ pub(crate) struct Outside {
     /// nanoseconds.
     pub(crate) lost: u64,
     pub(crate) clocks: FxHashMap<u32, u64>,
+    /// How many samples of callpath itself there were, and what it had used when it began, nanoseconds.
+    pub(crate) own: u64,
+    pub(crate) own_begun_ns: u64,
     /// Processes whose events were reopened before callpath read the record that the kernel took the first ones away.
     pub(crate) begun_again: FxHashSet<u32>,
     /// Of `origins`, processes whose first thread has ended; the others' last records are read by the next time.
@@ -145,6 +149,8 @@ impl Outside {
             origins: FxHashMap::default(),
             lost: 0,
             clocks: FxHashMap::default(),
+            own: 0,
+            own_begun_ns: own_cpu_ns(),
             begun_again: FxHashSet::default(),
             leaving: Vec::new(),
         })
@@ -188,10 +194,18 @@ impl Outside {
         let processes = self.sampler.everywhere().unwrap_or_default();
         self.sampler.begin_everywhere()?;
         processes.iter().for_each(|pid| self.sampler.ran_before(*pid));
+        self.own_begun_ns = own_cpu_ns();
         let clock_of = |pid: &Pid| Some((pid.0, ProcessHandle::open(*pid).cpu_ns()?));
-        self.clocks = processes.iter().filter_map(clock_of).collect();
+        if self.clocks_tell() {
+            self.clocks = processes.iter().filter_map(clock_of).collect();
+        }
         self.origins = processes.into_iter().map(|pid| (pid.0, Origin::read(pid))).collect();
         Ok(())
+    }
+
+    /// Whether a process's CPU time is what its samples should come to: in a control group, it may be for a while alone.
+    pub(crate) fn clocks_tell(&self) -> bool {
+        self.sampler.samples().everything && !self.sampler.is_within_group()
     }
 
     /// Records were lost: nobody knows who waits until it is looked at.

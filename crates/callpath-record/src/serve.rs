@@ -4,6 +4,7 @@ mod arrivals;
 mod ending;
 mod held;
 mod loads;
+mod lost;
 mod outside;
 mod prepared;
 mod subject;
@@ -73,12 +74,23 @@ pub struct Recorded {
     pub loss: Option<MeasurementError>,
 }
 
+/// Samples of a whole machine that were lost, and may have been anyone's.
+struct Lost {
+    /// What they stand under.
+    nobody: Box<Process>,
+    samples: u64,
+    /// How much of their time may be that of processes that are measured, nanoseconds.
+    most_ns: u64,
+}
+
 /// A recording under way.
 pub(crate) struct Recorder<'o> {
     /// What is sampled from outside. The first to go, as below.
     pub(crate) outside: Option<Outside>,
     /// That is beside processes that are measured from inside.
     is_beside: bool,
+    /// Once the samples from outside have ended.
+    lost: Option<Lost>,
     pub(crate) shared: Shared,
     options: &'o RecordOptions,
     session: SessionFile,
@@ -135,12 +147,14 @@ impl<'o> Recorder<'o> {
                 directory,
                 began,
                 together: Together::default(),
+                credited_ns: 0,
             },
             options,
             session,
             processes: Vec::new(),
             outside: None,
             is_beside: false,
+            lost: None,
             held: Vec::new(),
             leaving: Vec::new(),
             sequence: 0,
@@ -232,6 +246,7 @@ impl<'o> Recorder<'o> {
         self.trouble = None;
         self.processes.iter_mut().for_each(Process::leave);
         self.write_all();
+        self.write_lost();
         self.shared.allocator.session().recorder.store(Session::GONE, Relaxed);
         for process in &mut self.processes {
             self.totals.add(process, &self.shared);

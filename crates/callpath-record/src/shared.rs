@@ -35,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) began: Beginning,
     /// The file of many processes that end at once.
     pub(crate) together: Together,
+    /// Where all is sampled: CPU time of lost samples that stands under the processes whose it was, nanoseconds.
+    pub(crate) credited_ns: u64,
 }
 
 impl Shared {

@@ -231,6 +231,11 @@ impl StackSampler {
         self.group = Some(group);
     }
 
+    /// Whether that is so.
+    pub fn is_within_group(&self) -> bool {
+        self.group.is_some()
+    }
+
     /// Samples all threads of the machine, or of the group.
     ///
     /// # Errors

@@ -60,8 +60,10 @@ pub(crate) struct Outside {
     has_lost: bool,
     /// All processes are sampled: a processor's periods go on from one to the next, so that it has its share, however short its threads are.
     is_of_all: bool,
-    /// Its CPU time when its samples began, and at the last look, nanoseconds.
-    cpu_ns: Option<[u64; 2]>,
+    /// Its clock does not tell what its samples should come to.
+    is_without_clock: bool,
+    /// Its CPU time when its samples began, at the last look but one, and at the last, nanoseconds.
+    cpu_ns: Option<[u64; 3]>,
     /// This user may not sample the kernel.
     pub(crate) is_user_only: bool,
     /// It has gained privileges, and this user may not sample it any more.
@@ -235,17 +237,20 @@ impl Process {
 
     /// Looks at its CPU time, before its samples are read: some of it no sample may hit.
     pub(crate) fn look_at_clock(&mut self) {
-        let (Some(outside), Some(now)) = (&mut self.outside, self.handle.cpu_ns()) else { return };
+        let outside = self.outside.as_mut().filter(|outside| !outside.is_without_clock);
+        let (Some(outside), Some(now)) = (outside, self.handle.cpu_ns()) else { return };
         // A process that has been forked begins with nothing.
         let begun = if outside.is_forked { 0 } else { now };
-        outside.cpu_ns.get_or_insert([begun, now])[1] = now;
+        let [begun, _, before] = outside.cpu_ns.unwrap_or([begun, begun, begun]);
+        outside.cpu_ns = Some([begun, before, now]);
     }
 
-    /// All processes are sampled. `begun_ns`: what its clock showed when that began, nanoseconds, if it was there.
-    pub(crate) fn is_of_all(&mut self, begun_ns: Option<u64>) {
+    /// All processes are sampled. `begun_ns`: what its clock showed when that began, nanoseconds, if it was there. `clock_tells`: whether its clock
+    /// tells what its samples should come to.
+    pub(crate) fn is_of_all(&mut self, begun_ns: Option<u64>, clock_tells: bool) {
         let Some(outside) = &mut self.outside else { return };
-        outside.is_of_all = true;
-        outside.cpu_ns = begun_ns.map(|begun_ns| [begun_ns, begun_ns]);
+        (outside.is_of_all, outside.is_without_clock) = (true, !clock_tells);
+        outside.cpu_ns = begun_ns.map(|begun_ns| [begun_ns; 3]);
     }
 
     /// Samples were lost, and nobody knows whose.
@@ -256,7 +261,7 @@ impl Process {
     /// Enters the CPU time in which no sample hit it: in the kernel, where this user may not sample that, or in threads that ended before
     /// the first sample.
     /// Once, at the end: what was lost is counted only when there is room again.
-    pub(super) fn credit_rest(&mut self, shared: &Shared, has_ended: bool) {
+    pub(super) fn credit_rest(&mut self, shared: &mut Shared, has_ended: bool) {
         if !has_ended && !self.outside.as_ref().is_some_and(|outside| outside.is_ending) {
             return;
         }
@@ -264,7 +269,7 @@ impl Process {
         let Some(outside) = self.outside.as_ref().filter(|outside| !outside.is_of_all || outside.has_lost) else {
             return;
         };
-        let Some((cpu, [begun, now])) = cpu.zip(outside.cpu_ns) else { return };
+        let Some((cpu, [begun, _, now])) = cpu.zip(outside.cpu_ns) else { return };
         let period_ns = shared.allocator.settings().period_ns;
         let accounted = self.threads.iter().map(|state| {
             // Samples that wait for tables are in no tree yet.
@@ -287,21 +292,41 @@ impl Process {
             outside if outside.has_lost => Gap::NoRoom,
             _ => Gap::NeverSampled,
         };
+        if outside.is_of_all {
+            shared.credited_ns = shared.credited_ns.saturating_add(missing);
+        }
+        self.enter_gap(gap, (cpu, missing), shared.publisher.metrics().len());
+    }
+
+    /// Enters CPU time of lost samples, nanoseconds.
+    pub(crate) fn has_lost_time(&mut self, shared: &Shared, ns: u64) {
+        let cpu = shared.publisher.metrics().iter().position(|metric| metric.meter == Settings::CPU_TIME);
+        if let Some(cpu) = cpu.filter(|_| ns > 0) {
+            self.enter_gap(Gap::NoRoom, (cpu, ns), shared.publisher.metrics().len());
+        }
+    }
+
+    /// Enters what no sample has hit, of one of `count` metrics.
+    fn enter_gap(&mut self, gap: Gap, (metric, value): (usize, u64), count: usize) {
         if self.threads.is_empty() {
             self.thread_of(self.handle.pid().0);
         }
         if let Some(thread) = self.threads.first_mut() {
             let tree = &mut thread.profile_mut().tree;
             let node = tree.child(FULL_ROOT, FrameKey::gap(gap));
-            let mut values = vec![0; shared.publisher.metrics().len()];
-            values[cpu] = missing;
+            let mut values = vec![0; count];
+            values[metric] = value;
             tree.add(node, 0, &values);
         }
     }
 
     /// It has executed another program, whose time the process's clock has from now on.
     pub(super) fn forget_clock(&mut self) {
-        self.outside.iter_mut().for_each(|outside| outside.cpu_ns = None);
+        if let Some(outside) = &mut self.outside {
+            // Some of what passed since the look before may be the other program's.
+            outside.cpu_ns =
+                outside.cpu_ns.filter(|_| outside.is_of_all).map(|[begun, before, _]| [begun, before, before]);
+        }
     }
 
     /// Records of it may have been lost: what it has mapped is not known any more.

@@ -284,8 +284,11 @@ impl Process {
     /// ran are left out.
     fn put_together_ended(&mut self, metrics: &[MetricSettings]) {
         let before = self.threads.len();
+        let has_any = |profile: &ThreadProfile| (0..metrics.len()).any(|metric| profile.tree.total(metric) > 0);
         self.threads.retain(|state| match state {
-            ThreadState::Ended(profile) => profile.tid != 0 || profile.tally.taken != 0 || profile.count != 1,
+            ThreadState::Ended(profile) => {
+                profile.tid != 0 || profile.tally.taken != 0 || profile.count != 1 || has_any(profile)
+            }
             ThreadState::Live(_) => true,
         });
         if self.threads.len() != before {

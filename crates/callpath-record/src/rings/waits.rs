@@ -96,6 +96,14 @@ impl Waits {
         self.0.clear();
     }
 
+    /// The processes of all that go on, in order.
+    pub(crate) fn processes(&self) -> Vec<Pid> {
+        let mut numbers: Vec<u32> = self.0.values().map(|wait| wait.pid.0).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.into_iter().map(Pid).collect()
+    }
+
     /// All that go on, in order of threads.
     pub(crate) fn tids(&self) -> Vec<u32> {
         let mut tids: Vec<u32> = self.0.keys().copied().collect();

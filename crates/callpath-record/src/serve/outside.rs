@@ -60,8 +60,14 @@ impl Recorder<'_> {
         let (leaving, with_kernel) = (std::mem::take(&mut outside.leaving), outside.sampler.samples().kernel);
         for Due { record, time_ns, place: (ring, end), .. } in due {
             // A thread had ended for the kernel when a record without a number was written.
-            if let Some(record) = record.read(with_kernel).filter(|record| ![0, u32::MAX, own].contains(&record.pid)) {
-                self.enter((&mut outside, &mut places), time_ns, record);
+            match record.read(with_kernel) {
+                Some(Record { pid, event, what: What::Sample { .. }, .. }) if pid == own => {
+                    outside.own += u64::from(!outside.sampler.is_of_switches(event));
+                }
+                Some(record) if ![0, u32::MAX, own].contains(&record.pid) => {
+                    self.enter((&mut outside, &mut places), time_ns, record);
+                }
+                _ => {}
             }
             // At once: to enter all of them may take longer than a ring takes to fill.
             rings[ring].give_back(end);
@@ -135,8 +141,13 @@ impl Recorder<'_> {
     /// Ends the samples from outside.
     pub(crate) fn end_outside(&mut self) {
         let Some(mut outside) = self.outside.take() else { return };
-        let (now_ns, mut places) = (monotonic_ns(), FxHashMap::default());
-        self.enter_lost((&mut outside, &mut places));
+        let mut places = FxHashMap::default();
+        self.find_lost((&mut outside, &mut places));
+        // First: a wait counts if what the process has mapped was known before its end.
+        for pid in outside.waits.processes() {
+            self.place_of(pid, (&mut places, &mut outside));
+        }
+        let now_ns = monotonic_ns();
         for tid in outside.waits.tids() {
             if let Some((wait, lasted_ns)) = outside.waits.end(tid, now_ns) {
                 self.enter_wait((&mut outside, &mut places), &wait, lasted_ns);
@@ -180,35 +191,6 @@ impl Recorder<'_> {
         }
     }
 
-    /// Where all was sampled, and records were lost: enters the processes all of whose samples were, and how many were lost.
-    fn enter_lost(&mut self, (outside, places): (&mut Outside, &mut FxHashMap<u32, usize>)) {
-        let lost = std::mem::take(&mut outside.lost);
-        if lost == 0 {
-            return;
-        }
-        let mut unmet: Vec<(u32, u64)> = outside.clocks.iter().map(|(pid, begun_ns)| (*pid, *begun_ns)).collect();
-        unmet.sort_unstable();
-        for (pid, begun_ns) in unmet {
-            let worked = ProcessHandle::open(Pid(pid)).cpu_ns().is_some_and(|now_ns| now_ns > begun_ns);
-            if let Some(index) = worked.then(|| self.place_of(Pid(pid), (places, outside))).flatten() {
-                self.processes[index].look_at_clock();
-                self.processes[index].may_have_lost();
-            }
-        }
-        let started_ns = self.shared.began.elapsed().as_nanos() as u64;
-        let nobody = Process::from_outside(
-            &mut self.shared,
-            Pid(0),
-            (self.sequence, started_ns),
-            (Origin::of_lost(), outside.sampler.samples().user_only),
-        );
-        if let Some(mut nobody) = nobody {
-            self.sequence += 1;
-            nobody.has_lost(&self.shared, lost, (None, None));
-            self.take_leave(nobody);
-        }
-    }
-
     fn processes_outside(&self) -> impl Iterator<Item = &Process> {
         self.processes.iter().filter(|process| process.is_from_outside())
     }
@@ -241,6 +223,7 @@ impl Recorder<'_> {
             // Its deep copy stays: a thread's two events may fire together, and the copy may belong to the sample that counts.
             What::Sample { .. } if !outside.sampler.counts(event, tid) => {}
             What::Sample { registers, stack, kernel } => {
+                outside.sampler.has_run(tid, time_ns);
                 let asked_bytes = outside.sampler.copied_bytes(event);
                 let beyond = outside.deep_of(tid, (registers, stack), time_ns);
                 let (worth, beyond, kernel) = (Worth::Period, &beyond, &kernel[..]);
@@ -296,6 +279,10 @@ impl Recorder<'_> {
             What::Ended => {
                 outside.has_ended(tid);
                 outside.waits.forget(tid);
+                if tid == pid.0 {
+                    // The number may be another process's soon.
+                    outside.clocks.remove(&tid);
+                }
                 match self.met(pid) {
                     Some(process) => process.has_ended_thread(tid),
                     None if tid == pid.0 => outside.leaving.push(tid),
@@ -309,9 +296,12 @@ impl Recorder<'_> {
                 outside.sampler.has_lost();
                 outside.lose();
                 if outside.sampler.samples().everything {
-                    // Of anyone, callpath itself included: the processes' clocks tell how much time that was.
+                    // Of anyone, callpath itself included: the processes' clocks tell whose time that was.
                     outside.lost += count;
-                    return self.processes.iter_mut().for_each(Process::may_have_lost);
+                    if outside.clocks_tell() {
+                        self.processes.iter_mut().for_each(Process::may_have_lost);
+                    }
+                    return;
                 }
                 let of = outside.sampler.process_of(event).filter(|of| self.processes.iter().any(|p| p.pid() == *of));
                 // Of a process that is measured from inside, others have inherited the event.
@@ -388,7 +378,11 @@ impl Recorder<'_> {
 
     /// Where a process that is sampled from outside is in the list, from now on if it was not. `None`: it is measured from inside,
     /// or there is no room.
-    fn place_of(&mut self, pid: Pid, (places, outside): (&mut FxHashMap<u32, usize>, &mut Outside)) -> Option<usize> {
+    pub(super) fn place_of(
+        &mut self,
+        pid: Pid,
+        (places, outside): (&mut FxHashMap<u32, usize>, &mut Outside),
+    ) -> Option<usize> {
         if let Some(index) = places.get(&pid.0) {
             return Some(*index);
         }
@@ -409,9 +403,9 @@ impl Recorder<'_> {
             return None;
         };
         if outside.sampler.samples().everything {
-            process.is_of_all(outside.clocks.remove(&pid.0));
+            process.is_of_all(outside.clocks.remove(&pid.0), outside.clocks_tell());
         }
-        if outside.lost > 0 {
+        if outside.lost > 0 && outside.clocks_tell() {
             process.may_have_lost();
         }
         self.sequence += 1;

@@ -48,6 +48,13 @@ impl StackSampler {
         !self.unseen.0.is_empty()
     }
 
+    /// A thread ran at this time: if it waits, it has not waited before.
+    pub fn has_run(&mut self, tid: u32, time_ns: u64) {
+        if let Some(unseen) = self.unseen.0.get_mut(&tid) {
+            unseen.since_ns = unseen.since_ns.max(time_ns);
+        }
+    }
+
     /// A record has told of a thread: nobody has to look.
     pub fn is_seen(&mut self, tid: u32) {
         self.unseen.0.remove(&tid);

@@ -79,8 +79,8 @@ fn a_wait_that_outlasts_lost_records() {
     assert!(slept > Duration::from_secs(1) && slept <= most, "{slept:?} of {most:?}: {ended:?}");
 }
 
-/// Where all is sampled, the kernel does not say whose records were lost. The processes' clocks do, also of one that ended before there was
-/// room again, and of one that had not had a sample before.
+/// Where all is sampled, the kernel does not say whose records were lost. The clocks of processes that go on tell how many were theirs, also of one
+/// that had no sample before. What is left is that of processes that have ended meanwhile.
 #[test]
 fn whose_lost_samples_are() {
     if !is_allowed("whose_lost_samples_are") {
@@ -89,35 +89,45 @@ fn whose_lost_samples_are() {
     if !is_root() {
         return skip("whose_lost_samples_are", "only root samples all processes");
     }
-    let busy =
-        |shell: &str, script: &str| Running::start(Command::new("taskset").args(["-c", "0", shell, "-c", script]));
-    let (dash, mut bash) = (busy("dash", "while :; do :; done"), busy("bash", "read x; while :; do :; done"));
-    let pids = [dash.pid(), bash.pid()];
-    let used = |pid: &String| {
-        let said = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("it is there");
+    let start = |program: &str, option: &str, script: &str| {
+        let mut running = Running::start(Command::new("taskset").args(["-c", "0", program, option, script]));
+        assert_eq!(running.line(), "ready");
+        running
+    };
+    let dash = start("dash", "-c", "echo ready; while :; do :; done");
+    let mut bash = start("bash", "-c", "echo ready; read x; while :; do :; done");
+    let leaving = start("perl", "-e", "$| = 1; print \"ready\\n\"; 1 while 1");
+    let used = |running: &Running| {
+        let said = std::fs::read_to_string(format!("/proc/{}/schedstat", running.pid())).expect("it is there");
         said.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).expect("nanoseconds")
     };
-    let before = pids.each_ref().map(used);
+    let before = [&dash, &bash, &leaving].map(used);
     let mut attached = Attached::to(&["-F", "20000", "-a"]);
     attached.until(100);
     signal(&attached, "-STOP");
+    let at_stop = used(&leaving);
     bash.tell("go");
     std::thread::sleep(Duration::from_millis(1500));
+    let by_leaving = [at_stop - before[2], used(&leaving) - at_stop];
+    drop(leaving);
     signal(&attached, "-CONT");
     std::thread::sleep(Duration::from_millis(300));
     let ended = attached.interrupt();
-    let used = [0, 1].map(|index| used(&pids[index]) - before[index]);
+    let (by_dash, by_bash) = (used(&dash) - before[0], used(&bash) - before[1]);
     assert!(ended.status == 0 && ended.stderr.contains("samples were lost"), "{ended:?}");
     let profile = attached.profile(&[]);
-    for (name, used) in ["process:dash", "process:bash"].into_iter().zip(used) {
-        let (all, lost) = (profile.through(&[name], "cpu-time"), profile.through(&[name, NO_ROOM], "cpu-time"));
-        // What it has used from its start to the end, of which some is before the first sample or behind the last one.
-        assert!(lost > 0 && all <= used + used / 20 && all * 5 > used * 4, "{name}: {all}, {lost} lost, of {used}");
+    let of = |process: &str| profile.through(&[process], "cpu-time");
+    for (process, used) in [("process:dash", by_dash), ("process:bash", by_bash)] {
+        let (all, lost) = (of(process), profile.through(&[process, NO_ROOM], "cpu-time"));
+        // Some of what it has used is before the first sample or behind the last one.
+        assert!(lost > 0 && all <= used + used / 20 && all * 5 > used * 4, "{process}: {all}, {lost} lost, of {used}");
     }
-    // How many they were is known, not whose: that is no process's time.
-    assert_eq!(profile.through(&["process:[lost samples]"], "cpu-time"), 0, "{profile:?}");
+    let [sampled, stopped] = by_leaving;
+    // What its ring had room for apart.
+    let (lost, all) = (of("process:[lost samples]"), of("process:perl"));
+    assert!(all <= sampled + stopped, "{all} of {by_leaving:?}");
+    assert!(lost * 2 > stopped && (lost + all) * 10 < (sampled + stopped) * 11, "{lost} lost, {all} of {by_leaving:?}");
     assert!(profile.quality.taken > profile.quality.full + profile.quality.partial, "{:?}", profile.quality);
-    assert!(profile.processes().iter().any(|(name, _)| name == "[lost samples]"), "{profile:?}");
 }
 
 /// Sends the recorder a signal.
