@@ -4,6 +4,7 @@
 use callpath_target::{Pid, ProcessHandle};
 use rustc_hash::FxHashMap;
 
+use super::outside::TOO_MANY_PROCESSES;
 use super::{Lost, Recorder};
 use crate::process::{Origin, Process};
 use crate::rings::Outside;
@@ -31,6 +32,9 @@ impl Recorder<'_> {
             let most_ns = samples.saturating_mul(period_ns).saturating_sub(own_lost_ns);
             let most_ns = if is_of_periods { most_ns } else { 0 };
             self.lost = Some(Lost { nobody: Box::new(nobody), samples, most_ns });
+        } else {
+            self.note(TOO_MANY_PROCESSES);
+            self.note(&format!("{samples} lost samples are missing from the report"));
         }
         if !outside.clocks_tell() {
             return;

@@ -19,6 +19,7 @@ const OPEN_AT_MOST: Duration = Duration::from_millis(5);
 const LOOK_AT_MOST: Duration = Duration::from_millis(5);
 
 /// For the user.
+pub(super) const TOO_MANY_PROCESSES: &str = "some processes were not measured: there are too many at once";
 const LOST_BY_PRIVILEGES: &str = "some processes were sampled only until they executed a program that gains privileges (setuid, setgid or \
                                   file capabilities): only root may sample such programs";
 
@@ -399,7 +400,7 @@ impl Recorder<'_> {
         let origin = (origin, outside.sampler.samples().user_only);
         let process = Process::from_outside(&mut self.shared, pid, begun, origin);
         let Some(mut process) = process else {
-            self.note("some processes were not measured: there are too many at once");
+            self.note(TOO_MANY_PROCESSES);
             return None;
         };
         if outside.sampler.samples().everything {
