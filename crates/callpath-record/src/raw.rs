@@ -22,7 +22,7 @@ use callpath_format::shared::{ArenaRef, CHUNK_LEN_BYTES, ChunkHeader, ChunkIndex
 use callpath_format::table::RecipeId;
 use callpath_measurement::{FULL_ROOT, PARTIAL_ROOT};
 use callpath_tables::recipes::generated::{Exits, Return};
-use callpath_unwind::{CodeMap, Cursor, End, Located, Stop, walk};
+use callpath_unwind::{CodeMap, Cursor, End, Located, Stop, innermost, walk};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::arena::ArenaAllocator;
@@ -197,12 +197,14 @@ impl<'a> Raw<'a> {
             bytes: self.code.iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect(),
         };
         code.generated.postponed = false;
-        let innermost_only = code.innermost_only;
+        if code.innermost_only {
+            return self.look_at_innermost(code, memory);
+        }
         let mut keys: Vec<FrameKey> = Vec::new();
         let mut cursor = Cursor::interrupted(self.pc(), registers);
         let mut ran_out = false;
         let mut met_end = false;
-        let mut innermost_cfa = None;
+        let mut rsp_of_caller = None;
         // A path beyond a guessed frame counts if it reaches the stack's outermost frame.
         let mut surely = None;
         let mut rounds = 0;
@@ -212,9 +214,9 @@ impl<'a> Raw<'a> {
             let mut has_met = false;
             let end = walk(cursor, &mut code, &mut memory, |cursor, located, memory| {
                 if keys.len() == 1 {
-                    innermost_cfa = cursor.registers.get(Reg::RSP);
+                    rsp_of_caller = cursor.registers.get(Reg::RSP);
                 }
-                if located.key == NO_FRAME || (keys.len() == 1 && innermost_only) {
+                if located.key == NO_FRAME {
                     return ControlFlow::Break(());
                 }
                 keys.push(located.key);
@@ -223,7 +225,7 @@ impl<'a> Raw<'a> {
                 if has_met {
                     return ControlFlow::Break(());
                 }
-                interpreted = caller_of_interpreted(cursor, located, memory).filter(|_| !innermost_only);
+                interpreted = caller_of_interpreted(cursor, located, memory);
                 match interpreted {
                     Some(_) => ControlFlow::Break(()),
                     None => ControlFlow::Continue(()),
@@ -233,11 +235,6 @@ impl<'a> Raw<'a> {
             let has_ended = end == End::Stopped(Stop::Unreadable) && memory.has_ended();
             met_end |= has_ended;
             ran_out |= has_ended && !self.is_whole_stack();
-            if innermost_only {
-                // More of the stack helps only where what was not found lies above.
-                ran_out &= memory.is_short();
-                last = None;
-            }
             let interpreted = interpreted.filter(|caller| code.may_be_return_address(caller.point.pc().0));
             let beyond = interpreted.map(|caller| (caller, true));
             let beyond = beyond.or_else(|| code.beyond(&last.filter(|_| !full)?, &mut memory));
@@ -261,9 +258,7 @@ impl<'a> Raw<'a> {
                         keys.truncate(surely);
                     }
                     keys.dedup_by(|one, other| *one == FrameKey::PROBE && one == other);
-                    let base = self.sample.stack_base.load(Relaxed);
-                    let height = innermost_cfa.filter(|_| base != 0).map(|cfa| base.wrapping_sub(cfa) as i64);
-                    let height = height.and_then(|height| code.clone_at(self.pc()).height(height));
+                    let height = self.height(rsp_of_caller, &code);
                     let Code { met_unknown, met_awaited, generated, .. } = code;
                     let (ran_out, met_postponed) = (ran_out && !full, !full && generated.postponed);
                     let read_bytes = memory.read_bytes();
@@ -284,6 +279,33 @@ impl<'a> Raw<'a> {
                 }
             }
         }
+    }
+
+    /// The innermost frame and its height alone: the caller may lie beyond the copy.
+    fn look_at_innermost(&self, mut code: Code<'_>, mut memory: Stack<'_>) -> Walked {
+        let registers = std::array::from_fn(|i| self.sample.registers[i].load(Relaxed));
+        let (located, rsp) = innermost(Cursor::interrupted(self.pc(), registers), &mut code, &mut memory);
+        Walked {
+            keys: vec![located.key],
+            full: false,
+            is_kept: false,
+            #[cfg(test)]
+            has_met: false,
+            height: self.height(rsp, &code),
+            ran_out: rsp.is_none() && memory.is_short(),
+            met_end: false,
+            read_bytes: memory.read_bytes(),
+            met_unknown: code.met_unknown,
+            met_awaited: code.met_awaited,
+            met_postponed: code.generated.postponed,
+        }
+    }
+
+    /// How high the stack is at the innermost frame, whose caller has this stack pointer, bytes.
+    fn height(&self, rsp_of_caller: Option<u64>, code: &Code<'_>) -> Option<i64> {
+        let base = self.sample.stack_base.load(Relaxed);
+        let height = rsp_of_caller.filter(|_| base != 0).map(|rsp| base.wrapping_sub(rsp) as i64);
+        code.clone_at(self.pc()).height(height?)
     }
 
     /// Adds it to its thread's own tree.

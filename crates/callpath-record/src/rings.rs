@@ -75,6 +75,8 @@ pub(crate) struct Outside {
     pub(crate) was_throttled: bool,
     /// Records were lost.
     pub(crate) has_lost: bool,
+    /// Stacks are walked, and copies of them may have to be longer soon.
+    walks: bool,
     /// While the rings fill faster than they are read.
     hurried: Option<Hurried>,
     /// Records were lost, and nobody has looked since who waits; and some were lost since it was looked last whether they were.
@@ -135,6 +137,7 @@ impl Outside {
             waits: Waits::default(),
             was_throttled: false,
             has_lost: false,
+            walks: !innermost_only,
             hurried: None,
             waits_are_lost: false,
             loses: false,
@@ -354,7 +357,8 @@ impl Outside {
     pub(crate) fn look_every(&self) -> Option<Duration> {
         let is_loading = self.deep.as_ref().is_some_and(Loading::goes_on);
         let is_deep = self.sampler.deep.as_ref().is_some_and(DeepCopies::is_used);
-        let left = self.begins_until.saturating_duration_since(Instant::now());
+        let begins = self.begins_until.saturating_duration_since(Instant::now());
+        let left = if self.walks { begins } else { Duration::ZERO };
         if left > AT_FIRST - VERY_FIRST {
             return Some(LOOK_AT_ONCE);
         }

@@ -62,17 +62,7 @@ pub enum Step {
 #[inline]
 pub fn step_packed(frame: &mut Cursor, recipe: &Packed, memory: &mut impl Memory) -> Result<Step, Stop> {
     let registers = &mut frame.registers;
-    let cfa = match recipe.kind() {
-        Packed::REGISTER => registers.get(recipe.base()).ok_or(Stop::UnknownRegister)?.wrapping_add(recipe.disp as u64),
-        Packed::DEREF => {
-            let base = registers.get(recipe.base()).ok_or(Stop::UnknownRegister)?;
-            let saved = memory.read_u64(base.wrapping_add(recipe.disp as u64)).ok_or(Stop::Unreadable)?;
-            saved.wrapping_add(recipe.add as u64)
-        }
-        Packed::OUTERMOST => return Ok(Step::Outermost),
-        Packed::UNKNOWN => return Err(Stop::NoRecipe),
-        _ => return Err(Stop::BadRecipe),
-    };
+    let Some(cfa) = cfa_packed(registers, recipe, memory)? else { return Ok(Step::Outermost) };
     let return_address = memory.read_u64(cfa.wrapping_sub(8)).ok_or(Stop::Unreadable)?;
     let return_address = memory.true_return(cfa.wrapping_sub(8), return_address).ok_or(Stop::Unreadable)?;
     if return_address == 0 {
@@ -97,6 +87,48 @@ pub fn step_packed(frame: &mut Cursor, recipe: &Packed, memory: &mut impl Memory
     Ok(Step::Caller)
 }
 
+/// The CFA by a packed recipe that is not wide, which is the caller's stack pointer. `None`: the frame is outermost.
+#[inline]
+fn cfa_packed(registers: &Registers, recipe: &Packed, memory: &mut impl Memory) -> Result<Option<u64>, Stop> {
+    match recipe.kind() {
+        Packed::REGISTER => {
+            Ok(Some(registers.get(recipe.base()).ok_or(Stop::UnknownRegister)?.wrapping_add(recipe.disp as u64)))
+        }
+        Packed::DEREF => {
+            let base = registers.get(recipe.base()).ok_or(Stop::UnknownRegister)?;
+            let saved = memory.read_u64(base.wrapping_add(recipe.disp as u64)).ok_or(Stop::Unreadable)?;
+            Ok(Some(saved.wrapping_add(recipe.add as u64)))
+        }
+        Packed::OUTERMOST => Ok(None),
+        Packed::UNKNOWN => Err(Stop::NoRecipe),
+        _ => Err(Stop::BadRecipe),
+    }
+}
+
+/// The stack pointer of the caller of an interrupted frame, by a packed recipe that is not wide. Of memory, no more is read than that takes:
+/// the caller itself may be out of reach. `None`: the frame is outermost.
+pub(crate) fn rsp_of_caller_packed(
+    frame: &Cursor,
+    recipe: &Packed,
+    memory: &mut impl Memory,
+) -> Result<Option<u64>, Stop> {
+    let rsp = cfa_packed(&frame.registers, recipe, memory)?;
+    rsp.map_or(Ok(()), |rsp| above(&frame.point, &frame.registers, rsp))?;
+    Ok(rsp)
+}
+
+/// The same by a recipe in its open form.
+pub(crate) fn rsp_of_caller_open<'e>(
+    frame: &Cursor,
+    recipe: &Recipe,
+    expressions: impl Fn(Expression) -> Option<&'e [u8]>,
+    memory: &mut impl Memory,
+) -> Result<Option<u64>, Stop> {
+    let opened = Opened { frame, recipe, expressions };
+    let Some(cfa) = opened.cfa(memory)? else { return Ok(None) };
+    opened.rsp_of_caller(cfa, memory).map(Some)
+}
+
 /// Moves to the caller by a recipe in its open form; `expressions` gives an expression's bytes. A frame that switches stacks
 /// is outermost if its caller cannot be found.
 pub fn step_open<'e>(
@@ -118,52 +150,18 @@ fn step_to_caller<'e>(
     expressions: impl Fn(Expression) -> Option<&'e [u8]>,
     memory: &mut impl Memory,
 ) -> Result<Step, Stop> {
-    let registers = &frame.registers;
-    let pc = frame.point.pc().0;
-    let known = |reg: Reg| registers.get(reg).ok_or(Stop::UnknownRegister);
-    let evaluated = |expression: Expression, initial: Option<u64>, memory: &mut _| {
-        let code = expressions(expression).ok_or(Stop::BadRecipe)?;
-        evaluate(code, &Context { initial, pc, registers }, memory).ok_or(Stop::Unreadable)
-    };
-    let cfa = match recipe.cfa {
-        Cfa::Unknown => return Err(Stop::NoRecipe),
-        Cfa::Outermost => return Ok(Step::Outermost),
-        Cfa::Register { reg, disp } => known(reg)?.wrapping_add(disp as u64),
-        Cfa::Deref { reg, disp, add } => {
-            memory.read_u64(known(reg)?.wrapping_add(disp as u64)).ok_or(Stop::Unreadable)?.wrapping_add(add as u64)
-        }
-        Cfa::Expression(expression) => evaluated(expression, None, memory)?,
-    };
-    // `None`: the register is lost. One whose place cannot be read is lost, too: it may never be needed.
-    let value = |rule: Rule, same: Option<u64>, memory: &mut _| -> Option<u64> {
-        match rule {
-            Rule::Same => same,
-            Rule::Lost => None,
-            Rule::AtCfa(disp) => read(memory, cfa.wrapping_add(disp as u64)),
-            Rule::CfaPlus(disp) => Some(cfa.wrapping_add(disp as u64)),
-            Rule::AtRegister(reg, disp) => registers.get(reg).and_then(|v| read(memory, v.wrapping_add(disp as u64))),
-            Rule::RegisterPlus(reg, disp) => registers.get(reg).map(|v| v.wrapping_add(disp as u64)),
-            Rule::AtExpression(expression) => {
-                let addr = evaluated(expression, Some(cfa), memory).ok()?;
-                read(memory, addr)
-            }
-            Rule::ExpressionValue(expression) => evaluated(expression, Some(cfa), memory).ok(),
-        }
-    };
-    let return_address = value(recipe.return_address, None, memory).ok_or(Stop::Unreadable)?;
+    let opened = Opened { frame, recipe, expressions };
+    let Some(cfa) = opened.cfa(memory)? else { return Ok(Step::Outermost) };
+    let return_address = opened.value((recipe.return_address, None), cfa, memory).ok_or(Stop::Unreadable)?;
     let at = match recipe.return_address {
         Rule::AtCfa(disp) => cfa.wrapping_add(disp as u64),
         _ => 0,
     };
     let return_address = memory.true_return(at, return_address).ok_or(Stop::Unreadable)?;
-    let rsp =
-        value(recipe.registers[Reg::RSP.index()], registers.get(Reg::RSP), memory).ok_or(Stop::UnknownRegister)?;
     if return_address == 0 {
         return Err(Stop::NoReturnAddress);
     }
-    if !recipe.signal_frame && !recipe.switches_stack {
-        above(&frame.point, registers, rsp)?;
-    }
+    let rsp = opened.rsp_of_caller(cfa, memory)?;
     let point = RunAddr(return_address);
     let mut caller = Cursor {
         point: if recipe.signal_frame { CodePoint::Exact(point) } else { CodePoint::Return(point) },
@@ -172,7 +170,7 @@ fn step_to_caller<'e>(
     for (index, rule) in recipe.registers.iter().enumerate() {
         let Some(reg) = Reg::from_dwarf(index as u16) else { continue };
         if reg != Reg::RSP
-            && let Some(v) = value(*rule, registers.get(reg), memory)
+            && let Some(v) = opened.value((*rule, frame.registers.get(reg)), cfa, memory)
         {
             caller.registers.set(reg, v);
         }
@@ -180,6 +178,67 @@ fn step_to_caller<'e>(
     caller.registers.set(Reg::RSP, rsp);
     *frame = caller;
     Ok(Step::Caller)
+}
+
+/// A frame, and its recipe in its open form.
+struct Opened<'f, E> {
+    frame: &'f Cursor,
+    recipe: &'f Recipe,
+    /// An expression's bytes.
+    expressions: E,
+}
+
+impl<'e, E: Fn(Expression) -> Option<&'e [u8]>> Opened<'_, E> {
+    /// The CFA. `None`: the frame is outermost.
+    fn cfa(&self, memory: &mut impl Memory) -> Result<Option<u64>, Stop> {
+        let known = |reg: Reg| self.frame.registers.get(reg).ok_or(Stop::UnknownRegister);
+        Ok(Some(match self.recipe.cfa {
+            Cfa::Unknown => return Err(Stop::NoRecipe),
+            Cfa::Outermost => return Ok(None),
+            Cfa::Register { reg, disp } => known(reg)?.wrapping_add(disp as u64),
+            Cfa::Deref { reg, disp, add } => {
+                memory.read_u64(known(reg)?.wrapping_add(disp as u64)).ok_or(Stop::Unreadable)?.wrapping_add(add as u64)
+            }
+            Cfa::Expression(expression) => self.evaluated(expression, None, memory)?,
+        }))
+    }
+
+    /// The caller's stack pointer.
+    fn rsp_of_caller(&self, cfa: u64, memory: &mut impl Memory) -> Result<u64, Stop> {
+        let Opened { frame: Cursor { point, registers }, recipe, .. } = self;
+        let rsp = self
+            .value((recipe.registers[Reg::RSP.index()], registers.get(Reg::RSP)), cfa, memory)
+            .ok_or(Stop::UnknownRegister)?;
+        if !recipe.signal_frame && !recipe.switches_stack {
+            above(point, registers, rsp)?;
+        }
+        Ok(rsp)
+    }
+
+    /// What a rule gives, where the register of the rule has this value in the frame. `None`: the register is lost. One whose place cannot be read is lost,
+    /// too: it may never be needed.
+    fn value(&self, (rule, same): (Rule, Option<u64>), cfa: u64, memory: &mut impl Memory) -> Option<u64> {
+        let registers = &self.frame.registers;
+        match rule {
+            Rule::Same => same,
+            Rule::Lost => None,
+            Rule::AtCfa(disp) => memory.read_u64(cfa.wrapping_add(disp as u64)),
+            Rule::CfaPlus(disp) => Some(cfa.wrapping_add(disp as u64)),
+            Rule::AtRegister(reg, disp) => memory.read_u64(registers.get(reg)?.wrapping_add(disp as u64)),
+            Rule::RegisterPlus(reg, disp) => registers.get(reg).map(|v| v.wrapping_add(disp as u64)),
+            Rule::AtExpression(expression) => {
+                let addr = self.evaluated(expression, Some(cfa), memory).ok()?;
+                memory.read_u64(addr)
+            }
+            Rule::ExpressionValue(expression) => self.evaluated(expression, Some(cfa), memory).ok(),
+        }
+    }
+
+    fn evaluated(&self, expression: Expression, initial: Option<u64>, memory: &mut impl Memory) -> Result<u64, Stop> {
+        let code = (self.expressions)(expression).ok_or(Stop::BadRecipe)?;
+        let context = Context { initial, pc: self.frame.point.pc().0, registers: &self.frame.registers };
+        evaluate(code, &context, memory).ok_or(Stop::Unreadable)
+    }
 }
 
 /// Whether a stack ends at `addr`: nothing but zeros follows up to the end of a page, which is near. Stacks are mapped,
@@ -192,10 +251,6 @@ fn is_top(addr: u64, memory: &mut impl Memory) -> bool {
     left <= MOST_BYTES
         && left.is_multiple_of(8)
         && (0..left).step_by(8).all(|at| memory.read_u64(addr.wrapping_add(at)) == Some(0))
-}
-
-fn read(memory: &mut impl Memory, addr: u64) -> Option<u64> {
-    memory.read_u64(addr)
 }
 
 /// A caller's frame lies above its callee's: the return address between them has been popped. A procedure that is

@@ -3,11 +3,10 @@
 use callpath_format::address::{CodePoint, RunAddr};
 use callpath_format::frame::FrameKey;
 use callpath_format::recipe::{Expression, Packed, Recipe};
-use callpath_format::register::Reg;
 use core::ops::ControlFlow;
 
 use crate::Memory;
-use crate::step::{Cursor, Step, Stop, step_open, step_packed};
+use crate::step::{Cursor, Step, Stop, rsp_of_caller_open, rsp_of_caller_packed, step_open, step_packed};
 
 /// A walk over more signal frames than this is taken for one that runs in circles.
 pub const MAX_SIGNAL_FRAMES: u32 = 64;
@@ -73,13 +72,17 @@ pub fn walk<C: CodeMap, M: Memory>(
     }
 }
 
-/// What is at the innermost frame, and its CFA, if there is a recipe for it and a caller.
-pub fn innermost<C: CodeMap, M: Memory>(mut cursor: Cursor, code: &mut C, memory: &mut M) -> (Located, Option<u64>) {
+/// What is at the innermost frame, and the stack pointer of its caller (its CFA), if there is a recipe for it and it is not outermost.
+/// No memory is read but what the recipe has the CFA in, if it has.
+pub fn innermost<C: CodeMap, M: Memory>(cursor: Cursor, code: &mut C, memory: &mut M) -> (Located, Option<u64>) {
     let located = code.locate_point(cursor.point);
-    let mut surroundings = Surroundings { code, memory, signals: 0, switches: 0 };
-    let step = surroundings.step(&mut cursor, &located);
-    let cfa = || cursor.registers.get(Reg::RSP);
-    (located, matches!(step, Ok(Step::Caller)).then(cfa).flatten())
+    let rsp = match located.recipe.kind() {
+        Packed::WIDE => code.open(&located).and_then(|recipe| {
+            rsp_of_caller_open(&cursor, &recipe, |e| code.expression(&located, e), memory).ok().flatten()
+        }),
+        _ => rsp_of_caller_packed(&cursor, &located.recipe, memory).ok().flatten(),
+    };
+    (located, rsp)
 }
 
 /// What a walk goes through.

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use callpath_target::{Ring, StackSampler};
 
 use crate::program::Doorbell;
 use crate::threads;
 
-/// How soon it sees that a thread has begun.
+/// How soon it sees that a thread has begun where others have begun within this time.
 const LOOK_EVERY: Duration = Duration::from_millis(15);
-/// How soon it sees that it shall end, if it looks for nothing else.
-const END_EVERY: Duration = Duration::from_millis(50);
+const BEGAN_WITHIN: Duration = Duration::from_secs(1);
+/// The same elsewhere, and how soon it sees that it shall end.
+const LOOK_SELDOM: Duration = Duration::from_millis(50);
 
 /// Such a thread, as long as there is one. Without it the recorder looks at the rings a few times a second.
 pub(super) struct Poller {
@@ -32,13 +33,19 @@ impl Poller {
             let doorbell = doorbell;
             let descriptors: Vec<RawFd> = rings.iter().map(Ring::descriptor).collect();
             let mut seen = vec![0; rings.len()];
+            let mut began = Instant::now();
             while !over.load(Relaxed) {
-                let mut is_due = StackSampler::wait(&descriptors, if for_threads { LOOK_EVERY } else { END_EVERY });
+                let is_soon = for_threads && began.elapsed() < BEGAN_WITHIN;
+                let is_due = StackSampler::wait(&descriptors, if is_soon { LOOK_EVERY } else { LOOK_SELDOM });
+                let mut has_begun = false;
                 for (ring, seen) in rings.iter().zip(&mut seen).filter(|_| for_threads) {
                     let (tells, up_to) = ring.tells_of_thread(*seen);
-                    (is_due, *seen) = (is_due | tells, up_to);
+                    (has_begun, *seen) = (has_begun | tells, up_to);
                 }
-                if is_due {
+                if has_begun {
+                    began = Instant::now();
+                }
+                if is_due || has_begun {
                     doorbell.ring();
                 }
             }
