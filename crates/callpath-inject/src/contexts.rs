@@ -9,7 +9,7 @@ use callpath_collect::probe::{Context, Told, context_below, has_back_edges, keep
 use callpath_collect::syscall::{map_private, unmap};
 use callpath_format::shared::ArenaRef;
 use callpath_format::shared::activation::{
-    CallMark, CalleeTable, ContextNode, CopiesWords, Entered, NodeMemory, PieceHead,
+    CallMark, CalleeTable, ContextNode, CopiesWords, Entered, EnteredWithNode, NodeMemory, PieceHead,
 };
 use callpath_format::shared::flows::{FlowRecord, FlowsHead};
 use callpath_format::shared::gauge::Gauge;
@@ -97,11 +97,30 @@ pub unsafe extern "C" fn descended(descent: &mut Descent) {
     let entered = Entered::from_word(descent.saved.second);
     let rsp = core::ptr::from_ref(&descent.entry) as u64 + 8 * (1 + u64::from(entered.words));
     let call = Call { saved: &descent.saved, entry: descent.entry, rsp };
+    // SAFETY: a copy has called the routine, and that stands there.
+    let enters = Enters { entry: call.entry, with_node: unsafe { entered_with_node(descent.saved.goes_on_at()) } };
     let node = again(call, entered).or_else(|| {
         let _undisturbed = Undisturbed::begin();
-        descend(call, entered)
+        descend(call, (entered, enters))
     });
     descent.saved.second = node.unwrap_or(NOWHERE.load(Relaxed));
+}
+
+/// Where a procedure is entered: its first instruction, and where calls through pointers enter its copy that have found the node.
+#[derive(Clone, Copy)]
+struct Enters {
+    entry: u64,
+    with_node: u64,
+}
+
+/// Where calls through pointers enter a copy with its node. `returns_to`: where the routine that the copy has called returns.
+///
+/// # Safety
+/// [`EnteredWithNode`] stands there.
+unsafe fn entered_with_node(returns_to: u64) -> u64 {
+    let behind = returns_to + EnteredWithNode::LEN_BYTES as u64;
+    // SAFETY: the caller's.
+    behind.wrapping_add_signed(unsafe { (behind as *const i32).sub(1).read_unaligned() }.into())
 }
 
 /// Where there is a node already. It only reads: a handler that comes in between does no harm.
@@ -115,7 +134,7 @@ fn again(call: Call<'_>, entered: Entered) -> Option<u64> {
 }
 
 /// `None`: there is no memory for a node, or no context; that is counted as dropped.
-fn descend(call: Call<'_>, entered: Entered) -> Option<u64> {
+fn descend(call: Call<'_>, (entered, enters): (Entered, Enters)) -> Option<u64> {
     let Some((process, thread, area)) = areas::own() else { return dropped() };
     let caller = Caller::of(area, (call, entered));
     let callees = caller.as_ref().map(Caller::callees);
@@ -129,7 +148,7 @@ fn descend(call: Call<'_>, entered: Entered) -> Option<u64> {
         if let Some(context) = caller.context().filter(|_| keeps_whole_paths(process)) {
             join::await_chunks(process);
             let context = context_below(process, thread, (context, call.returns_to()), &call.at_entry())?;
-            return New { area, entered, context, caller: Some(caller.node) }.add(&callees);
+            return New { area, entered, enters, context, caller: Some(caller.node) }.add(&callees);
         }
     }
     let told = Cell::new(None);
@@ -148,11 +167,11 @@ fn descend(call: Call<'_>, entered: Entered) -> Option<u64> {
     };
     let context = with_all_code(process, walk)?;
     if let Some(caller) = caller {
-        return New { area, entered, context, caller: Some(caller.node) }.add(&caller.callees());
+        return New { area, entered, enters, context, caller: Some(caller.node) }.add(&caller.callees());
     }
     let node = match active(process, told.get(), entered.procedure) {
         Some(active) => active.count(),
-        None => New { area, entered, context, caller: told.get() }.add(&List::below_gap(area, context.values)?)?,
+        None => New { area, entered, enters, context, caller: told.get() }.add(&List::below_gap(area, context.values)?)?,
     };
     // SAFETY: as above.
     unsafe { (*area).known.get_mut(call.number()) }?.node = node;
@@ -172,6 +191,7 @@ fn active(process: &Process<'_>, caller: Option<Node>, procedure: u32) -> Option
 struct New {
     area: *mut Area,
     entered: Entered,
+    enters: Enters,
     context: Context,
     /// The node of the nearest counted procedure that called it.
     caller: Option<Node>,
@@ -180,7 +200,7 @@ struct New {
 impl New {
     /// Counts the activation and gives the context a node, whose address this is. No handler comes in between.
     fn add(self, list: &List) -> Option<u64> {
-        let New { area, entered, context, caller } = self;
+        let New { area, entered, enters, context, caller } = self;
         if let Some(node) = list.count(entered.procedure) {
             return Some(node);
         }
@@ -189,6 +209,8 @@ impl New {
         node.values.store(context.values, Relaxed);
         node.procedure.store(entered.procedure, Relaxed);
         node.context.store(context.node.0, Relaxed);
+        node.entry.store(enters.entry, Relaxed);
+        node.entered_with_node.store(enters.with_node, Relaxed);
         node.flow.store(counters(area, entered.procedure, context.node), Relaxed);
         node.caller.store(caller.map_or(0, address), Relaxed);
         node.kept.store(address(node), Relaxed);
@@ -235,6 +257,8 @@ impl Counts for Node {
         if let Some(node) = allocate(area, 0) {
             node.values.store(self.values.load(Relaxed), Relaxed);
             node.procedure.store(self.procedure.load(Relaxed), Relaxed);
+            node.entry.store(self.entry.load(Relaxed), Relaxed);
+            node.entered_with_node.store(self.entered_with_node.load(Relaxed), Relaxed);
             node.kept.store(kept, Relaxed);
             list.add(node);
         }

@@ -46,6 +46,11 @@ impl Saved {
         core::ptr::from_ref(&self.second) as u64
     }
 
+    /// Of a descent: where the copy goes on.
+    pub fn goes_on_at(&self) -> u64 {
+        self.first
+    }
+
     /// rbp.
     pub fn rbp(&self) -> u64 {
         self.rbp

@@ -407,6 +407,13 @@ pub(crate) fn pop(register: Register) -> [u8; 2] {
 
 /// `call`, up to the distance.
 pub(crate) const CALL: [u8; 1] = [0xe8];
+/// `call [base + displacement]`; `base` is neither rsp nor r12.
+pub(crate) fn call_through(base: Register, displacement: i8) -> [u8; 4] {
+    const CALL: u8 = 2;
+    let [modrm, displacement] = near(CALL, base, displacement);
+    [rex_of(0, 0, base), 0xff, modrm, displacement]
+}
+
 /// `call`, through a word beside the code
 pub(crate) const CALL_BESIDE_CODE: [u8; 2] = [0xff, 0x15];
 /// `jmp`, through a word beside the code

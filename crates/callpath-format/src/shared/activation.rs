@@ -105,6 +105,10 @@ pub struct ContextNode {
     /// The node of the calling context tree (`ArenaRef`), whose key is the procedure's first instruction; 0: it is not known here, as
     /// in a fork's child, where these nodes are all zeroes.
     pub context: AtomicU32,
+    /// The run-time address of the procedure's first instruction, by which a call through a pointer finds that it leads there.
+    pub entry: AtomicU64,
+    /// The run-time address where such calls enter with the node.
+    pub entered_with_node: AtomicU64,
     /// The address of the next node of the same call site; 0: there is none.
     pub next: AtomicU64,
     /// The address of the slot that leads to it, or of the list that it is in.
@@ -170,6 +174,17 @@ impl PieceHead {
     }
 }
 
+/// What stands behind a copy's call of the routine that looks its context up, eight bytes: an instruction that does nothing; it tells where
+/// calls through pointers enter that have found the node.
+pub struct EnteredWithNode;
+
+impl EnteredWithNode {
+    /// The first four bytes, as a little-endian number: `nop dword ptr [rax + rax + displacement]`.
+    pub const OPCODE: u32 = u32::from_le_bytes([0x0f, 0x1f, 0x84, 0x00]);
+    /// The length, bytes. The displacement, the last four bytes, counts from its end.
+    pub const LEN_BYTES: usize = 8;
+}
+
 /// What a copy pushes, in one word, before it calls the routine that looks its context up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entered {
@@ -220,6 +235,6 @@ mod tests {
         }
         let far = CalleeTable::place(0x7fff_1234_5678, u32::MAX);
         assert!(far < CalleeTable::COUNT);
-        assert_eq!([ContextNode::slot_at(1), ContextNode::slot_at(3)], [56, 72]);
+        assert_eq!([ContextNode::slot_at(1), ContextNode::slot_at(3)], [72, 88]);
     }
 }

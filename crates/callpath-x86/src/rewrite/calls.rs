@@ -8,7 +8,7 @@ use callpath_format::address::LinkAddr;
 
 use super::assembler::{Assembler, Target};
 use super::body::Step;
-use crate::encode;
+use crate::encode::{self, Register};
 use crate::instruction::Control;
 use crate::instruction::motion::Motion;
 
@@ -93,6 +93,47 @@ fn displaced(step: &Step<'_>) -> Option<Displaced> {
     let word = step.bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map(|bytes| i32::from_le_bytes(*bytes));
     let is_odd = word.map(|word| step.end().wrapping_add_signed(word.into())) != Some(address);
     Some(Displaced { address, is_odd })
+}
+
+/// Where a call finds the address of what it calls, to compare that.
+pub(super) enum Pointer {
+    InRegister(Register),
+    /// `cmp register, pointer`.
+    InMemory(Vec<u8>),
+}
+
+/// What a call through a register or memory calls, to be compared with what `register` holds. `None`: it needs that register itself, it
+/// lies beside the code, or the call is another one.
+pub(super) fn pointer(step: &Step<'_>, register: Register) -> Option<Pointer> {
+    const COMPARE: u8 = 0x3b;
+    const REX_W: u8 = 0x48;
+    if step.instruction.control() != Control::CallIndirect || step.motion != Motion::Call {
+        return None;
+    }
+    let opcode_at = step.bytes.iter().position(|&byte| !is_segment(byte) && !is_rex(byte))?;
+    let (prefixes, rest) = step.bytes.split_at_checked(opcode_at)?;
+    let (segments, rex) = match prefixes.split_last() {
+        Some((rex, segments)) if is_rex(*rex) => (segments, *rex),
+        _ => (prefixes, 0),
+    };
+    let [GROUP_5, modrm, operand @ ..] = rest else { return None };
+    let (mode, base) = (modrm >> 6, modrm & 7 | (rex & 1) << 3);
+    let index = operand
+        .first()
+        .filter(|_| mode != 3 && modrm & 7 == RSP)
+        .map(|sib| [sib >> 3 & 7 | (rex & 2) << 2, sib & 7 | (rex & 1) << 3]);
+    let is_beside_code = mode == 0 && modrm & 7 == 5;
+    let uses = |it: Register| index.map_or(base == it, |of_sib| of_sib.contains(&it));
+    if modrm >> 3 & 7 != CALL_EXTENSION || is_beside_code || uses(register) || segments.iter().any(|byte| is_rex(*byte))
+    {
+        return None;
+    }
+    if mode == 3 {
+        return Some(Pointer::InRegister(base));
+    }
+    let rex = REX_W | (register >> 3 & 1) << 2 | rex & 3;
+    let modrm = modrm & 0xc7 | (register & 7) << 3;
+    Some(Pointer::InMemory([segments, &[rex, COMPARE, modrm], operand].concat()))
 }
 
 /// Makes a call with the return address at home. `bias`: run-time address minus link-time address.

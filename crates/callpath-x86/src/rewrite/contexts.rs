@@ -19,11 +19,12 @@
 //! ```
 
 use callpath_format::address::LinkAddr;
-use callpath_format::shared::activation::{CallMark, CalleeTable, ContextNode, CopiesWords, Entered};
+use callpath_format::shared::activation::{CallMark, CalleeTable, ContextNode, CopiesWords, Entered, EnteredWithNode};
 use callpath_format::shared::known_return::{ActivationTable, KnownReturn};
 use std::mem::offset_of;
 
 use super::assembler::{Assembler, Target};
+use super::calls::Pointer;
 use super::frame::Height;
 use super::plan::{Cell, Contexts, Plan};
 use super::spot::{SCRATCH, Spot};
@@ -88,6 +89,38 @@ pub(super) fn hand_over(out: &mut Assembler, word: u32, before: Option<Height>, 
     true
 }
 
+/// Calls what a pointer leads to by way of its node, if that is the first one of the call site: it is entered where the node is handed over.
+/// `compared`: how the pointer is compared. `apart`: where the call is made like the original does. `word`, `before`, `slot`: as for
+/// [`hand_over`]. `false`: nothing is written.
+pub(super) fn dispatch(
+    out: &mut Assembler,
+    (word, before, slot): (u32, Option<Height>, u16),
+    compared: &Pointer,
+    apart: usize,
+) -> bool {
+    const AT_ENTRY: i8 = offset_of!(ContextNode, entry) as i8;
+    const AT_ENTERED: i8 = offset_of!(ContextNode, entered_with_node) as i8;
+    if !hand_over(out, word, before, slot) {
+        return false;
+    }
+    out.bytes(&encode::test(HANDED));
+    branch(out, IS_EQUAL, apart);
+    match compared {
+        Pointer::InRegister(register) => {
+            out.bytes(&encode::compare_with(HANDED, AT_ENTRY, *register));
+            branch(out, IS_OTHER, apart);
+        }
+        Pointer::InMemory(bytes) => {
+            out.bytes(&encode::load_from(HANDED, HANDED, AT_ENTRY));
+            out.bytes(bytes);
+            branch(out, IS_OTHER, apart);
+            hand_over(out, word, before, slot);
+        }
+    }
+    out.bytes(&encode::call_through(HANDED, AT_ENTERED));
+    true
+}
+
 /// A distance in words.
 fn words(distance: i32) -> Option<u16> {
     u16::try_from(distance / WORD_BYTES).ok().filter(|_| distance % WORD_BYTES == 0)
@@ -100,6 +133,8 @@ pub(super) struct NotFound {
     labels: [usize; 4],
     /// Where nodes are handed over: where it begins there, and where it begins if the frame is not larger yet.
     handed: Option<[usize; 2]>,
+    /// Elsewhere: what is taken where a call through a pointer enters with the node.
+    dispatched: Option<Used>,
     /// By how many bytes the frame is larger.
     enlarged_by: u32,
     /// Holds the address of the slot where there is one; takes the node's address.
@@ -262,9 +297,10 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: 
         out.bytes(&encode::store_to(node, ActivationTable::AT as i32, slot));
     }
     used.give_back(out);
+    let dispatched = (!is_handed).then_some(used);
     let (words, lowered) = ((below / WORD_BYTES) as u16, lowered as u32);
     let (labels, registers) = ([apart, counted, others, found], [slot, node]);
-    (entered_with_node, NotFound { contexts, labels, handed, enlarged_by, registers, words, lowered })
+    (entered_with_node, NotFound { contexts, labels, handed, dispatched, enlarged_by, registers, words, lowered })
 }
 
 /// Makes the frame larger, as it is from there on.
@@ -291,6 +327,22 @@ impl NotFound {
         const AT_PROCEDURE: i8 = offset_of!(ContextNode, procedure) as i8;
         let NotFound { contexts, labels: [apart, counted, others, found], registers: [slot, node], .. } = self;
         let NotFound { handed, enlarged_by, lowered, .. } = self;
+        // By the ABI, a caller through a pointer has no use for the register, whatever others keep there.
+        let entered = match &self.dispatched {
+            Some(used) => {
+                let entered = out.label();
+                out.set_label(entered);
+                if enlarged_by > 0 {
+                    out.set_enlarged(0);
+                }
+                enlarge(out, enlarged_by);
+                used.take(out);
+                out.bytes(&encode::copy(node, HANDED));
+                out.jump(Target::Label(found));
+                entered
+            }
+            None => found,
+        };
         out.set_lowered(lowered);
         let unknown = handed.map_or(apart, |[_, before]| before);
         if handed.is_some() && enlarged_by > 0 {
@@ -315,22 +367,24 @@ impl NotFound {
             enlarge(out, enlarged_by);
         }
         out.set_label(apart);
-        self.ask(out, sites, (false, counted));
+        self.ask(out, (sites, entered), (false, counted));
         if let Some([without, _]) = handed {
             out.set_label(without);
-            self.ask(out, sites, (true, counted));
+            self.ask(out, (sites, entered), (true, counted));
         }
         out.set_lowered(0);
     }
 
-    /// Writes the call of the routine, which counts, and goes on at `then`.
-    fn ask(&self, out: &mut Assembler, sites: u16, (is_handed, then): (bool, usize)) {
+    /// Writes the call of the routine, which counts, and goes on at `then`. `entered`: where calls through pointers enter with the node.
+    fn ask(&self, out: &mut Assembler, (sites, entered): (u16, usize), (is_handed, then): (bool, usize)) {
         let NotFound { contexts, registers: [_, node], words, lowered, .. } = *self;
         out.push_word(contexts.entry);
         out.set_lowered(lowered + WORD_BYTES as u32);
         out.push_word(Entered { procedure: contexts.number, sites, words, is_handed }.to_word());
         out.set_lowered(lowered + 2 * WORD_BYTES as u32);
         out.opcode_to(&encode::CALL, Target::Fixed(contexts.routine.0));
+        out.bytes(&EnteredWithNode::OPCODE.to_le_bytes());
+        out.opcode_to(&[], Target::Label(entered));
         out.bytes(&encode::pop(node));
         out.set_lowered(lowered + WORD_BYTES as u32);
         out.bytes(&encode::move_rsp(WORD_BYTES as i8));

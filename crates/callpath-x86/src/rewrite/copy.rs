@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use callpath_format::address::LinkAddr;
+use callpath_format::shared::activation::CallMark;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::assembler::{Assembler, Target};
@@ -127,6 +128,21 @@ impl Source<'_, '_, '_> {
         }
     }
 
+    /// Calls what a pointer leads to by way of its node, if the call is one through a pointer: the label of the call that is to be written
+    /// apart. `sites`: how many call sites come before.
+    fn dispatch(&self, out: &mut Assembler, step: &Step<'_>, sites: u16) -> Option<usize> {
+        let word = self.plan.context_word().and_then(Cell::offset_in_activation)?;
+        let pointer = calls::pointer(step, contexts::HANDED)?;
+        let origin = LinkAddr(step.at);
+        let live = self.live.get(&origin).copied().unwrap_or(LiveSet::ALL);
+        if live.has_flags() || !contexts::may_be_handed(live) || sites >= contexts::MOST_HANDING {
+            return None;
+        }
+        let apart = out.label();
+        let site = (word, self.frame.before(origin), sites + 1);
+        contexts::dispatch(out, site, &pointer, apart).then_some(apart)
+    }
+
     /// What is known of a place, which leads to an instruction.
     fn spot(&self, place: Place, to: LinkAddr) -> Spot {
         // Outside of the procedure nothing is known.
@@ -173,6 +189,18 @@ impl Source<'_, '_, '_> {
     }
 }
 
+/// A call through a pointer that is made like the original does, out of line, where the node of what it leads to is not at hand.
+struct PlainCall<'a> {
+    label: usize,
+    bytes: &'a [u8],
+    origin: LinkAddr,
+    /// Where it comes back at home, and what the code behind it leads to.
+    comes_back: [LinkAddr; 2],
+    /// What stands behind it, and where it goes on.
+    mark: [u8; CallMark::LEN_BYTES],
+    back: usize,
+}
+
 /// Code inserted on an edge, out of line: `jumps to it`, and where it leads.
 struct Stub {
     edge: (u64, u64),
@@ -204,6 +232,7 @@ impl Copy {
         let mut copy = Copy { at, ..Copy::default() };
         let mut out = Assembler::new(at.0);
         let mut stubs: Vec<Stub> = Vec::new();
+        let mut plain_calls: Vec<PlainCall<'_>> = Vec::new();
         let mut not_found: Option<NotFound> = None;
         let (mut sites, mut second_slots) = (0u16, 0u16);
         // Cold parts may come first.
@@ -239,6 +268,7 @@ impl Copy {
                     stubs.push(Stub { edge: (block.code.start.0, to), label });
                     Target::Label(label)
                 });
+                let mut dispatched = None;
                 match plan.bias().filter(|_| is_from_copy) {
                     Some(bias) => calls::write(&mut out, step, bias),
                     // At an exit the frame has been made smaller before.
@@ -258,7 +288,10 @@ impl Copy {
                             contexts::hand_over(&mut out, word, source.frame.before(origin), slot)
                         });
                         second_slots = u16::from(hands_node);
-                        calls::write_copied(&mut out, step, hands_node);
+                        dispatched = source.dispatch(&mut out, step, sites);
+                        if dispatched.is_none() {
+                            calls::write_copied(&mut out, step, hands_node);
+                        }
                         let word = calls::called_through(step).filter(|_| !hands_node);
                         copy.word_calls.extend(word.map(|word| (out.offset(), word)));
                     }
@@ -306,6 +339,12 @@ impl Copy {
                         let mark = contexts::mark(word, source.frame.before(origin), sites).ok_or(unknown)?;
                         copy.origins.push((out.offset(), behind));
                         out.bytes(&mark);
+                        if let Some(label) = dispatched {
+                            let back = out.label();
+                            out.set_label(back);
+                            let (bytes, comes_back) = (step.bytes, [end, behind]);
+                            plain_calls.push(PlainCall { label, bytes, origin, comes_back, mark, back });
+                        }
                         sites = sites.checked_add(std::mem::take(&mut second_slots)).ok_or(unknown)?;
                     }
                     if !plan.at(Place::AfterCall(origin)).is_empty() {
@@ -351,6 +390,15 @@ impl Copy {
             if source.is_outside(to) {
                 source.enlarge_again(&mut out);
             }
+        }
+        for PlainCall { label, bytes, origin, comes_back: [end, behind], mark, back } in plain_calls {
+            copy.origins.push((out.offset(), origin));
+            out.set_label(label);
+            out.bytes(bytes);
+            copy.returns.push((out.offset(), end));
+            copy.origins.push((out.offset(), behind));
+            out.bytes(&mark);
+            out.jump(Target::Label(back));
         }
         if let Some(not_found) = not_found {
             copy.origins.push((out.offset(), LinkAddr(body.entry().0)));
