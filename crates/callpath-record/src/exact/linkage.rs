@@ -58,7 +58,7 @@ impl Links {
     pub(super) fn add(&mut self, copies: &Copies, (at, values): (LinkAddr, Vec<u64>), bias: u64) {
         let run = |at: LinkAddr| at.0.wrapping_add(bias);
         let taking =
-            copies.made.iter().filter_map(|made| Some((run(made.copy.entry), run(made.copy.entered_with_node?))));
+            copies.made.iter().filter_map(|made| Some((run(made.copy.entry), run(made.copy.entered_by_linkage?))));
         self.takes_node_at.extend(taking);
         if !values.is_empty() {
             self.words.push((RunAddr(run(at)), values));

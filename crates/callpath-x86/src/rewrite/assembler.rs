@@ -92,6 +92,12 @@ impl Assembler {
         }
     }
 
+    /// Where that is, if it is a label that has its place.
+    pub(super) fn offset_of(&self, target: Target) -> Option<u32> {
+        let Target::Label(label) = target else { return None };
+        self.labels.get(label).copied().flatten()
+    }
+
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         self.code.extend_from_slice(bytes);
     }

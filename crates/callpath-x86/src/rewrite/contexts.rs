@@ -34,7 +34,7 @@ use crate::liveness::LiveSet;
 
 const RSP: Register = 4;
 const WORD_BYTES: i32 = 8;
-/// Holds the node that a caller hands over. The ABI has no use for it at calls.
+/// Holds the node that a caller hands over where it calls through a pointer or the linkage table. The ABI has no use for it at calls.
 pub(super) const HANDED: Register = 11;
 /// Sites with higher numbers do not hand over nodes, since that takes a second slot.
 pub(super) const MOST_HANDING: u16 = u16::MAX / 4;
@@ -75,32 +75,37 @@ impl UnmarkedCall {
     }
 }
 
-/// Whether a caller may hand over its node to a procedure, by what is live where that one is entered.
-pub(super) fn may_be_handed(live: LiveSet) -> bool {
-    live.general() >> HANDED & 1 == 0
+/// The register that callers within the module hand over its node to a procedure in, by what is live where that one is entered. `None`: there is
+/// none, or none beside it that is free, or flags are live.
+pub(super) fn handed_in(live: LiveSet) -> Option<Register> {
+    let is_free = |register: &Register| live.general() >> register & 1 == 0;
+    let mut free = std::iter::once(HANDED).chain(SCRATCH.into_iter().filter(|it| *it != HANDED)).filter(is_free);
+    let register = free.next().filter(|_| !live.has_flags())?;
+    free.next().map(|_| register)
 }
 
-/// Hands over the node of the callee, before the call. `slot`: the number of its slot. `word`, `before`: as for [`mark`]. `false`:
-/// nothing is written.
-pub(super) fn hand_over(out: &mut Assembler, word: u32, before: Option<Height>, slot: u16) -> bool {
-    let Some(before) = before.filter(|before| before.register == RSP) else { return false };
-    out.bytes(&encode::load(HANDED, Word::OfFrame(RSP, before.distance_of(word))).bytes);
-    out.bytes(&encode::load_beside(HANDED, HANDED, ContextNode::slot_at(slot) as i32));
+/// Where the node of a callee is found, before a call of the caller's copy: as for [`mark`], and the number of its slot.
+#[derive(Clone, Copy)]
+pub(super) struct Site {
+    pub(super) word: u32,
+    pub(super) before: Option<Height>,
+    pub(super) slot: u16,
+}
+
+/// Hands over the node of the callee, before the call. `false`: nothing is written.
+pub(super) fn hand_over(out: &mut Assembler, site: Site, register: Register) -> bool {
+    let Some(before) = site.before.filter(|before| before.register == RSP) else { return false };
+    out.bytes(&encode::load(register, Word::OfFrame(RSP, before.distance_of(site.word))).bytes);
+    out.bytes(&encode::load_beside(register, register, ContextNode::slot_at(site.slot) as i32));
     true
 }
 
 /// Calls what a pointer leads to by way of its node, if that is the first one of the call site: it is entered where the node is handed over.
-/// `compared`: how the pointer is compared. `apart`: where the call is made like the original does. `word`, `before`, `slot`: as for
-/// [`hand_over`]. `false`: nothing is written.
-pub(super) fn dispatch(
-    out: &mut Assembler,
-    (word, before, slot): (u32, Option<Height>, u16),
-    compared: &Pointer,
-    apart: usize,
-) -> bool {
+/// `compared`: how the pointer is compared. `apart`: where the call is made like the original does. `false`: nothing is written.
+pub(super) fn dispatch(out: &mut Assembler, site: Site, compared: &Pointer, apart: usize) -> bool {
     const AT_ENTRY: i8 = offset_of!(ContextNode, entry) as i8;
     const AT_ENTERED: i8 = offset_of!(ContextNode, entered_with_node) as i8;
-    if !hand_over(out, word, before, slot) {
+    if !hand_over(out, site, HANDED) {
         return false;
     }
     out.bytes(&encode::test(HANDED));
@@ -114,7 +119,7 @@ pub(super) fn dispatch(
             out.bytes(&encode::load_from(HANDED, HANDED, AT_ENTRY));
             out.bytes(bytes);
             branch(out, IS_OTHER, apart);
-            hand_over(out, word, before, slot);
+            hand_over(out, site, HANDED);
         }
     }
     out.bytes(&encode::call_through(HANDED, AT_ENTERED));
@@ -133,7 +138,7 @@ pub(super) struct NotFound {
     labels: [usize; 4],
     /// Where nodes are handed over: where it begins there, and where it begins if the frame is not larger yet.
     handed: Option<[usize; 2]>,
-    /// Elsewhere: what is taken where a call through a pointer enters with the node.
+    /// What is taken where a call through a pointer enters with the node, if that is to lie elsewhere.
     dispatched: Option<Used>,
     /// By how many bytes the frame is larger.
     enlarged_by: u32,
@@ -167,12 +172,13 @@ impl Used {
     }
 
     /// The same with the node where callers hand it over. `None`: that register, or another one, is not free.
-    fn handed(plan: &Plan, spot: Spot) -> Option<Used> {
+    fn handed(plan: &Plan, spot: Spot, register: Option<Register>) -> Option<Used> {
+        let handed = register?;
         let is_free =
             |register: &Register| spot.live.general() >> register & 1 == 0 && Some(*register) != plan.register();
-        let slot = SCRATCH.into_iter().find(|register| *register != HANDED && is_free(register))?;
-        let is_simple = is_free(&HANDED) && !spot.live.has_flags();
-        is_simple.then(|| Used { registers: [slot, HANDED], waiting: Vec::new(), flags: false })
+        let slot = SCRATCH.into_iter().find(|register| *register != handed && is_free(register))?;
+        let is_simple = is_free(&handed) && !spot.live.has_flags();
+        is_simple.then(|| Used { registers: [slot, handed], waiting: Vec::new(), flags: false })
     }
 
     /// By how many bytes rsp is lower for the flags, and for registers.
@@ -217,14 +223,19 @@ impl Used {
     }
 }
 
-/// Writes what an entry counts with, and makes the frame larger. Where callers enter that hand over the node, if they may; and what
-/// is written apart.
-pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: Spot) -> (Option<u32>, NotFound) {
+/// Writes what an entry counts with, and makes the frame larger. Where callers enter that hand over the node, in `register`, if they may; and
+/// what is written apart.
+pub(super) fn write(
+    out: &mut Assembler,
+    plan: &Plan,
+    (contexts, register): (Contexts, Option<Register>),
+    spot: Spot,
+) -> (Option<u32>, NotFound) {
     const AT_SLOTS: i32 = ContextNode::slot_at(0) as i32;
     const AT_PROCEDURE: i8 = offset_of!(ContextNode, procedure) as i8;
     const AT_VALUES: i8 = offset_of!(ContextNode, values) as i8;
     const AT_KEPT: i8 = offset_of!(ContextNode, kept) as i8;
-    let handed = Used::handed(plan, spot);
+    let handed = Used::handed(plan, spot, register);
     let is_handed = handed.is_some();
     let used = handed.unwrap_or_else(|| Used::choose(plan, spot));
     let ([slot, node], lowered) = (used.registers, used.lowered());
@@ -297,7 +308,7 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, contexts: Contexts, spot: 
         out.bytes(&encode::store_to(node, ActivationTable::AT as i32, slot));
     }
     used.give_back(out);
-    let dispatched = (!is_handed).then_some(used);
+    let dispatched = (node != HANDED || !is_handed).then_some(used);
     let (words, lowered) = ((below / WORD_BYTES) as u16, lowered as u32);
     let (labels, registers) = ([apart, counted, others, found], [slot, node]);
     (entered_with_node, NotFound { contexts, labels, handed, dispatched, enlarged_by, registers, words, lowered })
@@ -321,8 +332,9 @@ fn branch(out: &mut Assembler, condition: u8, label: usize) {
 }
 
 impl NotFound {
-    /// Writes it. `sites`: how many calls of the copy are marked.
-    pub(super) fn write(self, out: &mut Assembler, sites: u16) {
+    /// Writes it. `sites`: how many calls of the copy are marked. Where calls through pointers and the linkage table enter with the node; there may
+    /// be none where other callers hand it over, too.
+    pub(super) fn write(self, out: &mut Assembler, sites: u16) -> Target {
         const AT_SLOT: i8 = offset_of!(ContextNode, slot) as i8;
         const AT_PROCEDURE: i8 = offset_of!(ContextNode, procedure) as i8;
         let NotFound { contexts, labels: [apart, counted, others, found], registers: [slot, node], .. } = self;
@@ -335,8 +347,10 @@ impl NotFound {
                 if enlarged_by > 0 {
                     out.set_enlarged(0);
                 }
-                enlarge(out, enlarged_by);
-                used.take(out);
+                if handed.is_none() {
+                    enlarge(out, enlarged_by);
+                    used.take(out);
+                }
                 out.bytes(&encode::copy(node, HANDED));
                 out.jump(Target::Label(found));
                 entered
@@ -373,6 +387,7 @@ impl NotFound {
             self.ask(out, (sites, entered), (true, counted));
         }
         out.set_lowered(0);
+        Target::Label(entered)
     }
 
     /// Writes the call of the routine, which counts, and goes on at `then`. `entered`: where calls through pointers enter with the node.

@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::assembler::{Assembler, Target};
 use super::body::{Body, Step};
 use super::calls;
-use super::contexts::{self, NotFound, UnmarkedCall};
+use super::contexts::{self, NotFound, Site, UnmarkedCall};
 use super::frame::{Frame, Height};
 use super::inserted;
 use super::patch::DirectBranch;
@@ -17,7 +17,7 @@ use super::plan::{Cell, Place, Plan, Rax};
 use super::refusal::{Reason, Refusal};
 use super::spot::Spot;
 use super::tables::{CopiedTables, TableRead};
-use crate::encode;
+use crate::encode::{self, Register};
 use crate::encoding;
 use crate::graph::EdgeKind;
 use crate::instruction::motion::{LongDisplacement, Motion, displaced_by};
@@ -47,8 +47,8 @@ pub(super) struct Copy {
     /// Calls that no mark stands behind, where contexts are counted.
     pub(super) unmarked: Vec<UnmarkedCall>,
     pub(super) direct_jumps: Vec<DirectBranch>,
-    /// The offset where callers enter that hand over its node.
-    pub(super) entered_with_node: Option<u32>,
+    /// The offset where callers of the module enter that hand over its node, and where those do that call through the linkage table.
+    pub(super) entered_with_node: Option<[u32; 2]>,
     /// Jumps to one address: where each stands at home, its end in the copy, and where it leads.
     jumps: Vec<(u64, u32, u64)>,
     /// Offset of the copy of each instruction with what is inserted before it, by its address.
@@ -74,8 +74,10 @@ pub(super) struct Source<'s, 'g, 'a> {
     /// The calls that the copy makes with the return address at home, and those that it makes like the original does.
     pub(super) from_copy: &'s BTreeSet<u64>,
     pub(super) in_copy: &'s BTreeSet<u64>,
-    /// Of the latter, those whose callees may be handed their nodes.
-    pub(super) handing: &'s BTreeSet<u64>,
+    /// Of the latter, those whose callees may be handed their nodes, and the register for it.
+    pub(super) handing: &'s BTreeMap<u64, Register>,
+    /// The register in which its own node is handed over by callers of the module.
+    pub(super) handed_in: Option<Register>,
     pub(super) tables: &'s CopiedTables,
 }
 
@@ -135,11 +137,12 @@ impl Source<'_, '_, '_> {
         let pointer = calls::pointer(step, contexts::HANDED)?;
         let origin = LinkAddr(step.at);
         let live = self.live.get(&origin).copied().unwrap_or(LiveSet::ALL);
-        if live.has_flags() || !contexts::may_be_handed(live) || sites >= contexts::MOST_HANDING {
+        let is_live = live.has_flags() || live.general() >> contexts::HANDED & 1 != 0;
+        if is_live || sites >= contexts::MOST_HANDING {
             return None;
         }
         let apart = out.label();
-        let site = (word, self.frame.before(origin), sites + 1);
+        let site = Site { word, before: self.frame.before(origin), slot: sites + 1 };
         contexts::dispatch(out, site, &pointer, apart).then_some(apart)
     }
 
@@ -281,11 +284,12 @@ impl Copy {
                     }
                     None if is_in_copy => {
                         let word = plan.context_word().and_then(Cell::offset_in_activation);
-                        let word = word.filter(|_| source.handing.contains(&step.at));
-                        // The first slot of the site is for whoever else is entered there.
-                        let slot = sites.checked_add(2).filter(|_| sites < contexts::MOST_HANDING);
-                        let hands_node = word.zip(slot).is_some_and(|(word, slot)| {
-                            contexts::hand_over(&mut out, word, source.frame.before(origin), slot)
+                        let register = source.handing.get(&step.at).filter(|_| sites < contexts::MOST_HANDING);
+                        let hands_node = word.zip(register).is_some_and(|(word, register)| {
+                            // The first slot of the site is for whoever else is entered there.
+                            let slot = sites.saturating_add(2);
+                            let site = Site { word, before: source.frame.before(origin), slot };
+                            contexts::hand_over(&mut out, site, *register)
                         });
                         second_slots = u16::from(hands_node);
                         dispatched = source.dispatch(&mut out, step, sites);
@@ -402,7 +406,10 @@ impl Copy {
         }
         if let Some(not_found) = not_found {
             copy.origins.push((out.offset(), LinkAddr(body.entry().0)));
-            not_found.write(&mut out, sites);
+            let entered = not_found.write(&mut out, sites);
+            if let (Some([_, by_linkage]), Some(offset)) = (&mut copy.entered_with_node, out.offset_of(entered)) {
+                *by_linkage = offset;
+            }
         }
         copy.write_arrivals(source, &mut out)?;
         copy.origins.extend(out.write_apart()?);
@@ -433,8 +440,8 @@ impl Copy {
         let spot = source.spot(Place::Entry, entry);
         let not_found = match contexts {
             Some(contexts) => {
-                let (entered_with_node, not_found) = contexts::write(out, source.plan, contexts, spot);
-                self.entered_with_node = entered_with_node;
+                let (entered, not_found) = contexts::write(out, source.plan, (contexts, source.handed_in), spot);
+                self.entered_with_node = entered.map(|entered| [entered; 2]);
                 Some(not_found)
             }
             None => {

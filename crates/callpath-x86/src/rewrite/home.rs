@@ -365,7 +365,9 @@ impl Layout {
         });
         let word_calls = word_calls.collect();
         let Copy { at, code, origins, lowered, enlarged, rax, out_of_order, words_at, .. } = copy;
-        let entered_with_node = copy.entered_with_node.map(|offset| LinkAddr(copy.at.0.wrapping_add(offset.into())));
+        let at_offset = |offset: u32| LinkAddr(copy.at.0.wrapping_add(offset.into()));
+        let [entered_with_node, entered_by_linkage] =
+            [0, 1].map(|way| copy.entered_with_node.map(|offsets| at_offset(offsets[way])));
         let Copy { returns, unmarked, direct_jumps, .. } = copy;
         Ok(Rewritten {
             is_timed: false,
@@ -388,6 +390,7 @@ impl Layout {
             detours,
             entered_at,
             entered_with_node,
+            entered_by_linkage,
             direct_calls,
             direct_jumps,
             word_calls,

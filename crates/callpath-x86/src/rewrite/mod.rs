@@ -47,7 +47,7 @@ mod thunk;
 mod times;
 
 use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
@@ -144,6 +144,8 @@ pub struct Rewritten {
     pub entered_at: LinkAddr,
     /// The same, for calls that hand over the node of its context ([`DirectBranch::hands_node`]).
     pub entered_with_node: Option<LinkAddr>,
+    /// The same, for calls through the linkage table that hand it over, always in the same register.
+    pub entered_by_linkage: Option<LinkAddr>,
     /// Calls at home, by ascending address, whose last four bytes are the distance to the called address.
     pub direct_calls: Vec<DirectBranch>,
     /// Jumps in the copy to code that has none, whose distances end at the same places: among them tail calls. Also
@@ -323,7 +325,8 @@ impl<'m, 'a> Rewriter<'m, 'a> {
             let live = liveness.in_block(self.flow, procedure, block);
             used = live.into_iter().fold(used, |used, (_, live)| used | live.general());
         }
-        let is_handed = |register: u8| plan.contexts().is_some() && register == contexts::HANDED;
+        let handed_in = plan.contexts().and_then(|_| self.handed_in(procedure));
+        let is_handed = |register: u8| handed_in == Some(register);
         spot::SCRATCH.into_iter().rev().find(|&register| used >> register & 1 == 0 && !is_handed(register))
     }
 
@@ -349,7 +352,9 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         let (from_copy, in_copy) = (layout.calls_from_copy(), layout.calls_in_copy());
         let tables = CopiedTables::new(body, &self.flow.code.data, plan.bias());
         let handing = &self.handing(body, plan, in_copy);
-        let source = copy::Source { body, plan, frame, live: &live, from_copy, in_copy, handing, tables: &tables };
+        let handed_in = plan.contexts().and_then(|_| self.handed_in(procedure));
+        let source =
+            copy::Source { body, plan, frame, live: &live, from_copy, in_copy, handing, handed_in, tables: &tables };
         let copy = match copy::Copy::new(&source, at) {
             // Jumps through tables that are too far away go home.
             Err(Refusal { reason: Reason::TooFar, .. }) if has_tables => {
@@ -360,21 +365,26 @@ impl<'m, 'a> Rewriter<'m, 'a> {
         Ok(Rewritten { is_timed: plan.times().is_some(), ..layout.finish(body, copy)? })
     }
 
-    /// Of the calls that a copy makes itself: those whose callees, as far as anybody can tell, have no use for the register that their nodes are
-    /// handed over in.
-    fn handing(&self, body: &Body<'_, '_>, plan: &Plan, in_copy: &BTreeSet<u64>) -> BTreeSet<u64> {
-        let Some(liveness) = self.liveness.filter(|_| plan.context_word().is_some()) else { return BTreeSet::new() };
-        let may_be_handed = |step: &Step<'_>| {
+    /// Of the calls that a copy makes itself: those whose callees may be handed their nodes, and the register for it.
+    fn handing(&self, body: &Body<'_, '_>, plan: &Plan, in_copy: &BTreeSet<u64>) -> BTreeMap<u64, u8> {
+        if plan.context_word().is_none() {
+            return BTreeMap::new();
+        }
+        let handed = |step: &Step<'_>| {
             if step.taking_node.is_some() {
                 // The loader may change the register on the way of such a call.
-                return Some(step.at);
+                return Some((step.at, contexts::HANDED));
             }
-            let number = calls::called_directly(step).and_then(|callee| self.by_entry.get(&callee))?;
-            let callee = self.graphs.get(*number)?;
-            let live = liveness.at_block(*number, callee.block_at(callee.entry)?);
-            contexts::may_be_handed(live).then_some(step.at)
+            let callee = calls::called_directly(step).and_then(|callee| self.by_entry.get(&callee))?;
+            Some((step.at, self.handed_in(*callee)?))
         };
-        in_copy.iter().filter_map(|call| body.step_at(*call)).filter_map(may_be_handed).collect()
+        in_copy.iter().filter_map(|call| body.step_at(*call)).filter_map(handed).collect()
+    }
+
+    /// The register in which a procedure's node is handed over by callers within the module, for which it has no use as far as anybody can tell.
+    fn handed_in(&self, procedure: usize) -> Option<u8> {
+        let graph = self.graphs.get(procedure)?;
+        contexts::handed_in(self.liveness?.at_block(procedure, graph.block_at(graph.entry)?))
     }
 
     /// What is live before each instruction of a procedure, in whichever of its blocks, and at the entries of those that
