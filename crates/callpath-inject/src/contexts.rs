@@ -9,7 +9,7 @@ use callpath_collect::probe::{Context, Told, context_below, has_back_edges, keep
 use callpath_collect::syscall::{map_private, unmap};
 use callpath_format::shared::ArenaRef;
 use callpath_format::shared::activation::{
-    CallMark, CalleeTable, ContextNode, CopiesWords, Entered, EnteredWithNode, NodeMemory, PieceHead,
+    CallMark, CalleeTable, ContextNode, CopiesWords, Entered, EnteredWithNode, NodeMemory, PieceHead, PointerTable,
 };
 use callpath_format::shared::flows::{FlowRecord, FlowsHead};
 use callpath_format::shared::gauge::Gauge;
@@ -47,7 +47,7 @@ static STACKS_MOVE: AtomicBool = AtomicBool::new(false);
 pub static COPIES: [AtomicU64; CopiesWords::COUNT] = [const { AtomicU64::new(0) }; CopiesWords::COUNT];
 /// The address of the table of callees, behind which that of activations is; for `routines.rs`, too.
 pub static CALLEES: AtomicU64 = AtomicU64::new(0);
-const TABLES_BYTES: usize = (CalleeTable::COUNT + ActivationTable::COUNT) * size_of::<u64>();
+const TABLES_BYTES: usize = PointerTable::AT + PointerTable::COUNT * size_of::<u64>();
 
 /// The address of the words that say where copies are.
 pub fn copies() -> u64 {
@@ -405,6 +405,10 @@ impl List {
         let place = CalleeTable::place(slot, node.procedure.load(Relaxed));
         // SAFETY: within the table, which stays mapped.
         unsafe { &*(CALLEES.load(Relaxed) as *const AtomicU64).add(place) }.store(address(node), Relaxed);
+        let place = PointerTable::place(slot, node.entry.load(Relaxed));
+        let pointers = CALLEES.load(Relaxed) + PointerTable::AT as u64;
+        // SAFETY: as above.
+        unsafe { &*(pointers as *const AtomicU64).add(place) }.store(address(node), Relaxed);
     }
 
     /// Adds a node. No handler comes in between.

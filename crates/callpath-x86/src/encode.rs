@@ -407,6 +407,14 @@ pub(crate) fn pop(register: Register) -> [u8; 2] {
 
 /// `call`, up to the distance.
 pub(crate) const CALL: [u8; 1] = [0xe8];
+/// `and register, constant`, 32 bits that clear the others
+pub(crate) fn and_32(register: Register, constant: u32) -> Vec<u8> {
+    const AND: u8 = 4;
+    let mut bytes = vec![rex_of(0, 0, register), 0x81, 0xc0 | AND << 3 | register & 7];
+    bytes.extend(constant.to_le_bytes());
+    bytes
+}
+
 /// `call [base + displacement]`; `base` is neither rsp nor r12.
 pub(crate) fn call_through(base: Register, displacement: i8) -> [u8; 4] {
     const CALL: u8 = 2;

@@ -66,6 +66,25 @@ impl CalleeTable {
     }
 }
 
+/// A table of the process's, of addresses of nodes, by call sites and what is called there through a pointer. Whose a node is tells the node
+/// itself. It stands behind the other tables.
+pub struct PointerTable;
+
+impl PointerTable {
+    /// How many there are.
+    pub const COUNT: usize = 1 << 16;
+    /// Where it begins, bytes behind the table of callees.
+    pub const AT: usize =
+        CalleeTable::COUNT * size_of::<u64>() + super::known_return::ActivationTable::COUNT * size_of::<u64>();
+    /// The bits of the sum of a slot's address and the callee's that are the place, bytes.
+    pub const MASK: u32 = (PointerTable::COUNT * size_of::<u64>() - size_of::<u64>()) as u32;
+
+    /// The place of the node of the procedure at this address that a slot leads to.
+    pub const fn place(slot: u64, entry: u64) -> usize {
+        (slot.wrapping_add(entry) & PointerTable::MASK as u64) as usize / size_of::<u64>()
+    }
+}
+
 /// What stands behind a call, eight bytes: `nop dword ptr [rax + 8 * register + displacement]`, as no compiler writes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallMark {

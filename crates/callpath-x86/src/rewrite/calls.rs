@@ -95,45 +95,85 @@ fn displaced(step: &Step<'_>) -> Option<Displaced> {
     Some(Displaced { address, is_odd })
 }
 
-/// Where a call finds the address of what it calls, to compare that.
-pub(super) enum Pointer {
-    InRegister(Register),
-    /// `cmp register, pointer`.
-    InMemory(Vec<u8>),
+/// What holds the address that a call leads to: a register, or a word of memory.
+#[derive(Clone, Debug)]
+pub(super) struct Pointer {
+    segments: Vec<u8>,
+    /// The bits of REX that it takes, ModRM without the middle, and what follows.
+    rex: u8,
+    modrm: u8,
+    operand: Vec<u8>,
+    /// If it lies beside the code: its address.
+    address: Option<u64>,
+    registers: Vec<Register>,
 }
 
-/// What a call through a register or memory calls, to be compared with what `register` holds. `None`: it needs that register itself, it
-/// lies beside the code, or the call is another one.
-pub(super) fn pointer(step: &Step<'_>, register: Register) -> Option<Pointer> {
-    const COMPARE: u8 = 0x3b;
-    const REX_W: u8 = 0x48;
-    if step.instruction.control() != Control::CallIndirect || step.motion != Motion::Call {
-        return None;
+impl Pointer {
+    /// Of a call through a register or memory, or a stub. `None`: the call is another one.
+    pub(super) fn of(step: &Step<'_>) -> Option<Pointer> {
+        const BESIDE_CODE: u8 = 5;
+        if step.motion != Motion::Call {
+            return None;
+        }
+        if let (Control::Call, Some(_)) = (step.instruction.control(), step.slot) {
+            let (segments, operand, registers) = (Vec::new(), vec![0; DISPLACEMENT_BYTES], Vec::new());
+            return Some(Pointer { segments, rex: 0, modrm: BESIDE_CODE, operand, address: step.slot, registers });
+        }
+        if step.instruction.control() != Control::CallIndirect {
+            return None;
+        }
+        let opcode_at = step.bytes.iter().position(|&byte| !is_segment(byte) && !is_rex(byte))?;
+        let (prefixes, rest) = step.bytes.split_at_checked(opcode_at)?;
+        let (segments, rex) = match prefixes.split_last() {
+            Some((rex, segments)) if is_rex(*rex) => (segments, *rex & 3),
+            _ => (prefixes, 0),
+        };
+        let [GROUP_5, modrm, operand @ ..] = rest else { return None };
+        let (mode, base) = (modrm >> 6, modrm & 7);
+        let is_beside_code = mode == 0 && base == BESIDE_CODE;
+        let is_plain = modrm >> 3 & 7 == CALL_EXTENSION && !segments.iter().any(|byte| is_rex(*byte));
+        if !is_plain || is_beside_code && (called_through(step).is_none() || !segments.is_empty()) {
+            return None;
+        }
+        let registers = match operand.first() {
+            _ if is_beside_code => Vec::new(),
+            Some(sib) if mode != 3 && base == RSP => vec![sib >> 3 & 7 | (rex & 2) << 2, sib & 7 | (rex & 1) << 3],
+            _ => vec![base | (rex & 1) << 3],
+        };
+        let address = called_through(step).filter(|_| is_beside_code);
+        let (segments, modrm, operand) = (segments.to_vec(), modrm & 0xc7, operand.to_vec());
+        Some(Pointer { segments, rex, modrm, operand, address, registers })
     }
-    let opcode_at = step.bytes.iter().position(|&byte| !is_segment(byte) && !is_rex(byte))?;
-    let (prefixes, rest) = step.bytes.split_at_checked(opcode_at)?;
-    let (segments, rex) = match prefixes.split_last() {
-        Some((rex, segments)) if is_rex(*rex) => (segments, *rex),
-        _ => (prefixes, 0),
-    };
-    let [GROUP_5, modrm, operand @ ..] = rest else { return None };
-    let (mode, base) = (modrm >> 6, modrm & 7 | (rex & 1) << 3);
-    let index = operand
-        .first()
-        .filter(|_| mode != 3 && modrm & 7 == RSP)
-        .map(|sib| [sib >> 3 & 7 | (rex & 2) << 2, sib & 7 | (rex & 1) << 3]);
-    let is_beside_code = mode == 0 && modrm & 7 == 5;
-    let uses = |it: Register| index.map_or(base == it, |of_sib| of_sib.contains(&it));
-    if modrm >> 3 & 7 != CALL_EXTENSION || is_beside_code || uses(register) || segments.iter().any(|byte| is_rex(*byte))
-    {
-        return None;
+
+    /// Whether it is a register, or its address depends on it.
+    pub(super) fn uses(&self, register: Register) -> bool {
+        self.registers.contains(&register)
     }
-    if mode == 3 {
-        return Some(Pointer::InRegister(base));
+
+    /// Writes `cmp register, pointer`.
+    pub(super) fn compare(&self, out: &mut Assembler, register: Register) {
+        const COMPARE: u8 = 0x3b;
+        self.with(out, COMPARE, register);
     }
-    let rex = REX_W | (register >> 3 & 1) << 2 | rex & 3;
-    let modrm = modrm & 0xc7 | (register & 7) << 3;
-    Some(Pointer::InMemory([segments, &[rex, COMPARE, modrm], operand].concat()))
+
+    /// Writes `mov register, pointer`.
+    pub(super) fn load(&self, out: &mut Assembler, register: Register) {
+        const LOAD: u8 = 0x8b;
+        self.with(out, LOAD, register);
+    }
+
+    fn with(&self, out: &mut Assembler, opcode: u8, register: Register) {
+        const REX_W: u8 = 0x48;
+        let instruction = [REX_W | (register >> 3 & 1) << 2 | self.rex, opcode, self.modrm | (register & 7) << 3];
+        let bytes = [&self.segments[..], &instruction, &self.operand].concat();
+        match self.address {
+            Some(address) => {
+                let displacement_at = bytes.len().saturating_sub(DISPLACEMENT_BYTES);
+                out.with_displacement(&bytes, displacement_at, Target::Fixed(address));
+            }
+            None => out.bytes(&bytes),
+        }
+    }
 }
 
 /// Makes a call with the return address at home. `bias`: run-time address minus link-time address.

@@ -19,7 +19,9 @@
 //! ```
 
 use callpath_format::address::LinkAddr;
-use callpath_format::shared::activation::{CallMark, CalleeTable, ContextNode, CopiesWords, Entered, EnteredWithNode};
+use callpath_format::shared::activation::{
+    CallMark, CalleeTable, ContextNode, CopiesWords, Entered, EnteredWithNode, PointerTable,
+};
 use callpath_format::shared::known_return::{ActivationTable, KnownReturn};
 use std::mem::offset_of;
 
@@ -27,7 +29,7 @@ use super::assembler::{Assembler, Target};
 use super::calls::Pointer;
 use super::frame::Height;
 use super::plan::{Cell, Contexts, Plan};
-use super::spot::{SCRATCH, Spot};
+use super::spot::{RAX, SCRATCH, Spot};
 use crate::encode::{self, Register, Word};
 use crate::encoding;
 use crate::liveness::LiveSet;
@@ -100,30 +102,71 @@ pub(super) fn hand_over(out: &mut Assembler, site: Site, register: Register) -> 
     true
 }
 
-/// Calls what a pointer leads to by way of its node, if that is the first one of the call site: it is entered where the node is handed over.
-/// `compared`: how the pointer is compared. `apart`: where the call is made like the original does. `false`: nothing is written.
-pub(super) fn dispatch(out: &mut Assembler, site: Site, compared: &Pointer, apart: usize) -> bool {
+/// A call through a pointer, which may enter its callee with the node.
+pub(super) struct Dispatch {
+    pub(super) contexts: Contexts,
+    pub(super) site: Site,
+    pub(super) pointer: Pointer,
+    /// Where a register's value may wait.
+    pub(super) spill: Option<Cell>,
+}
+
+impl Dispatch {
     const AT_ENTRY: i8 = offset_of!(ContextNode, entry) as i8;
     const AT_ENTERED: i8 = offset_of!(ContextNode, entered_with_node) as i8;
-    if !hand_over(out, site, HANDED) {
-        return false;
-    }
-    out.bytes(&encode::test(HANDED));
-    branch(out, IS_EQUAL, apart);
-    match compared {
-        Pointer::InRegister(register) => {
-            out.bytes(&encode::compare_with(HANDED, AT_ENTRY, *register));
-            branch(out, IS_OTHER, apart);
+
+    /// Calls by way of the first node of the call site, if what the pointer leads to has that. `apart`: where else it is looked for.
+    /// `false`: nothing is written.
+    pub(super) fn by_first(&self, out: &mut Assembler, apart: usize) -> bool {
+        if !hand_over(out, self.site, HANDED) {
+            return false;
         }
-        Pointer::InMemory(bytes) => {
-            out.bytes(&encode::load_from(HANDED, HANDED, AT_ENTRY));
-            out.bytes(bytes);
-            branch(out, IS_OTHER, apart);
-            hand_over(out, site, HANDED);
-        }
+        out.bytes(&encode::test(HANDED));
+        branch(out, IS_EQUAL, apart);
+        out.bytes(&encode::load_from(HANDED, HANDED, Dispatch::AT_ENTRY));
+        self.pointer.compare(out, HANDED);
+        branch(out, IS_OTHER, apart);
+        hand_over(out, self.site, HANDED);
+        out.bytes(&encode::call_through(HANDED, Dispatch::AT_ENTERED));
+        true
     }
-    out.bytes(&encode::call_through(HANDED, AT_ENTERED));
-    true
+
+    /// Calls by way of the table of pointers, if the node is there. `None`: nothing is written.
+    pub(super) fn by_table(&self, out: &mut Assembler) -> Option<Missing> {
+        const AT_SLOT: i8 = offset_of!(ContextNode, slot) as i8;
+        // Where rax waits would have to be told.
+        let mut others = SCRATCH.into_iter().filter(|it| ![RAX, HANDED].contains(it) && !self.pointer.uses(*it));
+        let (other, before) = (others.next()?, self.site.before.filter(|before| before.register == RSP)?);
+        let spill = self.spill.and_then(Cell::offset_in_activation)?;
+        let [spill, word] = [spill, self.site.word].map(|offset| Word::OfFrame(RSP, before.distance_of(offset)));
+        let slot = ContextNode::slot_at(self.site.slot) as i32;
+        let missing = out.label();
+        out.bytes(&encode::store(other, spill).bytes);
+        self.pointer.load(out, other);
+        out.bytes(&encode::load(HANDED, word).bytes);
+        out.bytes(&encode::address_in_table(HANDED, HANDED, None, slot));
+        out.bytes(&encode::add_register_without_flags(HANDED, other));
+        out.bytes(&encode::and_32(HANDED, PointerTable::MASK));
+        out.opcode_to(&encode::add_beside_code(HANDED), callees(self.contexts));
+        out.bytes(&encode::load_beside(HANDED, HANDED, PointerTable::AT as i32));
+        out.bytes(&encode::test(HANDED));
+        branch(out, IS_EQUAL, missing);
+        out.bytes(&encode::compare_with(HANDED, Dispatch::AT_ENTRY, other));
+        branch(out, IS_OTHER, missing);
+        out.bytes(&encode::load(other, word).bytes);
+        out.bytes(&encode::address_in_table(other, other, None, slot));
+        out.bytes(&encode::compare_with(HANDED, AT_SLOT, other));
+        branch(out, IS_OTHER, missing);
+        out.bytes(&encode::load(other, spill).bytes);
+        out.bytes(&encode::call_through(HANDED, Dispatch::AT_ENTERED));
+        Some(Missing { label: missing, restores: encode::load(other, spill).bytes })
+    }
+}
+
+/// Where the table of pointers has no node for a call, and what is to be executed there first.
+pub(super) struct Missing {
+    pub(super) label: usize,
+    pub(super) restores: Vec<u8>,
 }
 
 /// A distance in words.
@@ -160,7 +203,6 @@ struct Used {
 
 impl Used {
     fn choose(plan: &Plan, spot: Spot) -> Used {
-        const RAX: Register = 0;
         let is_live =
             |register: &Register| spot.live.general() >> register & 1 != 0 || Some(*register) == plan.register();
         let free = SCRATCH.into_iter().filter(|register| !is_live(register));

@@ -8,8 +8,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::assembler::{Assembler, Target};
 use super::body::{Body, Step};
-use super::calls;
-use super::contexts::{self, NotFound, Site, UnmarkedCall};
+use super::calls::{self, Pointer};
+use super::contexts::{self, Dispatch, NotFound, Site, UnmarkedCall};
 use super::frame::{Frame, Height};
 use super::inserted;
 use super::patch::DirectBranch;
@@ -130,11 +130,12 @@ impl Source<'_, '_, '_> {
         }
     }
 
-    /// Calls what a pointer leads to by way of its node, if the call is one through a pointer: the label of the call that is to be written
+    /// Calls what a pointer leads to by way of its node, if the call is one through a pointer: the label of what is to be written
     /// apart. `sites`: how many call sites come before.
-    fn dispatch(&self, out: &mut Assembler, step: &Step<'_>, sites: u16) -> Option<usize> {
+    fn dispatch(&self, out: &mut Assembler, step: &Step<'_>, sites: u16) -> Option<(usize, Dispatch)> {
         let word = self.plan.context_word().and_then(Cell::offset_in_activation)?;
-        let pointer = calls::pointer(step, contexts::HANDED)?;
+        let contexts = self.plan.contexts()?;
+        let pointer = Pointer::of(step).filter(|pointer| !pointer.uses(contexts::HANDED))?;
         let origin = LinkAddr(step.at);
         let live = self.live.get(&origin).copied().unwrap_or(LiveSet::ALL);
         let is_live = live.has_flags() || live.general() >> contexts::HANDED & 1 != 0;
@@ -143,7 +144,9 @@ impl Source<'_, '_, '_> {
         }
         let apart = out.label();
         let site = Site { word, before: self.frame.before(origin), slot: sites + 1 };
-        contexts::dispatch(out, site, &pointer, apart).then_some(apart)
+        let [_, spill] = self.plan.spills();
+        let dispatch = Dispatch { contexts, site, pointer, spill };
+        dispatch.by_first(out, apart).then_some((apart, dispatch))
     }
 
     /// What is known of a place, which leads to an instruction.
@@ -192,10 +195,11 @@ impl Source<'_, '_, '_> {
     }
 }
 
-/// A call through a pointer that is made like the original does, out of line, where the node of what it leads to is not at hand.
-struct PlainCall<'a> {
+/// A call through a pointer, out of line, where what it leads to is not the first node of the call site.
+struct OtherCall<'a> {
     label: usize,
-    bytes: &'a [u8],
+    step: Step<'a>,
+    dispatch: Dispatch,
     origin: LinkAddr,
     /// Where it comes back at home, and what the code behind it leads to.
     comes_back: [LinkAddr; 2],
@@ -235,7 +239,7 @@ impl Copy {
         let mut copy = Copy { at, ..Copy::default() };
         let mut out = Assembler::new(at.0);
         let mut stubs: Vec<Stub> = Vec::new();
-        let mut plain_calls: Vec<PlainCall<'_>> = Vec::new();
+        let mut other_calls: Vec<OtherCall<'_>> = Vec::new();
         let mut not_found: Option<NotFound> = None;
         let (mut sites, mut second_slots) = (0u16, 0u16);
         // Cold parts may come first.
@@ -292,12 +296,12 @@ impl Copy {
                             contexts::hand_over(&mut out, site, *register)
                         });
                         second_slots = u16::from(hands_node);
-                        dispatched = source.dispatch(&mut out, step, sites);
+                        dispatched = if hands_node { None } else { source.dispatch(&mut out, step, sites) };
                         if dispatched.is_none() {
                             calls::write_copied(&mut out, step, hands_node);
+                            let word = calls::called_through(step).filter(|_| !hands_node);
+                            copy.word_calls.extend(word.map(|word| (out.offset(), word)));
                         }
-                        let word = calls::called_through(step).filter(|_| !hands_node);
-                        copy.word_calls.extend(word.map(|word| (out.offset(), word)));
                     }
                     None if near.contains(&step.at) => write_near(&mut out, step, to),
                     None => match source.tables.read_by(step) {
@@ -343,11 +347,11 @@ impl Copy {
                         let mark = contexts::mark(word, source.frame.before(origin), sites).ok_or(unknown)?;
                         copy.origins.push((out.offset(), behind));
                         out.bytes(&mark);
-                        if let Some(label) = dispatched {
+                        if let Some((label, dispatch)) = dispatched {
                             let back = out.label();
                             out.set_label(back);
-                            let (bytes, comes_back) = (step.bytes, [end, behind]);
-                            plain_calls.push(PlainCall { label, bytes, origin, comes_back, mark, back });
+                            let (step, comes_back) = (*step, [end, behind]);
+                            other_calls.push(OtherCall { label, step, dispatch, origin, comes_back, mark, back });
                         }
                         sites = sites.checked_add(std::mem::take(&mut second_slots)).ok_or(unknown)?;
                     }
@@ -395,14 +399,24 @@ impl Copy {
                 source.enlarge_again(&mut out);
             }
         }
-        for PlainCall { label, bytes, origin, comes_back: [end, behind], mark, back } in plain_calls {
+        for OtherCall { label, step, dispatch, origin, comes_back: [end, behind], mark, back } in other_calls {
+            let come_back = |copy: &mut Copy, out: &mut Assembler| {
+                copy.returns.push((out.offset(), end));
+                copy.origins.push((out.offset(), behind));
+                out.bytes(&mark);
+                out.jump(Target::Label(back));
+            };
             copy.origins.push((out.offset(), origin));
             out.set_label(label);
-            out.bytes(bytes);
-            copy.returns.push((out.offset(), end));
-            copy.origins.push((out.offset(), behind));
-            out.bytes(&mark);
-            out.jump(Target::Label(back));
+            if let Some(missing) = dispatch.by_table(&mut out) {
+                come_back(&mut copy, &mut out);
+                copy.origins.push((out.offset(), origin));
+                out.set_label(missing.label);
+                out.bytes(&missing.restores);
+            }
+            calls::write_copied(&mut out, &step, false);
+            copy.word_calls.extend(calls::called_through(&step).map(|word| (out.offset(), word)));
+            come_back(&mut copy, &mut out);
         }
         if let Some(not_found) = not_found {
             copy.origins.push((out.offset(), LinkAddr(body.entry().0)));
