@@ -247,13 +247,80 @@ fn a_call_of_one_procedure_hands_it_its_node() {
     let lines = from(&caller, COPY.0);
     let call = lines.iter().position(|line| *line == format!("call {:#x}", to.0)).expect("it is called there");
     // The node of the caller; the second slot of the first site.
-    assert_eq!(lines[call - 2..call], ["mov r11, [rsp+0x10]", "mov r11, [r11+0x40]"]);
-    // One that reads the register is entered as by anybody: mov rax, r11; ret
-    let [caller, callee] = counting(b"\x4c\x89\xd8\xc3");
+    assert_eq!(lines[call - 2..call], ["mov r11, [rsp+0x10]", "mov r11, [r11+0x50]"]);
+    assert_eq!(callee.entered_by_linkage, callee.entered_with_node);
+    // One that reads the register is handed it in another one, and in that one if it is called through the linkage table: mov rax, r11; ret
+    let [mut caller, callee] = counting(b"\x4c\x89\xd8\xc3");
+    let to = callee.entered_with_node.expect("it can be handed a node");
+    assert_eq!(from(&callee, to.0)[0], "test rax, rax");
+    let by_linkage = callee.entered_by_linkage.expect("by the linkage table, too");
+    assert_eq!(from(&callee, by_linkage.0), ["mov rax, r11".to_owned(), format!("jmp {:#x}", to.0)]);
+    let entries = callee.entries();
+    caller.link_jumps(|jump| (jump.target == LinkAddr(BASE + 0x20)).then(|| entries.of(jump)));
+    let lines = from(&caller, COPY.0);
+    let call = lines.iter().position(|line| *line == format!("call {:#x}", to.0)).expect("it is called there");
+    assert_eq!(lines[call - 2..call], ["mov rax, [rsp+0x10]", "mov rax, [rax+0x50]"]);
+    // One that reads flags is entered as by anybody: setc al; ret
+    let [caller, callee] = counting(b"\x0f\x92\xc0\xc3");
     assert_eq!(callee.entered_with_node, None);
     assert!(!from(&caller, COPY.0).contains(&lines[call - 1]));
     let [call] = caller.direct_jumps[..] else { panic!("{:?}", caller.direct_jumps) };
     assert_eq!(callee.entries().of(&call), callee.entered_at);
+}
+
+/// By the first node of the call site, else by that of the table, else as at home; each with its mark.
+#[test]
+fn a_call_through_a_pointer_enters_with_the_node_of_what_it_leads_to() {
+    // sub rsp, 8; nop; a call; nop; add rsp, 8; ret
+    let calling = |call: &[u8], calls: u64| {
+        let code = [b"\x48\x83\xec\x08\x90", call, b"\x90\x48\x83\xc4\x08\xc3"].concat();
+        with_procedures(&[&code, b"\xc3"], |flow, graphs| {
+            let liveness = Liveness::new(flow, graphs, Convention::SystemV);
+            let mut plan = Plan::default();
+            plan.call_in_copy(LinkAddr(BASE + 5));
+            plan.give_words(true);
+            let (entry, words) = (BASE, LinkAddr(0x9800));
+            plan.count_contexts(Contexts { number: 1, entry, routine: ROUTINE, words, has_back_edges: false }, true);
+            let copy = Rewriter::new(flow, graphs, &liveness).copy(0, COPY, &plan).unwrap();
+            let back = LinkAddr(BASE + 5 + call.len() as u64);
+            assert_eq!(copy.returns.iter().map(|it| it.1).collect::<Vec<_>>(), vec![back; calls as usize], "{call:x?}");
+            let mark = |&(at, _): &(u32, LinkAddr)| copy.code[at as usize..][..8].to_vec();
+            let marks: BTreeSet<Vec<u8>> = copy.returns.iter().map(mark).collect();
+            assert_eq!(marks.len(), 1, "{marks:x?}");
+            for (at, _) in &copy.returns {
+                assert_eq!(copy.origin_of(LinkAddr(COPY.0 + u64::from(*at) - 1)), Some(LinkAddr(BASE + 5)));
+                assert_eq!(copy.origin_of(LinkAddr(COPY.0 + u64::from(*at))), Some(back));
+            }
+            let lines = listing(&copy.code, LinkAddr(COPY.0));
+            let all: Vec<String> = lines.into_iter().map(|line| line.text.replace("qword ptr ", "")).collect();
+            let at = all.iter().position(|line| line == "call [r11+0x18]").unwrap_or(0);
+            let first = all[at.saturating_sub(9)..=at].to_vec();
+            let last = all.iter().rposition(|line| line.starts_with("call") && !line.contains("0x9000"));
+            (first, all[last.unwrap_or(0)].clone(), copy)
+        })
+    };
+    // call [rax+0x10]; call r12; call [rsp]; call fs:[rdi+r8*8]; call [rip+0x10]
+    let cases: [(&[u8], &str, &str); 5] = [
+        (&[0xff, 0x50, 0x10], "[rax+0x10]", "call [rax+0x10]"),
+        (&[0x41, 0xff, 0xd4], "r12", "call r12"),
+        (&[0xff, 0x14, 0x24], "[rsp]", "call [rsp]"),
+        (&[0x64, 0x42, 0xff, 0x14, 0xc7], "fs:[rdi+r8*8]", "call fs:[rdi+r8*8]"),
+        (&[0xff, 0x15, 0x10, 0, 0, 0], "[0x101b]", "call [0x101b]"),
+    ];
+    for (call, pointer, plain) in cases {
+        let (first, last, _) = calling(call, 3);
+        let node = ["mov r11, [rsp+0x10]", "mov r11, [r11+0x48]"].map(str::to_owned);
+        assert_eq!(first[..2], node, "{call:x?}");
+        assert_eq!(first[2], "test r11, r11");
+        assert!(first[3].starts_with("je "), "{first:?}");
+        assert_eq!(first[4..6], ["mov r11, [r11+0x10]".to_owned(), format!("cmp r11, {pointer}")]);
+        assert!(first[6].starts_with("jne "), "{first:?}");
+        assert_eq!(first[7..9], node);
+        assert_eq!(last, plain);
+    }
+    // One that needs the register itself: call [r11+8]
+    let (_, last, _) = calling(&[0x41, 0xff, 0x53, 8], 1);
+    assert_eq!(last, "call [r11+8]");
 }
 
 #[test]
@@ -266,12 +333,14 @@ fn a_call_through_the_linkage_table_hands_over_a_node_by_another_word() {
     let [caller, _] = counting_with(stub, &fixed);
     let lines = from(&caller, COPY.0);
     let call = lines.iter().position(|line| line == "call [0x9900]").unwrap_or_else(|| panic!("{lines:?}"));
-    assert_eq!(lines[call - 2..call], ["mov r11, [rsp+0x10]", "mov r11, [r11+0x40]"]);
-    // Without such a word it goes through that of the stub, with nothing handed over.
+    assert_eq!(lines[call - 2..call], ["mov r11, [rsp+0x10]", "mov r11, [r11+0x50]"]);
+    // Without such a word it goes through that of the stub, as calls through pointers do.
     let [caller, _] = counting_with(stub, &Fixed { taking_nodes: FxHashMap::default(), ..fixed });
+    assert_eq!(caller.returns.len(), 3);
     let lines = from(&caller, COPY.0);
-    let call = lines.iter().position(|line| line == "call [0x4000]").unwrap_or_else(|| panic!("{lines:?}"));
-    assert_eq!(lines[call - 1], "nop");
+    assert!(lines.iter().any(|line| line == "cmp r11, [0x4000]"), "{lines:?}");
+    let lines = listing(&caller.code, LinkAddr(COPY.0));
+    assert_eq!(lines.iter().filter(|line| line.text == "call qword ptr [0x4000]").count(), 1);
 }
 
 /// Numbers and text may look like addresses: what only a single word in data leads to, and only within the procedure's frame, is not entered.
