@@ -45,7 +45,7 @@ static STACKS_MOVE: AtomicBool = AtomicBool::new(false);
 
 /// What copies read, too; the recorder writes it. For `routines.rs`, too.
 pub static COPIES: [AtomicU64; CopiesWords::COUNT] = [const { AtomicU64::new(0) }; CopiesWords::COUNT];
-/// The address of the table of callees, behind which that of activations is; for `routines.rs`, too.
+/// The address of the table of callees, behind which those of activations and of pointers are; for `routines.rs`, too.
 pub static CALLEES: AtomicU64 = AtomicU64::new(0);
 const TABLES_BYTES: usize = PointerTable::AT + PointerTable::COUNT * size_of::<u64>();
 
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn descended(descent: &mut Descent) {
     let rsp = core::ptr::from_ref(&descent.entry) as u64 + 8 * (1 + u64::from(entered.words));
     let call = Call { saved: &descent.saved, entry: descent.entry, rsp };
     // SAFETY: a copy has called the routine, and that stands there.
-    let enters = Enters { entry: call.entry, with_node: unsafe { entered_with_node(descent.saved.goes_on_at()) } };
+    let enters = unsafe { enters(call.entry, descent.saved.goes_on_at()) };
     let node = again(call, entered).or_else(|| {
         let _undisturbed = Undisturbed::begin();
         descend(call, (entered, enters))
@@ -106,21 +106,25 @@ pub unsafe extern "C" fn descended(descent: &mut Descent) {
     descent.saved.second = node.unwrap_or(NOWHERE.load(Relaxed));
 }
 
-/// Where a procedure is entered: its first instruction, and where calls through pointers enter its copy that have found the node.
+/// Where a procedure is entered: its first instruction, and where calls through pointers enter its copy that have found the node; zeroes if
+/// none may.
 #[derive(Clone, Copy)]
 struct Enters {
     entry: u64,
     with_node: u64,
 }
 
-/// Where calls through pointers enter a copy with its node. `returns_to`: where the routine that the copy has called returns.
+/// Where a procedure with its first instruction at `entry` is entered. `returns_to`: where the routine that its copy has called returns.
 ///
 /// # Safety
 /// [`EnteredWithNode`] stands there.
-unsafe fn entered_with_node(returns_to: u64) -> u64 {
+unsafe fn enters(entry: u64, returns_to: u64) -> Enters {
     let behind = returns_to + EnteredWithNode::LEN_BYTES as u64;
     // SAFETY: the caller's.
-    behind.wrapping_add_signed(unsafe { (behind as *const i32).sub(1).read_unaligned() }.into())
+    match unsafe { (behind as *const i32).sub(1).read_unaligned() } {
+        0 => Enters { entry: 0, with_node: 0 },
+        distance => Enters { entry, with_node: behind.wrapping_add_signed(distance.into()) },
+    }
 }
 
 /// Where there is a node already. It only reads: a handler that comes in between does no harm.
@@ -405,17 +409,21 @@ impl List {
         let place = CalleeTable::place(slot, node.procedure.load(Relaxed));
         // SAFETY: within the table, which stays mapped.
         unsafe { &*(CALLEES.load(Relaxed) as *const AtomicU64).add(place) }.store(address(node), Relaxed);
-        let place = PointerTable::place(slot, node.entry.load(Relaxed));
+        let entry = node.entry.load(Relaxed);
+        if entry == 0 {
+            return;
+        }
+        let place = PointerTable::place(slot, entry);
         let pointers = CALLEES.load(Relaxed) + PointerTable::AT as u64;
         // SAFETY: as above.
-        unsafe { &*(pointers as *const AtomicU64).add(place) }.store(address(node), Relaxed);
+        unsafe { &*(pointers as *const AtomicU64).add(place) }.store(address(node), Release);
     }
 
     /// Adds a node. No handler comes in between.
     fn add(&self, node: &ContextNode) {
         node.slot.store(core::ptr::from_ref(self.first) as u64, Relaxed);
         node.next.store(self.first.load(Relaxed), Relaxed);
-        self.first.store(address(node), Relaxed);
+        self.first.store(address(node), Release);
     }
 }
 

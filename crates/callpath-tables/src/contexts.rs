@@ -16,6 +16,8 @@ pub struct Descending {
     pub first_procedure: u32,
     /// Whether recursion is a back edge of the calling context tree ([`callpath_format::shared::Settings::BACK_EDGES`]).
     pub has_back_edges: bool,
+    /// Whether the module may go while the program runs ([`Contexts::may_go`]).
+    pub may_go: bool,
 }
 
 /// What all copies of a module use.
@@ -27,7 +29,7 @@ pub struct Descending {
 /// ```
 pub(crate) struct ContextsHead {
     at: LinkAddr,
-    has_back_edges: bool,
+    descending: Descending,
 }
 
 impl ContextsHead {
@@ -38,7 +40,7 @@ impl ContextsHead {
 
     /// To lie at `at`.
     pub(crate) fn new(at: LinkAddr, descending: Descending) -> ContextsHead {
-        ContextsHead { at, has_back_edges: descending.has_back_edges }
+        ContextsHead { at, descending }
     }
 
     fn behind(&self, bytes: u64) -> LinkAddr {
@@ -65,7 +67,7 @@ impl ContextsHead {
 
     /// How a procedure counts, by its number and the run-time address of its first instruction.
     pub(crate) fn contexts(&self, number: u32, entry: u64) -> Contexts {
-        let has_back_edges = self.has_back_edges;
-        Contexts { number, entry, routine: self.thunk(), words: self.at, has_back_edges }
+        let Descending { has_back_edges, may_go, .. } = self.descending;
+        Contexts { number, entry, routine: self.thunk(), words: self.at, has_back_edges, may_go }
     }
 }

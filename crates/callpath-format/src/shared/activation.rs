@@ -15,7 +15,8 @@ pub struct CopiesWords {
     /// Where copies are that return addresses may be in: of two parts of memory, which can be read from begin to end, the run-time
     /// address and the length in bytes. Any other return address may be anything, and is not followed.
     pub regions: [[u64; 2]; 2],
-    /// The address of the table of callees ([`CalleeTable`]), and right behind it that of activations ([`super::known_return::ActivationTable`]).
+    /// The address of the table of callees ([`CalleeTable`]), and right behind it those of activations ([`super::known_return::ActivationTable`]) and of pointers
+    /// ([`PointerTable`]).
     pub callees: u64,
     /// The address of the table of returns ([`super::known_return::KnownReturn`]); 0: there is none.
     pub returns: u64,
@@ -124,7 +125,8 @@ pub struct ContextNode {
     /// The node of the calling context tree (`ArenaRef`), whose key is the procedure's first instruction; 0: it is not known here, as
     /// in a fork's child, where these nodes are all zeroes.
     pub context: AtomicU32,
-    /// The run-time address of the procedure's first instruction, by which a call through a pointer finds that it leads there.
+    /// The run-time address of the procedure's first instruction, by which a call through a pointer finds that it leads there; 0: no such call may enter
+    /// with the node.
     pub entry: AtomicU64,
     /// The run-time address where such calls enter with the node.
     pub entered_with_node: AtomicU64,
@@ -200,7 +202,7 @@ pub struct EnteredWithNode;
 impl EnteredWithNode {
     /// The first four bytes, as a little-endian number: `nop dword ptr [rax + rax + displacement]`.
     pub const OPCODE: u32 = u32::from_le_bytes([0x0f, 0x1f, 0x84, 0x00]);
-    /// The length, bytes. The displacement, the last four bytes, counts from its end.
+    /// The length, bytes. The displacement, the last four bytes, counts from its end; 0: no such call may enter.
     pub const LEN_BYTES: usize = 8;
 }
 

@@ -351,6 +351,7 @@ impl Placing<'_, '_> {
             routine: routines.descend,
             first_procedure: next.procedure,
             has_back_edges,
+            may_go: !is_first,
         });
         let times = layout.routines.zip(layout.times).map(|(routines, times)| Timing {
             routines: if times.is_general() { routines.of_metrics() } else { routines.of_paths() },

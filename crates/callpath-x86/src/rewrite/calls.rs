@@ -145,6 +145,12 @@ impl Pointer {
         Some(Pointer { segments, rex, modrm, operand, address, registers })
     }
 
+    /// The register that it is, if it is one.
+    pub(super) fn register(&self) -> Option<Register> {
+        let is_register = self.modrm >> 6 == 3;
+        self.registers.first().copied().filter(|_| is_register)
+    }
+
     /// Whether it is a register, or its address depends on it.
     pub(super) fn uses(&self, register: Register) -> bool {
         self.registers.contains(&register)

@@ -17,6 +17,18 @@
 //! ```text
 //! handed:   is there a node? go on at `found`
 //! ```
+//!
+//! A call through a pointer, or a word that the loader may still change, does so if it finds the node of what the pointer leads to:
+//!
+//! ```text
+//! call:     the first node of the site; is its procedure's entry what the pointer is? call it there
+//!
+//! others:   look the pointer up in the table of pointers; call it there
+//! plain:    the call as it was
+//! ```
+//!
+//! By a word of ours, or a pointer, the node comes in r11. Where callers of the module hand it over in another register, such calls enter apart,
+//! at a piece that moves it there.
 
 use callpath_format::address::LinkAddr;
 use callpath_format::shared::activation::{
@@ -118,17 +130,30 @@ impl Dispatch {
     /// Calls by way of the first node of the call site, if what the pointer leads to has that. `apart`: where else it is looked for.
     /// `false`: nothing is written.
     pub(super) fn by_first(&self, out: &mut Assembler, apart: usize) -> bool {
-        if !hand_over(out, self.site, HANDED) {
-            return false;
-        }
+        let Some(spill) = self.spill_word().filter(|_| hand_over(out, self.site, HANDED)) else { return false };
         out.bytes(&encode::test(HANDED));
         branch(out, IS_EQUAL, apart);
-        out.bytes(&encode::load_from(HANDED, HANDED, Dispatch::AT_ENTRY));
-        self.pointer.compare(out, HANDED);
-        branch(out, IS_OTHER, apart);
-        hand_over(out, self.site, HANDED);
+        // The slot may have another node at once: a signal's handler comes in between.
+        match self.pointer.register() {
+            Some(register) => {
+                out.bytes(&encode::compare_with(HANDED, Dispatch::AT_ENTRY, register));
+                branch(out, IS_OTHER, apart);
+            }
+            None => {
+                out.bytes(&encode::store(HANDED, spill).bytes);
+                out.bytes(&encode::load_from(HANDED, HANDED, Dispatch::AT_ENTRY));
+                self.pointer.compare(out, HANDED);
+                branch(out, IS_OTHER, apart);
+                out.bytes(&encode::load(HANDED, spill).bytes);
+            }
+        }
         out.bytes(&encode::call_through(HANDED, Dispatch::AT_ENTERED));
         true
+    }
+
+    fn spill_word(&self) -> Option<Word> {
+        let before = self.site.before.filter(|before| before.register == RSP)?;
+        Some(Word::OfFrame(RSP, before.distance_of(self.spill?.offset_in_activation()?)))
     }
 
     /// Calls by way of the table of pointers, if the node is there. `None`: nothing is written.
@@ -136,9 +161,8 @@ impl Dispatch {
         const AT_SLOT: i8 = offset_of!(ContextNode, slot) as i8;
         // Where rax waits would have to be told.
         let mut others = SCRATCH.into_iter().filter(|it| ![RAX, HANDED].contains(it) && !self.pointer.uses(*it));
-        let (other, before) = (others.next()?, self.site.before.filter(|before| before.register == RSP)?);
-        let spill = self.spill.and_then(Cell::offset_in_activation)?;
-        let [spill, word] = [spill, self.site.word].map(|offset| Word::OfFrame(RSP, before.distance_of(offset)));
+        let (other, spill) = (others.next()?, self.spill_word()?);
+        let word = Word::OfFrame(RSP, self.site.before?.distance_of(self.site.word));
         let slot = ContextNode::slot_at(self.site.slot) as i32;
         let missing = out.label();
         out.bytes(&encode::store(other, spill).bytes);
@@ -383,7 +407,7 @@ impl NotFound {
         let NotFound { handed, enlarged_by, lowered, .. } = self;
         // By the ABI, a caller through a pointer has no use for the register, whatever others keep there.
         let entered = match &self.dispatched {
-            Some(used) => {
+            Some(used) if handed.is_some() || !contexts.may_go => {
                 let entered = out.label();
                 out.set_label(entered);
                 if enlarged_by > 0 {
@@ -397,7 +421,7 @@ impl NotFound {
                 out.jump(Target::Label(found));
                 entered
             }
-            None => found,
+            _ => found,
         };
         out.set_lowered(lowered);
         let unknown = handed.map_or(apart, |[_, before]| before);
@@ -441,7 +465,10 @@ impl NotFound {
         out.set_lowered(lowered + 2 * WORD_BYTES as u32);
         out.opcode_to(&encode::CALL, Target::Fixed(contexts.routine.0));
         out.bytes(&EnteredWithNode::OPCODE.to_le_bytes());
-        out.opcode_to(&[], Target::Label(entered));
+        match contexts.may_go {
+            true => out.bytes(&[0; EnteredWithNode::LEN_BYTES / 2]),
+            false => out.opcode_to(&[], Target::Label(entered)),
+        }
         out.bytes(&encode::pop(node));
         out.set_lowered(lowered + WORD_BYTES as u32);
         out.bytes(&encode::move_rsp(WORD_BYTES as i8));

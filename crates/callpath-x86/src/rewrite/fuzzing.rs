@@ -63,7 +63,7 @@ fn contexts_counted(graph: &ProcedureGraph, may_enlarge: bool) -> Plan {
     plan.give_words(may_enlarge);
     let [routine, words] = [0x20_0000, 0x20_1000].map(LinkAddr);
     plan.count_contexts(
-        Contexts { number: 7, entry: graph.entry.0, routine, words, has_back_edges: may_enlarge },
+        Contexts { number: 7, entry: graph.entry.0, routine, words, has_back_edges: may_enlarge, may_go: !may_enlarge },
         true,
     );
     graph.calls.iter().filter(|_| may_enlarge).for_each(|call| plan.call_in_copy(call.code.start));

@@ -157,6 +157,9 @@ pub struct Contexts {
     pub words: LinkAddr,
     /// An activation may keep another node than the one that is found ([`callpath_format::shared::activation::ContextNode::kept`]).
     pub has_back_edges: bool,
+    /// The procedure's module may go while the program runs, and other code come to lie there: no call may enter the copy by what a pointer to
+    /// the procedure was.
+    pub may_go: bool,
 }
 
 /// Where paths are counted for which there are no words (`callpath_format::shared::hashed`). The routine may lie outside of the module but

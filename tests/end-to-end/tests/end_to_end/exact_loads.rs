@@ -100,3 +100,30 @@ fn a_library_whose_linkage_table_is_not_bound_yet() {
     let profile = recorded.profile();
     assert_eq!(["sum_of", "more", "scaled"].map(|name| profile.calls_of(name)), [1, 1000, 1000]);
 }
+
+/// What a pointer led to has gone, and another library lies there: its procedures are called, at the same addresses, not the copies of the first.
+#[test]
+fn a_library_at_the_address_of_another_one_is_called_itself() {
+    const HOST: C = C { source: "swaps.c", output: "swaps", options: &["-O1", "-g"] };
+    const ONE: C = C {
+        source: "plug.c",
+        output: "libplug_exact_one.so",
+        options: &["-O1", "-g", "-shared", "-fPIC", "-DNAME=one_works"],
+    };
+    const OTHER: C =
+        C { output: "libplug_exact_two.so", options: &["-O1", "-g", "-shared", "-fPIC", "-DNAME=two_works"], ..ONE };
+    const ROUNDS: u64 = 4;
+    let libraries = [ONE, OTHER].map(|what| compiled(what).expect("it compiles"));
+    for only in ["*", "main,plug_run,two_works"] {
+        let options = ["--exact=calls", "-F", "0", "--only", only];
+        let recorded = Program::compiled(HOST)
+            .arguments(libraries.clone())
+            .arguments([ROUNDS.to_string()])
+            .options(&options)
+            .same();
+        assert_eq!(recorded.ended.stdout, "at the same address each time\n");
+        let profile = recorded.profile();
+        let calls = ["one_works", "two_works"].map(|name| profile.calls_of(name));
+        assert_eq!(calls, if only == "*" { [ROUNDS; 2] } else { [0, ROUNDS] }, "{only}: {:?}", profile.quality);
+    }
+}
