@@ -175,7 +175,9 @@ fn descend(call: Call<'_>, (entered, enters): (Entered, Enters)) -> Option<u64> 
     }
     let node = match active(process, told.get(), entered.procedure) {
         Some(active) => active.count(),
-        None => New { area, entered, enters, context, caller: told.get() }.add(&List::below_gap(area, context.values)?)?,
+        None => {
+            New { area, entered, enters, context, caller: told.get() }.add(&List::below_gap(area, context.values)?)?
+        }
     };
     // SAFETY: as above.
     unsafe { (*area).known.get_mut(call.number()) }?.node = node;
