@@ -154,13 +154,13 @@ fn frames_become_contexts_of_procedures() {
     assert_eq!(procedures, rows);
     // main's three, work's first, handler's.
     assert_eq!((shape.sites, shape.used_sites), (6, 5));
-    assert_eq!((shape.size.contexts, shape.size.bytes), (9, 9 * 56 + 6 * 8));
+    assert_eq!((shape.size.contexts, shape.size.bytes), (9, 9 * 72 + 6 * 8));
     // main: two leaves, work, handler, and two leaves behind the code without a file.
     assert_eq!((shape.inner, shape.children, shape.gaps), (3, 8, 2));
     // 4 below main, two below work and handler.
     assert_eq!((shape.leaves(), shape.leaf_heights, shape.max_height), (6, 4 * 2 + 2 * 3, 3));
     // main, leaf, work with leaf, handler with leaf, and one leaf below the page.
-    assert_eq!((shape.sites_together.contexts, shape.sites_together.bytes), (7, 7 * 56 + 3 * 8));
+    assert_eq!((shape.sites_together.contexts, shape.sites_together.bytes), (7, 7 * 72 + 3 * 8));
     assert!(tree.notes.is_empty(), "{:?}", tree.notes);
     assert_eq!(shape.one_path, None);
 

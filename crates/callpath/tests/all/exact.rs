@@ -152,8 +152,8 @@ fn the_shape_of_a_tree_is_shown() {
     for part in [
         "Calling contexts: 3 of 2 procedures, called 12 times",
         "max replication                2  app+0x2000 [app]",
-        "apart                          3       168 B",
-        "together                       2       112 B",
+        "apart                          3       216 B",
+        "together                       2       144 B",
         "/gone/app cannot be read: the call sites of its procedures are not counted here",
         "1 procedure was not counted: app+0x3000 (it calls setjmp).",
     ] {

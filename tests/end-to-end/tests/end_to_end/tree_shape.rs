@@ -18,7 +18,7 @@ fn json(recorded: &Recorded, options: &[&str]) -> Value {
 }
 
 /// What a node takes without slots, bytes.
-const NODE_BYTES: u64 = 56;
+const NODE_BYTES: u64 = 72;
 
 /// The procedure of the program with this name: contexts, calls, call sites.
 fn procedure(shape: &Value, name: &str) -> [u64; 3] {
