@@ -17,7 +17,7 @@ use callpath_x86::graph::ProcedureGraph;
 pub use callpath_x86::paths::Category;
 pub use callpath_x86::paths::{EdgeBounds, EdgeCounts};
 use callpath_x86::paths::{EdgePlan, Path, PathOperation, Site, Way, Ways, may_return_twice, weights};
-use callpath_x86::rewrite::{Cell, Hashed, Operation, PathNumber, Place, Plan, Reason, Refusal, UnmarkedCall};
+use callpath_x86::rewrite::{Cell, Hashed, Operation, PathNumber, Place, Plan, Reason, Refusal, TURNS, UnmarkedCall};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -172,6 +172,8 @@ pub struct CountedProcedure {
     pub hashed: Option<u32>,
     /// Its number among those that measure the times of their paths, if it does.
     pub timed: Option<u32>,
+    /// What words behind those of all paths count, too: a path each, by its number ([`callpath_x86::rewrite::Plan::count_in_turn`]).
+    pub turns: Vec<u64>,
     ways: Ways,
     /// What its words count.
     pub counts: CountedInside,
@@ -348,7 +350,7 @@ pub fn counted(
                     plan.insert(Place::Entry, Operation::Count { table, index: None, offset });
                     next_word = next_word.checked_add(1).ok_or(too_many)?;
                 }
-                let Planned { words, counts, compared, operations } = match counting.inside {
+                let Planned { words, counts, compared, operations, turned } = match counting.inside {
                     Inside::Edges => {
                         let may_return_twice = !calls.are_all_in_copy(flow, graph) || may_return_twice(flow, graph);
                         Planned::edges((flow, graph), &ways, counting.placing, may_return_twice)
@@ -387,6 +389,19 @@ pub fn counted(
                         plan.insert(place(site), end);
                     }
                 }
+                // Times are measured of each by itself, and contexts have no words if there is a hash table.
+                let may_turn = times.is_none() && (head.is_none() || !counter.is_hashed);
+                let turned = if may_turn { turned } else { Vec::new() };
+                let mut turns: Vec<u64> = Vec::new();
+                for (block, path) in turned {
+                    let operation = |turn: usize| {
+                        let number = i64::from(words) + (turns.len() + turn) as i64;
+                        Counter { is_hashed: false, ..counter }.count(None, number).ok_or(too_many)
+                    };
+                    plan.count_in_turn(block, [operation(0)?, operation(1)?, operation(2)?, operation(3)?]);
+                    turns.extend([path; TURNS]);
+                }
+                let of_turns = turns.len() as u32;
                 if let (Some((head, timing)), CountedInside::Paths(numbering)) = (&times, &counts) {
                     // Where paths are counted in contexts, they have no words of a lane.
                     let word = if counting.contexts.is_some() { next_word } else { next_word.saturating_add(words) };
@@ -404,6 +419,7 @@ pub fn counted(
                     entries,
                     hashed,
                     timed,
+                    turns,
                     ways,
                     counts,
                     compared,
@@ -411,9 +427,9 @@ pub fn counted(
                 next_word = next_word.checked_add(of_times).ok_or(too_many)?;
                 match head {
                     Some(_) => {
-                        counters.last_mut().into_iter().for_each(|counters| *counters = FIRST_OF_CONTEXT + words)
+                        counters.last_mut().into_iter().for_each(|counters| *counters = FIRST_OF_CONTEXT + words + of_turns)
                     }
-                    None => next_word = next_word.checked_add(words).ok_or(too_many)?,
+                    None => next_word = next_word.checked_add(words + of_turns).ok_or(too_many)?,
                 }
             }
             Ok(plan)

@@ -3,8 +3,12 @@
 //!
 //! ```text
 //! 0                       HashedHead
-//! HashedHead::LEN_BYTES   HashedPath, HashedHead::COUNT times: searched from a key's place on
+//! HashedHead::LEN_BYTES   HashedPath, HashedHead::COUNT times
 //! ```
+//!
+//! Keys that differ in the path alone are a group, which begins anywhere. The first places that a key may have are near the group's start, in one
+//! cache line each, of ever more such lines ([`HashedHead::NEAR_BITS`]); then it may have any, from its own on. So what a program executes most, which
+//! it mostly executes early, lies together: counters in as many pages as there are paths would miss the TLB.
 //!
 //! Where a procedure's path was found before, its copy counts by itself: each such procedure has a cache in every lane ([`super::lanes`]) of
 //! [`HashedCache::COUNT`] words. A word leads to an entry, as the distance from the lane's word [`HashedCache::NOWHERE`], whose zeroes are no key. Whatever
@@ -26,8 +30,12 @@ impl HashedHead {
     pub const COUNT_SHIFT: u32 = 22;
     /// How many entries there are.
     pub const COUNT: usize = 1 << HashedHead::COUNT_SHIFT;
-    /// So many entries from a key's place on are looked at.
+    /// So many entries from a key's place on are looked at, if it may have any.
     pub const PROBES: usize = 1 << 12;
+    /// Among how many entries from its group's start on a key has its first places, then others: binary logarithms, the least, the step, the greatest.
+    pub const NEAR_BITS: (u32, u32, u32) = (8, 4, 16);
+    /// How many entries a cache line has.
+    pub const IN_LINE: usize = 4;
     /// What a key is multiplied by; the uppermost bits of the product are its place (Knuth 1998, section 6.4).
     pub const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 

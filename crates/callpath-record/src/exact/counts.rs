@@ -1,6 +1,7 @@
 //! What has been counted: read out of the lanes, and decoded.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -119,10 +120,15 @@ impl Counted {
                         };
                         let in_table = of_table.into_iter().flatten().map(|(number, count)| (*number, *count));
                         let with_words = if procedure.hashed.is_some() { 0 } else { numbering.paths() };
-                        for (number, executions) in (0..with_words).map(|number| (number, word(number))).chain(in_table)
-                        {
-                            let found = if executions > 0 { procedure.path(number) } else { None };
-                            let Some((path, blocks)) = found else { continue };
+                        let in_words = (0..with_words).map(|number| (number, word(number)));
+                        let in_turn = (with_words..).zip(&procedure.turns).map(|(at, number)| (*number, word(at)));
+                        let mut sums: BTreeMap<u64, u64> = BTreeMap::new();
+                        for (number, count) in in_words.chain(in_table).chain(in_turn).filter(|(_, count)| *count > 0) {
+                            let sum = sums.entry(number).or_default();
+                            *sum = sum.wrapping_add(count);
+                        }
+                        for (number, executions) in sums {
+                            let Some((path, blocks)) = procedure.path(number) else { continue };
                             add_executed(procedure.increments(number), executions);
                             let category = category(path.category);
                             let measured = || by_path.as_ref()?.get(&(procedure.timed?, number as u32)).copied();
@@ -189,6 +195,16 @@ impl Counted {
         }
         self.head().retire(pid.0);
         Ok(Some(counts))
+    }
+
+    /// By number of the procedure, how many paths it has, and what further words of a context count, if it has such.
+    pub(crate) fn turns(&self) -> FxHashMap<u32, (usize, &[u64])> {
+        let procedures = self.modules.iter().flat_map(|module| &module.procedures);
+        let of = |procedure: &'_ paths::CountedProcedure| match &procedure.counts {
+            CountedInside::Paths(numbering) if !procedure.turns.is_empty() => Some(numbering.paths() as usize),
+            _ => None,
+        };
+        procedures.filter_map(|it| Some((it.number?, (of(it)?, it.turns.as_slice())))).collect()
     }
 
     /// If there was a guide, how often what counts was executed, of all that has been taken, and what it is.

@@ -146,6 +146,20 @@ impl ContextCounts {
         }
     }
 
+    /// Adds what further words count to the paths that they count, when all threads have been added. `turns`: see [`super::Counted::turns`].
+    pub(crate) fn add_turns(&mut self, turns: &FxHashMap<u32, (usize, &[u64])>) {
+        let ContextCounts { counters, sums, .. } = self;
+        let all = counters.iter_mut().map(|((_, procedure), counters)| (procedure, counters)).chain(sums);
+        for (procedure, counters) in all {
+            let Some((paths, turns)) = turns.get(procedure) else { continue };
+            let words = counters.len().min(FIRST_OF_CONTEXT as usize + paths);
+            for (path, count) in turns.iter().zip(counters.split_off(words)) {
+                let of_path = counters.get_mut(FIRST_OF_CONTEXT as usize + *path as usize);
+                of_path.into_iter().for_each(|sum| *sum = sum.wrapping_add(count));
+            }
+        }
+    }
+
     /// Adds what is in a hash table, when all threads have been added.
     pub(crate) fn add_hashed(&mut self, hashed: &Hashed) -> Result<(), MeasurementError> {
         let ContextCounts { flows, hashed: sums, .. } = self;

@@ -1,5 +1,6 @@
 //! What is inserted into a procedure so that it counts its paths or edges, and how often that is executed.
 
+use callpath_format::address::LinkAddr;
 use callpath_x86::graph::{ModuleFlow, ProcedureGraph};
 use callpath_x86::paths::{EdgeCounts, EdgePlan, Numbering, PathOperation, Placed, Site, Ways, weights};
 
@@ -66,7 +67,12 @@ pub(super) struct Planned {
     pub(super) counts: CountedInside,
     pub(super) compared: Option<Compared>,
     pub(super) operations: Vec<(Site, PathOperation)>,
+    /// Blocks that lead to themselves, by their starts: the number of the path from there to there.
+    pub(super) turned: Vec<(LinkAddr, u64)>,
 }
+
+/// The most blocks of a procedure that have words for several turns.
+const MOST_TURNED: usize = 32;
 
 impl Planned {
     /// Of the edges of a procedure.
@@ -92,6 +98,7 @@ impl Planned {
             counts: CountedInside::Edges { plan, may_return_twice },
             compared: matches!(placing, Placing::Guided(_)).then_some(Compared::Edges { by_depth }),
             operations,
+            turned: Vec::new(),
         }
     }
 
@@ -116,13 +123,36 @@ impl Planned {
         };
         let guided = guided.map(|weights| numbering.place_in_tree(ways, &weights, &guess));
         let operations = guided.as_ref().unwrap_or(&by_depth).operations(&numbering, ways);
+        let turned = turned(&operations, of.1, |number| numbering.decode(ways, number).map(|path| path.addresses(ways)));
         Planned {
+            turned,
             words: if is_hashed { 0 } else { numbering.paths() },
             counts: CountedInside::Paths(numbering),
             compared: matches!(placing, Placing::Guided(_)).then_some(Compared::Paths { guided, by_depth }),
             operations,
         }
     }
+}
+
+/// The blocks that lead to themselves by a way whose operations say which path that is, from the second time on. `path`: where the blocks of one begin,
+/// by its number.
+fn turned(
+    operations: &[(Site, PathOperation)],
+    graph: &ProcedureGraph,
+    path: impl Fn(u64) -> Option<Vec<LinkAddr>>,
+) -> Vec<(LinkAddr, u64)> {
+    let found = operations.chunk_by(|one, other| one.0 == other.0).filter_map(|of_site| {
+        let &[(Site::Edge(from, to), PathOperation::Count(from_register)), (_, PathOperation::Set(register))] = of_site
+        else {
+            return None;
+        };
+        let number = u64::from(register.wrapping_add(from_register) as u32);
+        let code = &graph.blocks.get(graph.block_at(from)? as usize)?.code;
+        let is_inside = |&(site, _): &(Site, PathOperation)| matches!(site, Site::Before(at) if code.contains(&at));
+        let is_it = from == to && path(number)? == [from] && !operations.iter().any(|operation| is_inside(operation));
+        is_it.then_some((from, number))
+    });
+    found.take(MOST_TURNED).collect()
 }
 
 impl Compared {

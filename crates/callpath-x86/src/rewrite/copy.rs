@@ -17,6 +17,7 @@ use super::plan::{Cell, Place, Plan, Rax};
 use super::refusal::{Reason, Refusal};
 use super::spot::Spot;
 use super::tables::{CopiedTables, TableRead};
+use super::turns;
 use crate::encode::{self, Register};
 use crate::encoding;
 use crate::graph::EdgeKind;
@@ -150,7 +151,7 @@ impl Source<'_, '_, '_> {
     }
 
     /// What is known of a place, which leads to an instruction.
-    fn spot(&self, place: Place, to: LinkAddr) -> Spot {
+    pub(super) fn spot(&self, place: Place, to: LinkAddr) -> Spot {
         // Outside of the procedure nothing is known.
         let live = self.live.get(&to).copied().unwrap_or(LiveSet::ALL);
         let is_boundary = match place {
@@ -242,6 +243,8 @@ impl Copy {
         let mut other_calls: Vec<OtherCall<'_>> = Vec::new();
         let mut not_found: Option<NotFound> = None;
         let (mut sites, mut second_slots) = (0u16, 0u16);
+        // Behind blocks that lead to themselves.
+        let mut ends: FxHashMap<u64, usize> = FxHashMap::default();
         // Cold parts may come first.
         source.enlarge_again(&mut out);
         for (number, steps) in body.blocks.iter().enumerate() {
@@ -361,6 +364,11 @@ impl Copy {
                     }
                 }
             }
+            if turns::of(source, block.code.start).is_some() {
+                let label = out.label();
+                out.set_label(label);
+                ends.insert(block.code.start.0, label);
+            }
             // Behind the instructions that could be read.
             let end = steps.last().map_or(block.code.start.0, Step::end);
             if !steps.last().is_none_or(|last| last.continues() && body.comes_back(last)) {
@@ -393,6 +401,11 @@ impl Copy {
             source.insert(&mut out, Place::Edge(LinkAddr(from), LinkAddr(to)), LinkAddr(to))?;
             if source.is_outside(to) {
                 source.shrink(&mut out, source.frame.behind(LinkAddr(from)), to)?;
+            }
+            let end = ends.get(&from).copied().filter(|_| from == to);
+            if let Some((turned, end)) = turns::of(source, LinkAddr(from)).zip(end) {
+                turned.write(source, &mut out, &mut copy.origins, end)?;
+                continue;
             }
             out.jump(Target::Copied(to));
             if source.is_outside(to) {
@@ -522,7 +535,8 @@ fn write_near(out: &mut Assembler, step: &Step<'_>, to: Target) {
     }
 }
 
-fn write(out: &mut Assembler, step: &Step<'_>, to: Target) {
+/// Writes an instruction. `to`: where it leads, if it is a jump.
+pub(super) fn write(out: &mut Assembler, step: &Step<'_>, to: Target) {
     match step.motion {
         Motion::Verbatim => out.bytes(step.bytes),
         Motion::BesideCode(displacement_at) => {

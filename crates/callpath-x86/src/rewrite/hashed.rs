@@ -9,7 +9,7 @@ use super::assembler::Assembler;
 use super::plan::{Cell, Hashed, PathNumber, Plan};
 use super::pushing::{Flags, IS_OTHER, Pushing, WORD_BYTES, branch_apart};
 use super::refusal::{Reason, Refusal};
-use super::spot::{SCRATCH, Spot};
+use super::spot::{RAX, SCRATCH, Scratch, Spot};
 use crate::encode::{self, Register};
 
 /// A path that is counted.
@@ -34,9 +34,14 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, path: PathNumber, spot: Sp
     let register = plan.register().filter(|_| path.index == Some(Cell::OfActivation(0)));
     let counted = Counted { hashed, path, node, register };
     let is_free = |register: &Register| spot.live.general() >> register & 1 == 0 && Some(*register) != plan.register();
-    let mut free = SCRATCH.into_iter().filter(is_free);
-    if let (Some(key), Some(place), false) = (free.next(), free.next(), spot.live.has_flags()) {
-        return counted.by_cache(out, [key, place], spot);
+    let has_two = SCRATCH.into_iter().filter(is_free).count() >= 2 || plan.spills().iter().all(Option::is_some);
+    if has_two && !spot.live.has_flags() {
+        let key = Scratch::take(out, plan, spot, &SCRATCH)?;
+        let others: Vec<Register> = SCRATCH.into_iter().filter(|&register| register != key.register).collect();
+        let place = Scratch::take(out, plan, spot, &others)?;
+        counted.by_cache(out, [&key, &place], spot)?;
+        place.give_back(out, spot)?;
+        return key.give_back(out, spot);
     }
     let flags = Flags::take(out, plan, spot)?;
     flags.keep(out);
@@ -63,10 +68,12 @@ impl Counted {
     }
 
     /// Counts where the cache leads, if that is the path's counter.
-    fn by_cache(self, out: &mut Assembler, [key, place]: [Register; 2], spot: Spot) -> Result<(), Refusal> {
+    fn by_cache(self, out: &mut Assembler, scratch: [&Scratch; 2], spot: Spot) -> Result<(), Refusal> {
         const NOWHERE: i32 = HashedCache::NOWHERE as i32 * WORD_BYTES as i32;
         const AT_FLOW: i8 = offset_of!(ContextNode, flow) as i8;
         let Counted { hashed, node, .. } = self;
+        let [key, place] = scratch.map(|it| it.register);
+        let has_rax_wait = scratch.iter().any(|it| it.register == RAX && it.waits.is_some());
         let lane = Cell::OfThread(hashed.lane_word);
         let too_far = Refusal { at: spot.at, reason: Reason::TooFar };
         let cache = i32::try_from(u64::from(hashed.cache) * u64::from(WORD_BYTES)).map_err(|_| too_far)?;
@@ -90,7 +97,7 @@ impl Counted {
         spot.put(out, lane, |word| encode::add_word(place, word))?;
         out.bytes(&encode::compare_in(place, NOWHERE, key, is_wide));
         let counted = out.label();
-        branch_apart(out, IS_OTHER, (spot, false, counted), move |code| self.by_routine(code, hashed.cache));
+        branch_apart(out, IS_OTHER, (spot, has_rax_wait, counted), move |code| self.by_routine(code, hashed.cache));
         out.bytes(&encode::count_in_table(place, None, NOWHERE + WORD_BYTES as i32));
         out.set_label(counted);
         Ok(())

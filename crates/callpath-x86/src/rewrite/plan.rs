@@ -214,6 +214,9 @@ pub(super) const WEIGHT: Cell = Cell::OfActivation(24);
 /// Of a second metric, the word that [`BEGAN`] is of the first; only with [`Times::is_general`].
 pub(super) const SECOND: Cell = Cell::OfActivation(32);
 
+/// How many operations count in turn where a block leads to itself ([`Plan::count_in_turn`]).
+pub const TURNS: usize = 4;
+
 /// What a frame is enlarged by, bytes: a multiple of the stack's alignment.
 pub const FRAME_BYTES: u32 = 32;
 /// By how much more where times of paths are measured.
@@ -245,6 +248,8 @@ pub struct Plan {
     are_unmarked: bool,
     times: Option<Times>,
     hashed: Option<Hashed>,
+    /// Of blocks that lead to themselves, by their starts: what counts in turn.
+    turns: BTreeMap<LinkAddr, [Operation; TURNS]>,
     /// By how many bytes the frame is larger, though nothing is kept there.
     padding: u32,
 }
@@ -417,6 +422,19 @@ impl Plan {
     /// Inserts an operation behind what is inserted at that place already.
     pub fn insert(&mut self, place: Place, operation: Operation) {
         self.insertions.entry(place).or_default().push(operation);
+    }
+
+    /// Where the block that begins at an address leads to itself, each execution that directly follows another one is counted by the next of these
+    /// operations in turn, in place of what is inserted at that edge: a word that every execution of a short loop adds to delays each by what it
+    /// takes to store and load it. They have to count the same, of the same register and cells; what is inserted at the edge has to leave these as
+    /// if it had been executed once. If the block is not short, or something is inserted in it, nothing is counted in turn.
+    pub fn count_in_turn(&mut self, block: LinkAddr, turns: [Operation; TURNS]) {
+        self.turns.insert(block, turns);
+    }
+
+    /// What is counted in turn where a block leads to itself.
+    pub(super) fn turns(&self, block: LinkAddr) -> Option<&[Operation; TURNS]> {
+        self.turns.get(&block)
     }
 
     /// What is inserted at a place.
