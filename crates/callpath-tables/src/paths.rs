@@ -17,7 +17,7 @@ use callpath_x86::graph::ProcedureGraph;
 pub use callpath_x86::paths::Category;
 pub use callpath_x86::paths::{EdgeBounds, EdgeCounts};
 use callpath_x86::paths::{EdgePlan, Path, PathOperation, Site, Way, Ways, may_return_twice, weights};
-use callpath_x86::rewrite::{Cell, Hashed, Operation, PathNumber, Place, Plan, Reason, Refusal, TURNS, UnmarkedCall};
+use callpath_x86::rewrite::{Cell, Hashed, Numbers, Operation, PathNumber, Place, Plan, Reason, Refusal, TURNS, UnmarkedCall};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -39,6 +39,8 @@ pub use inside::{CountedInside, Executed, Placing};
 
 /// Where a procedure has more paths, they are counted in a hash table: else each would have a word in every lane.
 pub const MOST_PATHS: u64 = 1 << 16;
+/// So many of these have words all the same: those with the lowest numbers.
+const LOW_NUMBERS: u64 = 1 << 14;
 /// The word of a lane, or of a context, that counts paths which were begun and not ended. In a context the paths' words follow.
 pub const CUT_SHORT: u32 = 0;
 /// The first word of a context that counts paths.
@@ -172,8 +174,10 @@ pub struct CountedProcedure {
     pub hashed: Option<u32>,
     /// Its number among those that measure the times of their paths, if it does.
     pub timed: Option<u32>,
-    /// What words behind those of all paths count, too: a path each, by its number ([`callpath_x86::rewrite::Plan::count_in_turn`]).
-    pub turns: Vec<u64>,
+    /// How many paths have words of the lane, or of the context: those with the lowest numbers.
+    pub words: u32,
+    /// What words behind these count, too: a path each, by its number.
+    pub further: Vec<u64>,
     ways: Ways,
     /// What its words count.
     pub counts: CountedInside,
@@ -350,7 +354,7 @@ pub fn counted(
                     plan.insert(Place::Entry, Operation::Count { table, index: None, offset });
                     next_word = next_word.checked_add(1).ok_or(too_many)?;
                 }
-                let Planned { words, counts, compared, operations, turned } = match counting.inside {
+                let Planned { words, is_hashed, counts, compared, operations, turned } = match counting.inside {
                     Inside::Edges => {
                         let may_return_twice = !calls.are_all_in_copy(flow, graph) || may_return_twice(flow, graph);
                         Planned::edges((flow, graph), &ways, counting.placing, may_return_twice)
@@ -362,46 +366,68 @@ pub fn counted(
                             if of_contexts { HashedKey::MOST_PATHS_IN_CONTEXT } else { HashedKey::MOST_PATHS };
                         let has_number = of_contexts || next_hashed < HashedKey::MOST_PROCEDURES;
                         let hashed = hashing.as_ref().filter(|_| has_number).map(|_| in_table);
-                        let most = MostPaths { with_words, hashed };
+                        let low = if of_contexts { 0 } else { LOW_NUMBERS };
+                        let most = MostPaths { with_words, hashed, low };
                         Planned::paths((flow, graph), &ways, counting.placing, most)
                     }
                 };
                 let words = u32::try_from(words).map_err(|_| too_many)?;
+                let mut hashed = None;
+                if let Some((head, _)) = hashing.as_ref().filter(|_| is_hashed) {
+                    let (routine, lane_word) = (head.thunk(), counting.lane_word);
+                    let cache = next_word;
+                    next_word = next_word.checked_add(HashedCache::COUNT).ok_or(too_many)?;
+                    let (procedure, first_word) = (next_hashed, next_word);
+                    plan.count_hashed(Hashed { routine, lane_word, procedure, cache, low: words, first_word });
+                    hashed = Some(next_hashed);
+                    next_hashed += 1;
+                }
                 let counter = Counter {
                     place: match &head {
                         Some(_) => CounterPlace::OfContext,
                         None => CounterPlace::OfLane { lane_word: counting.lane_word, first: next_word.into() },
                     },
-                    is_hashed: words == 0 && hashing.is_some() && counting.inside == Inside::Paths,
+                    hashed: is_hashed.then_some(Numbers::Any),
                 };
-                let mut hashed = None;
-                if let Some((head, _)) = hashing.as_ref().filter(|_| counter.is_hashed) {
-                    let (routine, lane_word) = (head.thunk(), counting.lane_word);
-                    plan.count_hashed(Hashed { routine, lane_word, procedure: next_hashed, cache: next_word });
-                    hashed = Some(next_hashed);
-                    next_hashed += 1;
-                    next_word = next_word.checked_add(HashedCache::COUNT).ok_or(too_many)?;
-                }
+                let ends = match &counts {
+                    CountedInside::Paths(numbering) if is_hashed => numbering.ends(&ways),
+                    _ => FxHashMap::default(),
+                };
+                // Times are measured of each path by itself, and contexts have no words if there is a hash table.
+                let has_further = times.is_none() && (head.is_none() || !is_hashed);
+                let mut further: Vec<u64> = Vec::new();
                 let mut timed = None;
                 for (site, operation) in operations {
-                    plan.insert(place(site), inserted(operation, counter).ok_or(too_many)?);
+                    let of_site = match ends.get(&site) {
+                        Some((_, most)) if *most < words.into() => Numbers::Low,
+                        Some((least, _)) if *least >= words.into() => Numbers::High,
+                        _ => Numbers::Any,
+                    };
+                    let inserted = match operation {
+                        // It is known, and has a word.
+                        PathOperation::CountNumber(number) if is_hashed && has_further => {
+                            let number = u64::from(number as u32);
+                            let is_low = number < words.into();
+                            let word = if is_low { number } else { u64::from(words) + further.len() as u64 };
+                            further.extend((!is_low).then_some(number));
+                            Counter { hashed: None, ..counter }.count(None, word as i64)
+                        }
+                        _ => inserted(operation, Counter { hashed: counter.hashed.map(|_| of_site), ..counter }),
+                    };
+                    plan.insert(place(site), inserted.ok_or(too_many)?);
                     if let Some(end) = times.as_ref().and_then(|_| path_end(operation)) {
                         plan.insert(place(site), end);
                     }
                 }
-                // Times are measured of each by itself, and contexts have no words if there is a hash table.
-                let may_turn = times.is_none() && (head.is_none() || !counter.is_hashed);
-                let turned = if may_turn { turned } else { Vec::new() };
-                let mut turns: Vec<u64> = Vec::new();
-                for (block, path) in turned {
+                for (block, path) in turned.into_iter().filter(|_| has_further) {
                     let operation = |turn: usize| {
-                        let number = i64::from(words) + (turns.len() + turn) as i64;
-                        Counter { is_hashed: false, ..counter }.count(None, number).ok_or(too_many)
+                        let word = i64::from(words) + (further.len() + turn) as i64;
+                        Counter { hashed: None, ..counter }.count(None, word).ok_or(too_many)
                     };
                     plan.count_in_turn(block, [operation(0)?, operation(1)?, operation(2)?, operation(3)?]);
-                    turns.extend([path; TURNS]);
+                    further.extend([path; TURNS]);
                 }
-                let of_turns = turns.len() as u32;
+                let of_further = further.len() as u32;
                 if let (Some((head, timing)), CountedInside::Paths(numbering)) = (&times, &counts) {
                     // Where paths are counted in contexts, they have no words of a lane.
                     let word = if counting.contexts.is_some() { next_word } else { next_word.saturating_add(words) };
@@ -419,7 +445,8 @@ pub fn counted(
                     entries,
                     hashed,
                     timed,
-                    turns,
+                    words,
+                    further,
                     ways,
                     counts,
                     compared,
@@ -427,9 +454,9 @@ pub fn counted(
                 next_word = next_word.checked_add(of_times).ok_or(too_many)?;
                 match head {
                     Some(_) => {
-                        counters.last_mut().into_iter().for_each(|counters| *counters = FIRST_OF_CONTEXT + words + of_turns)
+                        counters.last_mut().into_iter().for_each(|counters| *counters = FIRST_OF_CONTEXT + words + of_further)
                     }
-                    None => next_word = next_word.checked_add(words + of_turns).ok_or(too_many)?,
+                    None => next_word = next_word.checked_add(words + of_further).ok_or(too_many)?,
                 }
             }
             Ok(plan)
@@ -532,14 +559,15 @@ enum CounterPlace {
 struct Counter {
     /// Paths that were not ended have a word there, and others if they are not in a hash table.
     place: CounterPlace,
-    is_hashed: bool,
+    /// If others are in a hash table, but for low numbers: which they are.
+    hashed: Option<Numbers>,
 }
 
 impl Counter {
     /// What adds 1 to the one that counts a path, by its number: `index`, a cell, plus a constant. `None`: that is too large.
     fn count(self, index: Option<Cell>, constant: i64) -> Option<Operation> {
-        if self.is_hashed {
-            return Some(Operation::CountHashed(PathNumber { index, constant: constant as i32 }));
+        if let Some(numbers) = self.hashed {
+            return Some(Operation::CountHashed(PathNumber { index, constant: constant as i32 }, numbers));
         }
         match self.place {
             CounterPlace::OfLane { lane_word, first } => {
@@ -564,7 +592,7 @@ impl Counter {
 
     /// A number as an operand; in a hash table numbers count modulo 2 to the power of 32.
     fn number(self, constant: i64) -> Option<i32> {
-        if self.is_hashed { Some(constant as i32) } else { i32::try_from(constant).ok() }
+        if self.hashed.is_some() { Some(constant as i32) } else { i32::try_from(constant).ok() }
     }
 }
 

@@ -119,9 +119,8 @@ impl Counted {
                             None => None,
                         };
                         let in_table = of_table.into_iter().flatten().map(|(number, count)| (*number, *count));
-                        let with_words = if procedure.hashed.is_some() { 0 } else { numbering.paths() };
-                        let in_words = (0..with_words).map(|number| (number, word(number)));
-                        let in_turn = (with_words..).zip(&procedure.turns).map(|(at, number)| (*number, word(at)));
+                        let in_words = (0..u64::from(procedure.words)).map(|number| (number, word(number)));
+                        let in_turn = (u64::from(procedure.words)..).zip(&procedure.further).map(|(at, number)| (*number, word(at)));
                         let mut sums: BTreeMap<u64, u64> = BTreeMap::new();
                         for (number, count) in in_words.chain(in_table).chain(in_turn).filter(|(_, count)| *count > 0) {
                             let sum = sums.entry(number).or_default();
@@ -197,14 +196,11 @@ impl Counted {
         Ok(Some(counts))
     }
 
-    /// By number of the procedure, how many paths it has, and what further words of a context count, if it has such.
-    pub(crate) fn turns(&self) -> FxHashMap<u32, (usize, &[u64])> {
+    /// By number of the procedure, how many paths have words of a context, and what further words count, if it has such.
+    pub(crate) fn further(&self) -> FxHashMap<u32, (u32, &[u64])> {
         let procedures = self.modules.iter().flat_map(|module| &module.procedures);
-        let of = |procedure: &'_ paths::CountedProcedure| match &procedure.counts {
-            CountedInside::Paths(numbering) if !procedure.turns.is_empty() => Some(numbering.paths() as usize),
-            _ => None,
-        };
-        procedures.filter_map(|it| Some((it.number?, (of(it)?, it.turns.as_slice())))).collect()
+        let with_further = procedures.filter(|procedure| !procedure.further.is_empty());
+        with_further.filter_map(|it| Some((it.number?, (it.words, it.further.as_slice())))).collect()
     }
 
     /// If there was a guide, how often what counts was executed, of all that has been taken, and what it is.

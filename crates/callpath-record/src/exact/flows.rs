@@ -146,14 +146,14 @@ impl ContextCounts {
         }
     }
 
-    /// Adds what further words count to the paths that they count, when all threads have been added. `turns`: see [`super::Counted::turns`].
-    pub(crate) fn add_turns(&mut self, turns: &FxHashMap<u32, (usize, &[u64])>) {
+    /// Adds what further words count to the paths that they count, when all threads have been added. `further`: see [`super::Counted::further`].
+    pub(crate) fn add_further(&mut self, further: &FxHashMap<u32, (u32, &[u64])>) {
         let ContextCounts { counters, sums, .. } = self;
         let all = counters.iter_mut().map(|((_, procedure), counters)| (procedure, counters)).chain(sums);
         for (procedure, counters) in all {
-            let Some((paths, turns)) = turns.get(procedure) else { continue };
-            let words = counters.len().min(FIRST_OF_CONTEXT as usize + paths);
-            for (path, count) in turns.iter().zip(counters.split_off(words)) {
+            let Some((words, further)) = further.get(procedure) else { continue };
+            let words = counters.len().min((FIRST_OF_CONTEXT + words) as usize);
+            for (path, count) in further.iter().zip(counters.split_off(words)) {
                 let of_path = counters.get_mut(FIRST_OF_CONTEXT as usize + *path as usize);
                 of_path.into_iter().for_each(|sum| *sum = sum.wrapping_add(count));
             }

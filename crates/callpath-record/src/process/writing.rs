@@ -86,7 +86,7 @@ impl Process {
                 ThreadState::Ended(_) => None,
             });
             live.for_each(|thread| self.flows.add(flows, thread));
-            self.flows.add_turns(&counted.turns());
+            self.flows.add_further(&counted.further());
         }
         if let (Some(hashed), Some(_)) = (&counted.hashed, &shared.flows) {
             self.flows.add_hashed(hashed)?;

@@ -58,12 +58,16 @@ pub(super) struct MostPaths {
     pub(super) with_words: u64,
     /// Where there are more: in a hash table, if there may be one.
     pub(super) hashed: Option<u64>,
+    /// So many of those have words.
+    pub(super) low: u64,
 }
 
 /// What is inserted, and what it counts.
 pub(super) struct Planned {
-    /// 0, if paths have places in a hash table.
+    /// Paths with lower numbers have words, or edges.
     pub(super) words: u64,
+    /// Others have places in a hash table.
+    pub(super) is_hashed: bool,
     pub(super) counts: CountedInside,
     pub(super) compared: Option<Compared>,
     pub(super) operations: Vec<(Site, PathOperation)>,
@@ -95,6 +99,7 @@ impl Planned {
             counters.map(|(number, site)| (site, PathOperation::CountNumber(number))).collect();
         Planned {
             words: operations.len() as u64,
+            is_hashed: false,
             counts: CountedInside::Edges { plan, may_return_twice },
             compared: matches!(placing, Placing::Guided(_)).then_some(Compared::Edges { by_depth }),
             operations,
@@ -113,7 +118,7 @@ impl Planned {
         let with_words = Numbering::with_limit(ways, &guess, most.with_words);
         let hashed = most.hashed.filter(|_| with_words.cuts() > 0);
         let (numbering, is_hashed) = match hashed {
-            Some(hashed) => (Numbering::with_limit(ways, &guess, hashed), true),
+            Some(hashed) => (Numbering::with_low_numbers(ways, &guess, hashed, most.low), true),
             None => (with_words, false),
         };
         let by_depth = numbering.place_in_tree(ways, &guess, &guess);
@@ -126,7 +131,8 @@ impl Planned {
         let turned = turned(&operations, of.1, |number| numbering.decode(ways, number).map(|path| path.addresses(ways)));
         Planned {
             turned,
-            words: if is_hashed { 0 } else { numbering.paths() },
+            words: if is_hashed { most.low.min(numbering.paths()) } else { numbering.paths() },
+            is_hashed,
             counts: CountedInside::Paths(numbering),
             compared: matches!(placing, Placing::Guided(_)).then_some(Compared::Paths { guided, by_depth }),
             operations,

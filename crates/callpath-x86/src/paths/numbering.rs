@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use callpath_format::address::LinkAddr;
+use rustc_hash::FxHashMap;
 
 use super::acyclic::{Acyclic, acyclic};
 use super::site::Site;
@@ -101,6 +102,16 @@ impl Numbering {
     /// As [`Numbering::new`], for at most `limit` paths. Each block where a path begins has at least one, and each way that
     /// is cut one more: with a limit below that, there are more.
     pub fn with_limit(ways: &Ways, weights: &[u64], limit: u64) -> Numbering {
+        Numbering::numbered(ways, weights, limit, None)
+    }
+
+    /// As [`Numbering::with_limit`], but as many paths as possible of those that are executed often have numbers below `low`: `weights` say which
+    /// ways are passed often, and in short loops there are few paths.
+    pub fn with_low_numbers(ways: &Ways, weights: &[u64], limit: u64, low: u64) -> Numbering {
+        Numbering::numbered(ways, weights, limit, Some(low))
+    }
+
+    fn numbered(ways: &Ways, weights: &[u64], limit: u64, low: Option<u64>) -> Numbering {
         let acyclic = acyclic(ways, weights, limit);
         let outside = ways.len();
         let mut jumps: Vec<Vec<Role>> = vec![Vec::new(); ways.starts.len()];
@@ -120,12 +131,28 @@ impl Numbering {
                 Some(to) if !acyclic.is_cut[number] => (to, Role::Way(number as u32)),
                 _ => (outside, Role::End(number as u32)),
             });
-            let targets: Vec<(u32, Role)> = targets.chain(ends).collect();
+            let mut targets: Vec<(u32, Role)> = targets.chain(ends).collect();
+            if low.is_some() {
+                let weight = |role: Role| match role {
+                    Role::Way(way) | Role::End(way) => weights.get(way as usize).copied().unwrap_or(0).max(1),
+                    _ => 1,
+                };
+                // The fewer paths for how often it is passed, the lower (Smith 1956).
+                let product = |paths_of: &(u32, Role), weight_of: &(u32, Role)| {
+                    u128::from(paths[paths_of.0 as usize]) * u128::from(weight(weight_of.1))
+                };
+                targets.sort_by_key(|target| paths[target.0 as usize]);
+                targets.sort_by(|one, other| product(one, other).cmp(&product(other, one)));
+            }
             (by_block[block as usize], paths[block as usize]) = valued(block, targets, &paths);
         }
         let enter = (!ways.is_empty()).then_some((ways.entry, Role::Enter));
         let begins = acyclic.begins(ways).into_iter().map(|block| (block, Role::Begin));
-        let (begins, all) = valued(outside, enter.into_iter().chain(begins).collect(), &paths);
+        let mut begins: Vec<(u32, Role)> = enter.into_iter().chain(begins).collect();
+        if let Some(low) = low {
+            order_of_begins(&mut begins, &paths, &passed_to_heads(ways, weights, &acyclic.is_cut), low);
+        }
+        let (begins, all) = valued(outside, begins, &paths);
         by_block[outside as usize] = begins;
         let (mut arcs, mut out) = (Vec::new(), Vec::new());
         for mut block in by_block {
@@ -134,6 +161,41 @@ impl Numbering {
             out.push(first..arcs.len() as u32);
         }
         Numbering { acyclic, arcs, out, paths: all }
+    }
+
+    /// For each way and jump through a table that paths end with, by its site: the least and the greatest number of one that does.
+    pub fn ends(&self, ways: &Ways) -> FxHashMap<Site, (u64, u64)> {
+        let outside = self.outside();
+        let mut along: Vec<Option<(u64, u64)>> = vec![None; outside as usize + 1];
+        along[outside as usize] = Some((0, 0));
+        let mut ends: FxHashMap<Site, (u64, u64)> = FxHashMap::default();
+        let join = |known: Option<(u64, u64)>, (least, most): (u64, u64)| {
+            known.map_or((least, most), |known| (known.0.min(least), known.1.max(most)))
+        };
+        let blocks = self.acyclic.postorder.iter().rev().copied();
+        for node in std::iter::once(outside).chain(blocks) {
+            let Some((least, most)) = along[node as usize] else { continue };
+            for arc in self.arcs_of(node) {
+                let new = (least + arc.value, most + arc.value);
+                if arc.to != outside {
+                    along[arc.to as usize] = Some(join(along[arc.to as usize], new));
+                    continue;
+                }
+                let dispatch = |number: u32| ways.dispatches.get(number as usize);
+                let site = match arc.role {
+                    Role::End(way) => ways.ways.get(way as usize).and_then(|way| way.site),
+                    Role::Jump(number, source) => {
+                        dispatch(number).and_then(|of| of.sources.get(source as usize)).map(|source| source.1)
+                    }
+                    _ => None,
+                };
+                if let Some(site) = site {
+                    let joined = join(ends.get(&site).copied(), new);
+                    ends.insert(site, joined);
+                }
+            }
+        }
+        ends
     }
 
     /// The number of paths.
@@ -276,6 +338,33 @@ impl Numbering {
         }
         counts
     }
+}
+
+/// Orders the blocks where paths begin so that many paths which are executed often have numbers below `low`. `passed`: about how often paths begin
+/// there.
+fn order_of_begins(begins: &mut [(u32, Role)], paths: &[u64], passed: &[u64], low: u64) {
+    let paths_of = |to: u32| paths.get(to as usize).copied().unwrap_or(0);
+    begins.sort_by_key(|(to, _)| paths_of(*to));
+    let mut sum = 0u64;
+    let few = begins.iter().take_while(|(to, _)| {
+        sum = sum.saturating_add(paths_of(*to));
+        sum <= low / 2
+    });
+    let few = few.count();
+    let passed_at = |to: u32| passed.get(to as usize).copied().unwrap_or(0);
+    // Half of the low numbers are left for some of those of a block where many begin.
+    begins[few..].sort_by_key(|(to, _)| std::cmp::Reverse(passed_at(*to)));
+}
+
+/// For each block, about how often paths begin there behind ways that are cut.
+fn passed_to_heads(ways: &Ways, weights: &[u64], is_cut: &[bool]) -> Vec<u64> {
+    let mut passed = vec![0u64; ways.starts.len()];
+    for ((way, is_cut), weight) in ways.ways.iter().zip(is_cut).zip(weights) {
+        if let Some(sum) = way.to.filter(|_| *is_cut).and_then(|to| passed.get_mut(to as usize)) {
+            *sum = sum.saturating_add(*weight);
+        }
+    }
+    passed
 }
 
 /// Gives each arc from a node the number of paths along those before it. Returns also the number along all.

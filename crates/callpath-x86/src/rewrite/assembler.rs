@@ -157,10 +157,13 @@ impl Assembler {
     /// Writes what is to be apart, by ascending offset: where each begins, and the instruction that it leads to. Nothing runs into it.
     pub(super) fn write_apart(&mut self) -> Result<Vec<(u32, LinkAddr)>, Refusal> {
         let mut origins = Vec::new();
-        for Apart { label, origin, write } in std::mem::take(&mut self.apart) {
-            origins.push((self.offset(), origin));
-            self.set_label(label);
-            write(self)?;
+        // It may have something apart, too.
+        while !self.apart.is_empty() {
+            for Apart { label, origin, write } in std::mem::take(&mut self.apart) {
+                origins.push((self.offset(), origin));
+                self.set_label(label);
+                write(self)?;
+            }
         }
         Ok(origins)
     }

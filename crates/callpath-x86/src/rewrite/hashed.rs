@@ -1,16 +1,17 @@
-//! How a copy counts a path for which there is no word (`callpath_format::shared::hashed`): the lane's cache leads to the counter, or else the routine
-//! finds it, and has the cache lead there.
+//! How a copy counts a path of a procedure that has too many for a word each (`callpath_format::shared::hashed`): if the number is low, it has a word all the
+//! same; else the lane's cache leads to the counter, or the routine finds it, and has the cache lead there.
 
 use callpath_format::shared::activation::ContextNode;
 use callpath_format::shared::hashed::{HashedCache, HashedKey};
 use std::mem::offset_of;
 
-use super::assembler::Assembler;
-use super::plan::{Cell, Hashed, PathNumber, Plan};
+use super::assembler::{Assembler, Target};
+use super::plan::{Cell, Hashed, Numbers, PathNumber, Plan, Rax};
 use super::pushing::{Flags, IS_OTHER, Pushing, WORD_BYTES, branch_apart};
 use super::refusal::{Reason, Refusal};
 use super::spot::{RAX, SCRATCH, Scratch, Spot};
 use crate::encode::{self, Register};
+use crate::encoding;
 
 /// A path that is counted.
 #[derive(Clone, Copy)]
@@ -23,8 +24,24 @@ struct Counted {
     register: Option<Register>,
 }
 
+/// Two registers that are free, or wait in their cells.
+#[derive(Clone, Copy)]
+struct Two {
+    key: Register,
+    place: Register,
+    has_rax_wait: bool,
+}
+
+/// A condition as processors number them.
+const IS_NOT_BELOW: u8 = 3;
+
 /// Writes what counts.
-pub(super) fn write(out: &mut Assembler, plan: &Plan, path: PathNumber, spot: Spot) -> Result<(), Refusal> {
+pub(super) fn write(
+    out: &mut Assembler,
+    plan: &Plan,
+    (path, numbers): (PathNumber, Numbers),
+    spot: Spot,
+) -> Result<(), Refusal> {
     let refused = Refusal { at: spot.at, reason: Reason::FrameUnknown };
     let hashed = plan.hashed().ok_or(refused)?;
     let node = plan.context_word();
@@ -39,7 +56,13 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, path: PathNumber, spot: Sp
         let key = Scratch::take(out, plan, spot, &SCRATCH)?;
         let others: Vec<Register> = SCRATCH.into_iter().filter(|&register| register != key.register).collect();
         let place = Scratch::take(out, plan, spot, &others)?;
-        counted.by_cache(out, [&key, &place], spot)?;
+        let has_rax_wait = [&key, &place].iter().any(|it| it.register == RAX && it.waits.is_some());
+        let scratch = Two { key: key.register, place: place.register, has_rax_wait };
+        match numbers {
+            Numbers::High => counted.by_cache(out, scratch, spot)?,
+            Numbers::Low => counted.by_word(out, scratch, spot)?,
+            Numbers::Any => counted.by_word_or_cache(out, scratch, spot)?,
+        }
         place.give_back(out, spot)?;
         return key.give_back(out, spot);
     }
@@ -67,13 +90,52 @@ impl Counted {
         Ok(())
     }
 
+    /// Counts in the word of a number that is low.
+    fn by_word(self, out: &mut Assembler, scratch: Two, spot: Spot) -> Result<(), Refusal> {
+        self.number(out, (scratch.key, 0), spot)?;
+        self.in_word(out, scratch, spot)
+    }
+
+    /// The same if the number is low, else where the cache leads.
+    fn by_word_or_cache(self, out: &mut Assembler, scratch: Two, spot: Spot) -> Result<(), Refusal> {
+        self.number(out, (scratch.key, 0), spot)?;
+        out.bytes(&encode::compare(scratch.key, self.hashed.low));
+        let counted = out.label();
+        let by_cache = out.apart(
+            spot.at,
+            Box::new(move |out| {
+                if scratch.has_rax_wait {
+                    out.set_rax(Rax::InCell);
+                }
+                self.by_cache(out, scratch, spot)?;
+                out.jump(Target::Label(counted));
+                if scratch.has_rax_wait {
+                    out.set_rax(Rax::InPlace);
+                }
+                Ok(())
+            }),
+        );
+        out.opcode_to(&encoding::branch(IS_NOT_BELOW), Target::Label(by_cache));
+        self.in_word(out, scratch, spot)?;
+        out.set_label(counted);
+        Ok(())
+    }
+
+    /// Counts in the word of the number in the first register.
+    fn in_word(self, out: &mut Assembler, scratch: Two, spot: Spot) -> Result<(), Refusal> {
+        let too_far = Refusal { at: spot.at, reason: Reason::TooFar };
+        let first = i32::try_from(u64::from(self.hashed.first_word) * u64::from(WORD_BYTES)).map_err(|_| too_far)?;
+        spot.put(out, Cell::OfThread(self.hashed.lane_word), |word| encode::load(scratch.place, word))?;
+        out.bytes(&encode::count_in_table(scratch.place, Some(scratch.key), first));
+        Ok(())
+    }
+
     /// Counts where the cache leads, if that is the path's counter.
-    fn by_cache(self, out: &mut Assembler, scratch: [&Scratch; 2], spot: Spot) -> Result<(), Refusal> {
+    fn by_cache(self, out: &mut Assembler, scratch: Two, spot: Spot) -> Result<(), Refusal> {
         const NOWHERE: i32 = HashedCache::NOWHERE as i32 * WORD_BYTES as i32;
         const AT_FLOW: i8 = offset_of!(ContextNode, flow) as i8;
         let Counted { hashed, node, .. } = self;
-        let [key, place] = scratch.map(|it| it.register);
-        let has_rax_wait = scratch.iter().any(|it| it.register == RAX && it.waits.is_some());
+        let Two { key, place, has_rax_wait } = scratch;
         let lane = Cell::OfThread(hashed.lane_word);
         let too_far = Refusal { at: spot.at, reason: Reason::TooFar };
         let cache = i32::try_from(u64::from(hashed.cache) * u64::from(WORD_BYTES)).map_err(|_| too_far)?;

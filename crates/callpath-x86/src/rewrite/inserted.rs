@@ -53,7 +53,7 @@ pub(super) fn write(out: &mut Assembler, plan: &Plan, operations: &[Operation], 
                 homes::look_up(out, register, scratch.register, homes);
                 scratch.give_back(out, spot)?;
             }
-            Operation::CountHashed(path) => hashed::write(out, plan, path, spot)?,
+            Operation::CountHashed(path, numbers) => hashed::write(out, plan, (path, numbers), spot)?,
             Operation::BeginPath { .. } | Operation::EndPath(_) | Operation::LeavePath | Operation::ResumePath => {
                 times::write(out, plan, *operation, spot)?;
             }

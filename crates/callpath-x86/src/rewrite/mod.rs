@@ -62,7 +62,7 @@ pub use fixed::Fixed;
 pub use fuzzing::fuzz_rewrite;
 pub use homes::{home, homes};
 pub use patch::{DirectBranch, Patch};
-pub use plan::{Cell, Contexts, FRAME_BYTES, Hashed, Operation, PathNumber, Place, Plan, Rax, TURNS, Times};
+pub use plan::{Cell, Contexts, FRAME_BYTES, Hashed, Numbers, Operation, PathNumber, Place, Plan, Rax, TURNS, Times};
 pub use refusal::{Reason, Refusal};
 pub use thunk::{THUNK_LEN_BYTES, THUNK_PUSH_BYTES, thunk};
 

@@ -96,8 +96,8 @@ pub enum Operation {
         /// See there.
         is_fresh: bool,
     },
-    /// Counts a path in a hash table ([`Plan::count_hashed`]).
-    CountHashed(PathNumber),
+    /// Counts a path in a hash table, or in a word if its number is low ([`Plan::count_hashed`]).
+    CountHashed(PathNumber, Numbers),
     /// A path has been counted, and its time is added if it was measured.
     EndPath(PathNumber),
     /// Before a call: what is called is not measured.
@@ -135,7 +135,7 @@ impl Operation {
             Operation::Count { table, index, .. } => [Some(table), index],
             Operation::CountInContext { index, .. } => [Some(Cell::OfActivation(NODE_AT)), index],
             Operation::EndPath(path) => [Some(BEGAN), path.index],
-            Operation::CountHashed(path) => [path.index, None],
+            Operation::CountHashed(path, _) => [path.index, None],
             Operation::BeginPath { .. } | Operation::LeavePath | Operation::ResumePath => [Some(BEGAN), None],
             _ => [None, None],
         };
@@ -174,6 +174,21 @@ pub struct Hashed {
     pub procedure: u32,
     /// The number of the first word of a lane that its cache is.
     pub cache: u32,
+    /// Lower numbers of paths than this have words of the lane; not where paths are counted in contexts.
+    pub low: u32,
+    /// The number of the first of these.
+    pub first_word: u32,
+}
+
+/// Which numbers paths may have that are counted at one place, by [`Hashed::low`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Numbers {
+    /// Low ones alone.
+    Low,
+    /// Others alone.
+    High,
+    /// Any.
+    Any,
 }
 
 /// What times of a procedure's paths are measured by (`callpath_format::shared::times`). The routines may lie outside of the module but
