@@ -17,7 +17,9 @@ use callpath_x86::graph::ProcedureGraph;
 pub use callpath_x86::paths::Category;
 pub use callpath_x86::paths::{EdgeBounds, EdgeCounts};
 use callpath_x86::paths::{EdgePlan, Path, PathOperation, Site, Way, Ways, may_return_twice, weights};
-use callpath_x86::rewrite::{Cell, Hashed, Numbers, Operation, PathNumber, Place, Plan, Reason, Refusal, TURNS, UnmarkedCall};
+use callpath_x86::rewrite::{
+    Cell, Hashed, Numbers, Operation, PathNumber, Place, Plan, Reason, Refusal, TURNS, UnmarkedCall,
+};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -453,9 +455,10 @@ pub fn counted(
                 });
                 next_word = next_word.checked_add(of_times).ok_or(too_many)?;
                 match head {
-                    Some(_) => {
-                        counters.last_mut().into_iter().for_each(|counters| *counters = FIRST_OF_CONTEXT + words + of_further)
-                    }
+                    Some(_) => counters
+                        .last_mut()
+                        .into_iter()
+                        .for_each(|counters| *counters = FIRST_OF_CONTEXT + words + of_further),
                     None => next_word = next_word.checked_add(words + of_further).ok_or(too_many)?,
                 }
             }

@@ -120,7 +120,9 @@ impl Counted {
                         };
                         let in_table = of_table.into_iter().flatten().map(|(number, count)| (*number, *count));
                         let in_words = (0..u64::from(procedure.words)).map(|number| (number, word(number)));
-                        let in_turn = (u64::from(procedure.words)..).zip(&procedure.further).map(|(at, number)| (*number, word(at)));
+                        let in_turn = (u64::from(procedure.words)..)
+                            .zip(&procedure.further)
+                            .map(|(at, number)| (*number, word(at)));
                         let mut sums: BTreeMap<u64, u64> = BTreeMap::new();
                         for (number, count) in in_words.chain(in_table).chain(in_turn).filter(|(_, count)| *count > 0) {
                             let sum = sums.entry(number).or_default();

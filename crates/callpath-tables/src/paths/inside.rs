@@ -128,7 +128,8 @@ impl Planned {
         };
         let guided = guided.map(|weights| numbering.place_in_tree(ways, &weights, &guess));
         let operations = guided.as_ref().unwrap_or(&by_depth).operations(&numbering, ways);
-        let turned = turned(&operations, of.1, |number| numbering.decode(ways, number).map(|path| path.addresses(ways)));
+        let turned =
+            turned(&operations, of.1, |number| numbering.decode(ways, number).map(|path| path.addresses(ways)));
         Planned {
             turned,
             words: if is_hashed { most.low.min(numbering.paths()) } else { numbering.paths() },

@@ -117,9 +117,13 @@ impl Placed {
         let weight = |way: u32| u128::from(weights.get(way as usize).copied().unwrap_or(0));
         let mut entered: Vec<u128> = vec![0; ways.starts.len()];
         let mut begun = entered.clone();
+        let mut passed = entered.clone();
         for (number, way) in (0u32..).zip(&ways.ways) {
             if let Some(left) = entered.get_mut(way.from as usize) {
                 *left = left.saturating_add(weight(number));
+            }
+            if let Some(passed) = way.to.and_then(|to| passed.get_mut(to as usize)) {
+                *passed = passed.saturating_add(weight(number));
             }
             let head = way.to.filter(|_| numbering.is_cut(number));
             if let Some(begun) = head.and_then(|to| begun.get_mut(to as usize)) {
@@ -131,7 +135,8 @@ impl Placed {
             (_, None) => 0,
             (Role::Way(way), _) => weight(way).saturating_mul(2).saturating_add(1),
             (Role::Enter, _) => at(&entered, arc.to).saturating_sub(at(&begun, arc.to)).saturating_mul(2),
-            (Role::Begin, _) => at(&begun, arc.to),
+            (Role::Begin, _) => at(&begun, arc.to).max(1),
+            (Role::Jump(..), Some(PathOperation::Count(_))) => at(&passed, arc.from).max(1),
             (Role::End(_) | Role::Jump(..), _) => 0,
         };
         numbering.arcs.iter().zip(&self.operations).map(cost).fold(0, u128::saturating_add)
