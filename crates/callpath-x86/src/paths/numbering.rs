@@ -176,7 +176,7 @@ impl Numbering {
         for node in std::iter::once(outside).chain(blocks) {
             let Some((least, most)) = along[node as usize] else { continue };
             for arc in self.arcs_of(node) {
-                let new = (least + arc.value, most + arc.value);
+                let new = (least.saturating_add(arc.value), most.saturating_add(arc.value));
                 if arc.to != outside {
                     along[arc.to as usize] = Some(join(along[arc.to as usize], new));
                     continue;

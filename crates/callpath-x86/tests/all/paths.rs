@@ -378,6 +378,15 @@ fn random_weights(graph: &Ways, random: &mut Rng) -> Vec<u64> {
     graph.ways.iter().map(|_| 1 << random.u32(..20)).collect()
 }
 
+/// The numbering that a round of a test is about.
+fn numbered(graph: &Ways, weights: &[u64], limit: u64, round: u32) -> Numbering {
+    match round % 4 {
+        0 => Numbering::with_low_numbers(graph, weights, limit, 8),
+        1 => Numbering::with_low_numbers(graph, weights, limit, 1 << 14),
+        _ => Numbering::with_limit(graph, weights, limit),
+    }
+}
+
 #[test]
 fn numbers_are_those_of_all_paths() {
     let mut random = Rng::with_seed(0x5678_9abc_def1_2345);
@@ -386,7 +395,7 @@ fn numbers_are_those_of_all_paths() {
         let graph = random_ways(&mut random);
         let weights = random_weights(&graph, &mut random);
         let limit = if round % 3 == 0 { 1 + random.u64(..40) } else { MAX_PATHS };
-        let numbering = Numbering::with_limit(&graph, &weights, limit);
+        let numbering = numbered(&graph, &weights, limit, round);
         let Some(expect) = all_paths(&graph, &numbering) else { continue };
         assert_eq!(numbering.paths(), expect.len() as u64, "{graph:?}");
         let found: BTreeSet<Path> =
@@ -409,6 +418,68 @@ fn numbers_are_those_of_all_paths() {
 }
 
 #[test]
+fn ends_have_the_numbers_of_the_paths_that_end_there() {
+    let mut random = Rng::with_seed(0x789a_bcde_f123_4567);
+    let mut compared = 0;
+    for round in 0..3000 {
+        let graph = random_ways(&mut random);
+        let weights = random_weights(&graph, &mut random);
+        let numbering = numbered(&graph, &weights, MAX_PATHS, round);
+        if numbering.paths() > 4000 {
+            continue;
+        }
+        let mut expect: BTreeMap<Site, (u64, u64)> = BTreeMap::new();
+        for number in 0..numbering.paths() {
+            let path = numbering.decode(&graph, number).unwrap();
+            let block = *path.blocks.last().unwrap();
+            let jumps = || graph.dispatches.iter().flat_map(|dispatch| &dispatch.sources);
+            let sites: Vec<Site> = match path.last_way {
+                Some(way) => graph.ways[way as usize].site.into_iter().collect(),
+                None => jumps().filter(|(source, _)| *source == block).map(|(_, site)| *site).collect(),
+            };
+            for site in sites {
+                let numbers = expect.entry(site).or_insert((number, number));
+                *numbers = (numbers.0.min(number), numbers.1.max(number));
+            }
+        }
+        assert_eq!(numbering.ends(&graph).into_iter().collect::<BTreeMap<_, _>>(), expect, "{graph:?}");
+        compared += u32::from(expect.values().any(|(least, most)| least < most));
+    }
+    assert!(compared > 1000, "{compared}");
+}
+
+/// A loop of 2^20 paths, and behind it one of one block: the short one's numbers are low, and some of the other's.
+#[test]
+fn low_numbers_are_those_of_short_loops_and_of_ways_that_are_passed_often() {
+    let diamonds = 20;
+    let mut all = vec![edge(0, 1)];
+    for diamond in 0..diamonds {
+        let first = 1 + 3 * diamond;
+        all.extend(
+            [(first, first + 1), (first, first + 2), (first + 1, first + 3), (first + 2, first + 3)]
+                .map(|way| edge(way.0, way.1)),
+        );
+    }
+    let last = 1 + 3 * diamonds;
+    let short = last + 1;
+    all.extend([edge(last, 1), edge(last, short), edge(short, short), out(short)]);
+    let graph = ways(short + 1, all);
+    // The long loop's turns are many, and in each diamond the second way is passed more often.
+    let often = |way: &Way| way.to.is_some_and(|to| (to == way.from + 2 && way.from % 3 == 1) || to < way.from);
+    let weights: Vec<u64> = graph.ways.iter().map(|way| if often(way) { 1000 } else { 1 }).collect();
+    let low = 1 << 14;
+    let numbering = Numbering::with_low_numbers(&graph, &weights, MAX_PATHS, low);
+    assert!(numbering.paths() > 1 << 21 && numbering.cuts() == 0, "{}", numbering.paths());
+    let decoded: Vec<Path> = (0..low).filter_map(|number| numbering.decode(&graph, number)).collect();
+    assert!(decoded.iter().take(2).all(|path| path.blocks == [short]), "{:?}", &decoded[..2]);
+    let of_long_loop = decoded.iter().filter(|path| path.category == Category::HeadBack && path.blocks[0] == 1);
+    let second_ways = |path: &Path| path.blocks.iter().filter(|&&block| block % 3 == 0 && block > 0).count() as u32;
+    let taken: Vec<u32> = of_long_loop.map(second_ways).collect();
+    assert!(taken.len() as u64 > low / 2 && taken.iter().max() == Some(&diamonds), "{}", taken.len());
+    assert!(taken.iter().sum::<u32>() / taken.len() as u32 > diamonds / 2);
+}
+
+#[test]
 fn what_is_placed_counts_the_paths_of_walks() {
     let mut random = Rng::with_seed(0x6789_abcd_ef12_3456);
     let (mut simple, mut tree, mut cut_short) = (0, 0, 0);
@@ -416,7 +487,7 @@ fn what_is_placed_counts_the_paths_of_walks() {
         let graph = random_ways(&mut random);
         let weights = random_weights(&graph, &mut random);
         let limit = if round % 3 == 0 { 1 + random.u64(..40) } else { MAX_PATHS };
-        let numbering = Numbering::with_limit(&graph, &weights, limit);
+        let numbering = numbered(&graph, &weights, limit, round);
         let seed = random.u64(..);
         let check = |placement| {
             let operations = numbering.place(&graph, &weights, placement);
@@ -453,7 +524,7 @@ fn whatever_the_weights_paths_have_their_numbers() {
         let graph = random_ways(&mut random);
         let guess = random_weights(&graph, &mut random);
         let limit = if round % 3 == 0 { 1 + random.u64(..40) } else { MAX_PATHS };
-        let numbering = Numbering::with_limit(&graph, &guess, limit);
+        let numbering = numbered(&graph, &guess, limit, round);
         let weights = arbitrary_weights(&graph, &mut random);
         let placed = numbering.place_in_tree(&graph, &weights, &guess);
         let operations = placed.operations(&numbering, &graph);

@@ -28,6 +28,7 @@ mod exact_guide;
 mod exact_loads;
 mod exact_metrics;
 mod exact_programs;
+mod exact_tight;
 mod exact_times;
 mod filters;
 mod first_screen;
