@@ -1,9 +1,10 @@
 /* Short loops of one block, which count in turn, in a procedure with few paths and in one with very many, and a handler that passes through both
- * while they count: tight. It prints for each procedure how many paths are executed in all: one ends with each turn of a loop but its last, and one
+ * while they count: tight [CALLS]. It prints for each procedure how many paths are executed in all: one ends with each turn of a loop but its last, and one
  * with each call. */
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/time.h>
 
 #define APART __attribute__((noinline, noclone))
@@ -60,13 +61,14 @@ static void handle(int number)
         x = call(x, 1);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    int calls = argc > 1 ? atoi(argv[1]) : 20000;
     struct itimerval every = {{0, 500}, {0, 500}}, never = {{0, 0}, {0, 0}};
     signal(SIGALRM, handle);
     setitimer(ITIMER_REAL, &every, NULL);
     uint64_t x = 1;
-    for (int i = 0; i < 20000; i++)
+    for (int i = 0; i < calls; i++)
         x = call(x, 0);
     few_paths[0] += 50000000;
     x = few(x, 50000000);

@@ -39,10 +39,10 @@ use crate::unwinders::asked;
 use inside::{Compared, MostPaths, Planned};
 pub use inside::{CountedInside, Executed, Placing};
 
-/// Where a procedure has more paths, they are counted in a hash table: else each would have a word in every lane.
+/// Where a procedure has more paths, most are counted in a hash table: else each would have a word in every lane.
 pub const MOST_PATHS: u64 = 1 << 16;
 /// So many of these have words all the same: those with the lowest numbers.
-const LOW_NUMBERS: u64 = 1 << 14;
+const LOW_NUMBERS: u64 = 1 << 12;
 /// The word of a lane, or of a context, that counts paths which were begun and not ended. In a context the paths' words follow.
 pub const CUT_SHORT: u32 = 0;
 /// The first word of a context that counts paths.
@@ -172,7 +172,7 @@ pub struct CountedProcedure {
     /// The word of a lane that counts its activations, if one does: where paths are counted, but not in contexts, and there are calls, which
     /// may be left by an exception or `longjmp`.
     pub entries: Option<u32>,
-    /// Its number among those whose paths are counted in a hash table, if they are.
+    /// Its number among those whose paths without words are counted in a hash table, if there are such.
     pub hashed: Option<u32>,
     /// Its number among those that measure the times of their paths, if it does.
     pub timed: Option<u32>,

@@ -30,8 +30,11 @@ impl HashedHead {
     pub const COUNT_SHIFT: u32 = 22;
     /// How many entries there are.
     pub const COUNT: usize = 1 << HashedHead::COUNT_SHIFT;
-    /// So many entries from a key's place on are looked at, if it may have any.
+    /// So many entries are looked at from a key's place on, if it may have any.
     pub const PROBES: usize = 1 << 12;
+    /// How far these are apart, in entries. It is odd, so that all would be met, and long: what groups have near their starts are dense runs of
+    /// up to 2 to the power of the greatest of [`HashedHead::NEAR_BITS`].
+    pub const STRIDE: usize = 0x1e_3779;
     /// Among how many entries from its group's start on a key has its first places, then others: binary logarithms, the least, the step, the greatest.
     pub const NEAR_BITS: (u32, u32, u32) = (8, 4, 16);
     /// How many entries a cache line has.

@@ -50,7 +50,7 @@ const PAGE_BYTES: u64 = 4096;
 const LANES_AT_MOST: u64 = 1 << 41;
 /// So many words of a lane, and numbers of procedures, are kept for libraries that come later, at most; of limited address space each lane
 /// has this part for them.
-const MOST_LATER_WORDS: u64 = 4 << 20;
+const MOST_LATER_WORDS: u64 = 8 << 20;
 const LATER_PART: u64 = 1 << 15;
 const MOST_LATER_PROCEDURES: u32 = 1 << 20;
 

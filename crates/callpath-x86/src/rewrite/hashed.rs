@@ -90,7 +90,8 @@ impl Counted {
         Ok(())
     }
 
-    /// Counts in the word of a number that is low.
+    /// Counts in the word of a number that is low, as it surely is if the activation's word holds what was put there: control that jumped into the
+    /// procedure from elsewhere (`longjmp`) has to set it before.
     fn by_word(self, out: &mut Assembler, scratch: Two, spot: Spot) -> Result<(), Refusal> {
         self.number(out, (scratch.key, 0), spot)?;
         self.in_word(out, scratch, spot)

@@ -162,7 +162,7 @@ pub struct Contexts {
     pub may_go: bool,
 }
 
-/// Where paths are counted for which there are no words (`callpath_format::shared::hashed`). The routine may lie outside of the module but
+/// Where paths are counted if there are too many for a word each (`callpath_format::shared::hashed`). The routine may lie outside of the module but
 /// within 2 GB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hashed {
@@ -359,7 +359,11 @@ impl Plan {
         if !uses(None) {
             choices.push(with(Words::None));
         } else if !uses(Some(NODE_AT)) {
-            choices.extend(register.map(|register| with(Words::InRegister(register))));
+            // What counts in turn may need a register more.
+            let in_register = register.map(|register| with(Words::InRegister(register)));
+            let without = in_register.iter().filter(|plan| !plan.turns.is_empty());
+            let without: Vec<Plan> = without.map(|plan| Plan { turns: BTreeMap::new(), ..plan.clone() }).collect();
+            choices.extend(in_register.into_iter().chain(without));
         }
         if may_enlarge {
             choices.push(with(Words::InFrame));

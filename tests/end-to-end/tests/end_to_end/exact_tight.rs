@@ -1,18 +1,42 @@
 //! Loops that count in turn, and procedures with words for some of their paths and a hash table for the others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use callpath_end_to_end::{callpath, run_report};
 use serde_json::Value;
 
-#[test]
-fn tight_loops_count_all_that_is_executed() {
-    let directory = tempfile::tempdir().expect("room");
-    let program = directory.path().join("tight");
+/// The program, compiled into a directory.
+fn compiled(directory: &Path) -> PathBuf {
+    let program = directory.join("tight");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../nasty/tight.c");
     let compiled = Command::new("gcc").args(["-O2", "-g", "-o"]).arg(&program).arg(source).status();
     assert!(compiled.expect("gcc can be run").success());
+    program
+}
+
+/// Those of one procedure lie close together as long as there are few: the others still find room.
+#[test]
+fn hundreds_of_thousands_of_paths_of_a_procedure_have_room() {
+    let directory = tempfile::tempdir().expect("room");
+    let program = compiled(directory.path());
+    let mut command = Command::new(callpath());
+    command.args(["record", "-F", "0", "--exact=paths", "-o"]).arg(directory.path().join("m"));
+    let output = command.arg("--").arg(&program).arg("400000").output().expect("it can be run");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("missing"), "{said}");
+    let report = run_report(&directory.path().join("m"), &["--view", "paths"]);
+    let words = report.stdout.lines().next().unwrap_or_default().split(' ');
+    let executed = words.skip_while(|word| *word != "instructions:").nth(1).map(|number| number.replace(',', ""));
+    let executed: u64 = executed.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{}", report.stdout));
+    assert!(executed > 250_000 && !report.stdout.contains("missing"), "{executed}: {}", report.stderr);
+}
+
+#[test]
+fn tight_loops_count_all_that_is_executed() {
+    let directory = tempfile::tempdir().expect("room");
+    let program = compiled(directory.path());
     for options in [&["--exact=paths"][..], &["--exact=paths", "-F", "0"], &["--exact=calls,paths"]] {
         let measurement = directory.path().join(options.concat());
         let mut command = Command::new(callpath());
