@@ -156,7 +156,7 @@ fn turned(
         let number = u64::from(register.wrapping_add(from_register) as u32);
         let code = &graph.blocks.get(graph.block_at(from)? as usize)?.code;
         let is_inside = |&(site, _): &(Site, PathOperation)| matches!(site, Site::Before(at) if code.contains(&at));
-        let is_it = from == to && path(number)? == [from] && !operations.iter().any(|operation| is_inside(operation));
+        let is_it = from == to && path(number)? == [from] && !operations.iter().any(is_inside);
         is_it.then_some((from, number))
     });
     found.take(MOST_TURNED).collect()

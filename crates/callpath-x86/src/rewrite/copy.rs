@@ -404,7 +404,7 @@ impl Copy {
             }
             let end = ends.get(&from).copied().filter(|_| from == to);
             if let Some((turned, end)) = turns::of(source, LinkAddr(from)).zip(end) {
-                turned.write(source, &mut out, &mut copy.origins, end)?;
+                turned.write(source, (&mut out, &mut copy.origins), end)?;
                 continue;
             }
             out.jump(Target::Copied(to));

@@ -28,6 +28,9 @@ const MOST_STEPS: usize = 24;
 /// A condition with this bit changed is the opposite one.
 const OPPOSITE: u8 = 1;
 
+/// What is being written, and the origins of its code ([`copy::Copy`]).
+type Written<'w> = (&'w mut Assembler, &'w mut Vec<(u32, LinkAddr)>);
+
 /// A block that leads to itself.
 pub(super) struct Turned<'s, 'a> {
     steps: &'s [Step<'a>],
@@ -52,17 +55,16 @@ pub(super) fn of<'s, 'a>(source: &Source<'s, '_, 'a>, start: LinkAddr) -> Option
 }
 
 impl Turned<'_, '_> {
-    /// Writes what stands behind the operations of the edge. `origins`: see [`copy::Copy`].
+    /// Writes what stands behind the operations of the edge. `end`: the label behind the block in its place.
     pub(super) fn write(
         &self,
         source: &Source<'_, '_, '_>,
-        out: &mut Assembler,
-        origins: &mut Vec<(u32, LinkAddr)>,
+        (out, origins): Written<'_>,
         end: usize,
     ) -> Result<(), Refusal> {
         let start = LinkAddr(self.steps.first().unwrap_or(self.last).at);
         let leave = encoding::branch(self.condition ^ OPPOSITE);
-        self.write_steps(source, out, origins)?;
+        self.write_steps(source, (out, origins))?;
         out.opcode_to(&leave, Target::Label(end));
         let again = out.label();
         out.set_label(again);
@@ -70,7 +72,7 @@ impl Turned<'_, '_> {
         for (number, operation) in self.turns.iter().enumerate() {
             origins.push((out.offset(), start));
             inserted::write(out, source.plan, std::slice::from_ref(operation), spot)?;
-            self.write_steps(source, out, origins)?;
+            self.write_steps(source, (out, origins))?;
             if number + 1 < TURNS {
                 out.opcode_to(&leave, Target::Label(end));
             }
@@ -82,12 +84,7 @@ impl Turned<'_, '_> {
     }
 
     /// All but the branch, which is to follow.
-    fn write_steps(
-        &self,
-        source: &Source<'_, '_, '_>,
-        out: &mut Assembler,
-        origins: &mut Vec<(u32, LinkAddr)>,
-    ) -> Result<(), Refusal> {
+    fn write_steps(&self, source: &Source<'_, '_, '_>, (out, origins): Written<'_>) -> Result<(), Refusal> {
         let enlarged_by = source.plan.enlarged_by();
         for step in self.steps {
             origins.push((out.offset(), LinkAddr(step.at)));
