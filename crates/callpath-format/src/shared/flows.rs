@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Words are numbered from the shared piece on; a context's node (`super::activation::ContextNode`) has the number of the first of its counters. The first one
-//! counts paths that were begun and not ended, the others each a path, by its number.
+//! counts paths that were begun and not ended, the next ones each a path, by its number; further ones, which the recorder alone
+//! knows, count some of these paths, too.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
