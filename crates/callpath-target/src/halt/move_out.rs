@@ -75,7 +75,7 @@ impl Tracer {
         let mut frames = SignalFrames::new(self.memory(), maps);
         let mut all = Vec::new();
         for tid in tids {
-            let mut inside = frames.above(ptrace::registers(*tid)?.rsp);
+            let mut inside = frames.of(&ptrace::registers(*tid)?);
             inside.retain(|note| is_inside(changing, note.pc));
             if !inside.is_empty() {
                 all.push((*tid, inside));

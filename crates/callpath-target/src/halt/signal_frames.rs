@@ -6,6 +6,7 @@ use callpath_format::address::RunAddr;
 
 use super::shelter::{RETURNS_FROM_SIGNAL, RIP, RSP};
 use crate::maps::{MapEntry, Maps};
+use crate::remote_call::SYSTEM_CALL;
 use crate::traced::TracedMemory;
 
 /// Signal frames: `struct rt_sigframe` is the address of code that returns to the kernel, then a `ucontext_t`.
@@ -31,12 +32,14 @@ impl<'m> SignalFrames<'m> {
         SignalFrames { memory, maps, returns: HashMap::new() }
     }
 
-    /// All that are above `sp`, on the stack it is in and, where a handler has a stack of its own, on those below it.
-    pub(super) fn above(&mut self, sp: u64) -> Vec<Interrupted> {
+    /// All of a thread with these registers: above its stack pointer on the stack it is in and, where a handler has a stack
+    /// of its own, on those below it.
+    pub(super) fn of(&mut self, registers: &libc::user_regs_struct) -> Vec<Interrupted> {
         /// Handlers inside of handlers.
         const STACKS_AT_MOST: usize = 16;
         let mut found: Vec<Interrupted> = Vec::new();
-        let mut from = sp;
+        let popped = if self.is_returning(registers.rip) { WORD } else { 0 };
+        let mut from = registers.rsp.saturating_sub(popped);
         for _ in 0..STACKS_AT_MOST {
             let Some((last, end)) = self.scan(from, &mut found) else { break };
             // Of the outermost handler on this stack: the interrupted code may have been on another one.
@@ -75,6 +78,13 @@ impl<'m> SignalFrames<'m> {
             }
         }
         last
+    }
+
+    /// Whether a thread that stands there has left its handler, whose `ret` has popped the first word of the frame, and has
+    /// not yet made the system call that returns to what was interrupted.
+    fn is_returning(&mut self, pc: u64) -> bool {
+        let before_call = RETURNS_FROM_SIGNAL.map(|form| (form.len() - SYSTEM_CALL.len()) as u64);
+        self.is_return(pc) || before_call.iter().any(|len| self.is_return(pc.wrapping_sub(*len)))
     }
 
     /// Whether the code there is `mov $15, %eax` (or `%rax`) and `syscall`.

@@ -255,9 +255,13 @@ fn what_a_handler_returns_to_is_moved() {
     /// Where the program says that a handler runs, and is told to let it return.
     const IN_HANDLER: u64 = 4;
     const GO_ON: u64 = 8;
+    const RETURNS_BY: u64 = 16;
     /// The code's length.
     const LEN: u64 = 10;
-    for name in ["spins_here", "spins_elsewhere"] {
+    // Inside of the handler; or it has returned, and the thread stands before one of the two instructions that return to
+    // what was interrupted: `mov $15, %rax` and `syscall`.
+    let behind = [None, Some(0), Some(7)];
+    for (name, behind) in ["spins_here", "spins_elsewhere"].into_iter().flat_map(|name| behind.map(|at| (name, at))) {
         let program = Program::start("circumstances.c", &[name]);
         let (spin, flags) = (program.addresses[0], program.addresses[1]);
         // It may not have begun yet.
@@ -290,8 +294,17 @@ fn what_a_handler_returns_to_is_moved() {
         let error = halted.move_out(&changing, |_| None).unwrap_err();
         assert!(matches!(error, TargetError::InTheWay { .. }), "{error}");
         assert!(error.to_string().contains("handler"), "{error}");
+        if let Some(behind) = behind {
+            let word = |at| u64::from_le_bytes(read(&halted, at, 8).try_into().unwrap());
+            let returns_by = word(flags.0 + RETURNS_BY);
+            let rip = word(returns_by);
+            assert_eq!(read(&halted, rip, 9), [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05]);
+            let old = halted.registers(program.pid()).unwrap();
+            let (rip, rsp, rax, orig_rax) = (rip + behind, returns_by + 8, 15, u64::MAX);
+            halted.set_registers(program.pid(), &libc::user_regs_struct { rip, rsp, rax, orig_rax, ..old }).unwrap();
+        }
         let moved = halted.move_out(&changing, |at| Some(RunAddr(at.0 - spin.0 + copy.0))).unwrap();
-        assert_eq!(moved, 1);
+        assert_eq!(moved, 1, "{name}, {behind:?} bytes behind its end");
         halted.apply(&edits).unwrap();
         halted.write(RunAddr(flags.0 + GO_ON), &1_u32.to_le_bytes()).unwrap();
         halted.release().unwrap();
