@@ -11,7 +11,7 @@ use callpath_format::shared::ArenaRef;
 use callpath_format::shared::activation::{
     CallMark, CalleeTable, ContextNode, CopiesWords, Entered, EnteredWithNode, NodeMemory, PieceHead, PointerTable,
 };
-use callpath_format::shared::flows::{FlowRecord, FlowsHead};
+use callpath_format::shared::flows::{FlowCounters, FlowRecord, FlowsHead};
 use callpath_format::shared::gauge::Gauge;
 use callpath_format::shared::known_return::{ActivationTable, KnownReturn};
 use callpath_format::shared::probe::{Area, Slot};
@@ -457,11 +457,11 @@ fn counters(area: *mut Area, procedure: u32, context: ArenaRef) -> u64 {
         return 0;
     }
     // SAFETY: the recorder has written the table, with a number for each procedure.
-    let counters = unsafe { counters.add(procedure as usize).read() };
-    let len = FlowRecord::WORDS as u64 + u64::from(counters);
+    let counters = FlowCounters::from_word(unsafe { counters.add(procedure as usize).read() });
+    let len = counters.record_words() as u64;
     // SAFETY: the area is the calling thread's own, and stays mapped.
     let (nodes, record) = unsafe { (&mut (*area).nodes, (*area).record) };
-    if counters == 0 || 1 + len > FlowsHead::PIECE_WORDS as u64 {
+    if counters.count == 0 || FlowRecord::FIRST_AT as u64 + len > FlowsHead::PIECE_WORDS as u64 {
         return 0;
     }
     if nodes.flows == 0 || nodes.flows_used + len > FlowsHead::PIECE_WORDS as u64 {
@@ -470,7 +470,7 @@ fn counters(area: *mut Area, procedure: u32, context: ArenaRef) -> u64 {
         let Some(piece) = head.take_piece() else { return 0 };
         // SAFETY: the piece is there, and the calling thread's own.
         unsafe { (*words.add(piece as usize).cast::<AtomicU64>()).store(record, Relaxed) };
-        (nodes.flows, nodes.flows_used) = (piece, 1);
+        (nodes.flows, nodes.flows_used) = (piece, FlowRecord::FIRST_AT as u64);
     }
     let at = nodes.flows + nodes.flows_used;
     nodes.flows_used += len;
@@ -481,7 +481,7 @@ fn counters(area: *mut Area, procedure: u32, context: ArenaRef) -> u64 {
         (*at.add(1)).store(second, Relaxed);
         (*at).store(first, Release);
     }
-    at + FlowRecord::WORDS as u64
+    at + counters.first_at() as u64
 }
 
 /// Goes on to the next piece of memory, a new one if need be.

@@ -3,14 +3,17 @@
 //!
 //! The stack at `callpath_count_path`, from its return address on: the lane's address; a part of the path's number; the other part, and in the upper
 //! half the procedure's number; the address of the context's node, 0 where contexts are not counted; the number of the first word of the procedure's
-//! cache, 0 if that is not to lead to the counter.
+//! cache in the lane (any other number where contexts are counted, which have caches), 0 if the cache is not to lead to the counter.
 
-use callpath_format::shared::activation::ContextNode;
+use callpath_format::shared::activation::{ContextNode, CopiesWords};
+use callpath_format::shared::flows::FlowCache;
 use callpath_format::shared::hashed::{HashedCache, HashedHead, HashedKey, HashedPath};
 use callpath_format::shared::lanes::LaneHead;
 use core::arch::global_asm;
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
+
+use crate::contexts::COPIES;
 
 /// The address of [`HashedHead`], which the recorder writes; 0: there is none.
 pub static HASHED: AtomicU64 = AtomicU64::new(0);
@@ -33,23 +36,23 @@ global_asm!(
     // rax: the key.
     "mov eax, dword ptr [rsp + 56]",
     "add eax, dword ptr [rsp + 64]",
-    // r8: its place in a cache.
+    "add eax, 1",
+    // r8: the word of a cache; of a lane's, from its first one on.
     "push r8",
+    "imul r8d, eax, {cache_spread}",
     "mov rcx, qword ptr [rsp + 80]",
     "test rcx, rcx",
     "jz 2f",
     "mov rcx, qword ptr [rcx + {flow}]",
     "test rcx, rcx",
     "jz 1f",
-    "shl rcx, {path_bits}",
+    "shr r8d, 32 - {flow_cache_shift}",
+    "lea r8, [r8 + rcx - {flow_cache}]",
+    "shl rcx, {flow_at}",
     "or rax, rcx",
     "bts rax, {context_bit}",
-    "imul r8, rax, {cache_spread}",
-    "shr r8, 64 - {cache_shift}",
     "jmp 3f",
     "2:",
-    "add eax, 1",
-    "imul r8d, eax, {cache_spread}",
     "shr r8d, 32 - {cache_shift}",
     "mov rcx, qword ptr [rsp + 56]",
     "mov rcx, qword ptr [rcx - {lane_head} + {lane_number}]",
@@ -135,6 +138,14 @@ global_asm!(
     "mov rax, qword ptr [rsp + 88]",
     "test rax, rax",
     "jz 6f",
+    "cmp qword ptr [rsp + 80], 0",
+    "je 26f",
+    "mov rax, qword ptr [rip + {copies} + {flows}]",
+    "sub rcx, rax",
+    "sub rcx, {flow_nowhere}",
+    "mov qword ptr [rax + r8 * 8], rcx",
+    "jmp 6f",
+    "26:",
     "add r8, rax",
     "mov rax, qword ptr [rsp + 56]",
     "sub rcx, rax",
@@ -153,7 +164,13 @@ global_asm!(
     ".popsection",
     hashed = sym HASHED,
     flow = const offset_of!(ContextNode, flow),
-    path_bits = const HashedKey::PATH_BITS_IN_CONTEXT,
+    copies = sym COPIES,
+    flows = const CopiesWords::FLOWS_AT,
+    flow_at = const HashedKey::FLOW_AT,
+    flow_cache = const FlowCache::COUNT,
+    flow_cache_shift = const FlowCache::COUNT_SHIFT,
+    flow_nowhere = const FlowCache::NOWHERE_AT,
+    path_bits = const HashedKey::PATH_BITS,
     context_bit = const HashedKey::CONTEXT_BIT,
     lane_head = const LaneHead::LEN_BYTES,
     lane_number = const offset_of!(LaneHead, number),

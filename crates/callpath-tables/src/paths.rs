@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use callpath_format::address::LinkAddr;
 use callpath_format::frame::CloneNumber;
 use callpath_format::recipe::Recipe;
-use callpath_format::shared::flows::FlowsHead;
+use callpath_format::shared::flows::{FlowCounters, FlowsHead};
 use callpath_format::shared::hashed::{HashedCache, HashedKey};
 use callpath_format::shared::known_return::KnownReturn;
 use callpath_format::shared::times::{OfProcedure, PathKey};
@@ -43,6 +43,8 @@ pub use inside::{CountedInside, Executed, Placing};
 pub const MOST_PATHS: u64 = 1 << 16;
 /// So many of these have words all the same: those with the lowest numbers.
 const LOW_NUMBERS: u64 = 1 << 12;
+/// The same in each context, of which a procedure may have many.
+const LOW_NUMBERS_IN_CONTEXT: u64 = 1 << 9;
 /// The word of a lane, or of a context, that counts paths which were begun and not ended. In a context the paths' words follow.
 pub const CUT_SHORT: u32 = 0;
 /// The first word of a context that counts paths.
@@ -149,8 +151,8 @@ pub struct CountedModule {
     pub without_paths: Vec<(LinkAddr, Refusal)>,
     /// Those whose calls are counted, and not measured, although they were to be.
     pub without_times: Vec<LinkAddr>,
-    /// By number, from the first one that [`Descending::first_procedure`] says: how many words a context of a procedure has.
-    pub counters: Vec<u32>,
+    /// By number, from the first one that [`Descending::first_procedure`] says: what counters a context of a procedure has.
+    pub counters: Vec<FlowCounters>,
     /// Of calls that no mark stands behind, the run-time address that each returns to.
     pub returns: Vec<(u64, KnownReturn)>,
     /// Words through which calls hand over nodes to other modules' procedures: where they lie, and the run-time addresses that they hold.
@@ -295,7 +297,7 @@ pub fn counted(
     }
     let mut next_hashed = counting.hashed.map_or(0, |hashing| hashing.first_procedure);
     let mut next_timed = counting.times.map_or(0, |timing| timing.first_procedure);
-    let mut counters: Vec<u32> = Vec::new();
+    let mut counters: Vec<FlowCounters> = Vec::new();
     let mut without_paths: Vec<(LinkAddr, Refusal)> = Vec::new();
     let first_procedure = counting.contexts.map_or(0, |contexts| contexts.first_procedure);
     let clones: &[WantedClone] = counting.resized.map_or(&[], |resized| &resized.clones);
@@ -331,10 +333,10 @@ pub fn counted(
             plan.give_words(calls.can_enlarge(flow, graph));
             if let Some((head, _)) = &head {
                 let number = *numbers.entry(graph.entry).or_insert_with(|| {
-                    counters.push(0);
+                    counters.push(FlowCounters::default());
                     first_procedure + counters.len() as u32 - 1
                 });
-                counters.last_mut().into_iter().for_each(|counters| *counters = 0);
+                counters.last_mut().into_iter().for_each(|counters| *counters = FlowCounters::default());
                 let contexts = head.contexts(number, graph.entry.0.wrapping_add(counting.bias));
                 let is_timed = counting.times.is_some() && refused.is_none();
                 plan.count_contexts(contexts, !graph.calls.is_empty() || counts_inside || is_timed);
@@ -364,11 +366,9 @@ pub fn counted(
                     _ => {
                         let of_contexts = head.is_some();
                         let with_words = if of_contexts { FlowsHead::MOST_PATHS } else { MOST_PATHS };
-                        let in_table =
-                            if of_contexts { HashedKey::MOST_PATHS_IN_CONTEXT } else { HashedKey::MOST_PATHS };
                         let has_number = of_contexts || next_hashed < HashedKey::MOST_PROCEDURES;
-                        let hashed = hashing.as_ref().filter(|_| has_number).map(|_| in_table);
-                        let low = if of_contexts { 0 } else { LOW_NUMBERS };
+                        let hashed = hashing.as_ref().filter(|_| has_number).map(|_| HashedKey::MOST_PATHS);
+                        let low = if of_contexts { LOW_NUMBERS_IN_CONTEXT } else { LOW_NUMBERS };
                         let most = MostPaths { with_words, hashed, low };
                         Planned::paths((flow, graph), &ways, counting.placing, most)
                     }
@@ -378,8 +378,11 @@ pub fn counted(
                 if let Some((head, _)) = hashing.as_ref().filter(|_| is_hashed) {
                     let (routine, lane_word) = (head.thunk(), counting.lane_word);
                     let cache = next_word;
-                    next_word = next_word.checked_add(HashedCache::COUNT).ok_or(too_many)?;
-                    let (procedure, first_word) = (next_hashed, next_word);
+                    // Each context has one of its own.
+                    let of_lane = if counting.contexts.is_some() { 0 } else { HashedCache::COUNT };
+                    next_word = next_word.checked_add(of_lane).ok_or(too_many)?;
+                    let procedure = next_hashed;
+                    let first_word = if counting.contexts.is_some() { FIRST_OF_CONTEXT } else { next_word };
                     plan.count_hashed(Hashed { routine, lane_word, procedure, cache, low: words, first_word });
                     hashed = Some(next_hashed);
                     next_hashed += 1;
@@ -395,8 +398,8 @@ pub fn counted(
                     CountedInside::Paths(numbering) if is_hashed => numbering.ends(&ways),
                     _ => FxHashMap::default(),
                 };
-                // Times are measured of each path by itself, and contexts have no words if there is a hash table.
-                let has_further = times.is_none() && (head.is_none() || !is_hashed);
+                // Times are measured of each path by itself.
+                let has_further = times.is_none();
                 let mut further: Vec<u64> = Vec::new();
                 let mut timed = None;
                 for (site, operation) in operations {
@@ -455,10 +458,11 @@ pub fn counted(
                 });
                 next_word = next_word.checked_add(of_times).ok_or(too_many)?;
                 match head {
-                    Some(_) => counters
-                        .last_mut()
-                        .into_iter()
-                        .for_each(|counters| *counters = FIRST_OF_CONTEXT + words + of_further),
+                    Some(_) => {
+                        let count = FIRST_OF_CONTEXT + words + of_further;
+                        let of_context = FlowCounters { count, are_more_hashed: is_hashed };
+                        counters.last_mut().into_iter().for_each(|counters| *counters = of_context);
+                    }
                     None => next_word = next_word.checked_add(words + of_further).ok_or(too_many)?,
                 }
             }

@@ -176,17 +176,11 @@ pub(crate) fn add_32(to: Register, from: Register, constant: i32) -> Vec<u8> {
     bytes
 }
 
-/// `imul to, from, constant`: of 64 bits, or of 32
-pub(crate) fn multiply(to: Register, from: Register, constant: i32, is_wide: bool) -> Vec<u8> {
-    let width = if is_wide { REX_W } else { 0x40 };
-    let mut bytes = vec![width | (to >> 3 & 1) << 2 | from >> 3 & 1, 0x69, 0xc0 | (to & 7) << 3 | from & 7];
+/// `imul to, from, constant`, 32 bits that clear the others
+pub(crate) fn multiply(to: Register, from: Register, constant: i32) -> Vec<u8> {
+    let mut bytes = vec![0x40 | (to >> 3 & 1) << 2 | from >> 3 & 1, 0x69, 0xc0 | (to & 7) << 3 | from & 7];
     bytes.extend(constant.to_le_bytes());
     bytes
-}
-
-/// `bts register, bit`
-pub(crate) fn set_bit(register: Register, bit: u8) -> [u8; 5] {
-    [REX_W | register >> 3 & 1, 0x0f, 0xba, 0xe8 | register & 7, bit]
 }
 
 /// `add register, [word]`
@@ -194,10 +188,10 @@ pub(crate) fn add_word(register: Register, word: Word) -> Encoded {
     with_word(0x03, register, word)
 }
 
-/// `cmp [base + displacement], register`: of 64 bits, or of 32
-pub(crate) fn compare_in(base: Register, displacement: i32, register: Register, is_wide: bool) -> Vec<u8> {
+/// `cmp [base + displacement], register`, of its lower half
+pub(crate) fn compare_in(base: Register, displacement: i32, register: Register) -> Vec<u8> {
     let (rex, [modrm, sib]) = in_table(base, None);
-    let rex = if is_wide { rex } else { rex & !(REX_W & 0x0f) };
+    let rex = rex & !(REX_W & 0x0f);
     let mut bytes = vec![rex | (register >> 3 & 1) << 2, 0x39, modrm | (register & 7) << 3, sib];
     bytes.extend(displacement.to_le_bytes());
     bytes
@@ -511,12 +505,11 @@ mod tests {
             (set_32(8, 5), "mov r8d, 5"),
             (add_32(9, 1, 0x100), "lea r9d, [rcx+0x100]"),
             (add_32(2, 8, -5), "lea edx, [r8-5]"),
-            (multiply(9, 1, 0x1234_5678, false), "imul r9d, ecx, 0x12345678"),
-            (multiply(2, 11, -2, true), "imul rdx, r11, 0xfffffffffffffffe"),
-            (set_bit(9, 63).to_vec(), "bts r9, 0x3f"),
+            (multiply(9, 1, 0x1234_5678), "imul r9d, ecx, 0x12345678"),
+            (multiply(2, 11, -2), "imul edx, r11d, 0xfffffffe"),
             (add_word(11, thread).bytes, "add r11, fs:[0xffffffffffffffc0]"),
-            (compare_in(9, 16, 1, false), "cmp [r9+0x10], ecx"),
-            (compare_in(2, 16, 8, true), "cmp [rdx+0x10], r8"),
+            (compare_in(9, 16, 1), "cmp [r9+0x10], ecx"),
+            (compare_in(2, 16, 8), "cmp [rdx+0x10], r8d"),
             (load_beside(8, 11, 0x1000), "mov r8, [r11+0x1000]"),
             (change_flags(0x7fff_0001), "cmp rsp, 0x7fff0001"),
             (add_without_flags(4, -128), "lea rsp, [rsp-0x80]"),

@@ -11,7 +11,7 @@
 //! it mostly executes early, lies together: counters in as many pages as there are paths would miss the TLB.
 //!
 //! Where a procedure's path was found before, its copy counts by itself: each such procedure has a cache in every lane ([`super::lanes`]) of
-//! [`HashedCache::COUNT`] words. A word leads to an entry, as the distance from the lane's word [`HashedCache::NOWHERE`], whose zeroes are no key. Whatever
+//! [`HashedCache::COUNT`] words; where paths are counted in contexts, each context has one ([`super::flows::FlowCache`]). A lane's word leads to an entry, as the distance from the lane's word [`HashedCache::NOWHERE`], whose zeroes are no key. Whatever
 //! other threads or handlers do meanwhile, an entry's key stays what it is.
 
 use core::sync::atomic::AtomicU64;
@@ -58,7 +58,7 @@ impl HashedCache {
     pub const COUNT: u32 = 1 << HashedCache::COUNT_SHIFT;
     /// The first of two words of a lane that stay zeroes, as an entry of no key.
     pub const NOWHERE: usize = 2;
-    /// What the lowest half of a lane's key is multiplied by, or a context's key; the uppermost bits of the product are its place.
+    /// What the lower half of a key is multiplied by; the uppermost bits of that half of the product are its place.
     pub const SPREAD: i32 = 0x9e37_79b1u32 as i32;
 }
 
@@ -85,9 +85,10 @@ pub enum HashedKey {
     },
     /// A path in a context.
     OfContext {
-        /// The number of the first of the context's other counters ([`super::activation::ContextNode::flow`]), less than 2 to the power of 33.
+        /// The number of the first of the context's other counters ([`super::activation::ContextNode::flow`]), a multiple of
+        /// [`HashedKey::FLOW_WORDS`] and less than 2 to the power of 33.
         flow: u64,
-        /// The path's, less than [`HashedKey::MOST_PATHS_IN_CONTEXT`].
+        /// The path's, less than [`HashedKey::MOST_PATHS`].
         path: u32,
     },
 }
@@ -97,10 +98,12 @@ impl HashedKey {
     pub const MOST_PATHS: u64 = (1 << 32) - 1;
     /// How many procedures may have such counters of lanes.
     pub const MOST_PROCEDURES: u32 = 1 << 16;
-    /// The most paths of a procedure whose paths are counted in contexts.
-    pub const MOST_PATHS_IN_CONTEXT: u64 = 1 << HashedKey::PATH_BITS_IN_CONTEXT;
-    /// How many bits of a context's key are the path's number.
-    pub const PATH_BITS_IN_CONTEXT: u32 = 30;
+    /// How many bits of a key are the path's number plus 1.
+    pub const PATH_BITS: u32 = 32;
+    /// Numbers of contexts' first counters are multiples of this.
+    pub const FLOW_WORDS: usize = 4;
+    /// Where such a number begins, bits: its lowest bits, which are 0, are not there.
+    pub const FLOW_AT: u32 = HashedKey::PATH_BITS - HashedKey::FLOW_WORDS.trailing_zeros();
     /// The bit that is set in the key of a context.
     pub const CONTEXT_BIT: u32 = 63;
     /// The bit that is set in that of a lane.
@@ -120,7 +123,7 @@ impl HashedKey {
                     | path.wrapping_add(1) as u64
             }
             HashedKey::OfContext { flow, path } => {
-                1 << HashedKey::CONTEXT_BIT | flow << HashedKey::PATH_BITS_IN_CONTEXT | path as u64
+                1 << HashedKey::CONTEXT_BIT | flow << HashedKey::FLOW_AT | path.wrapping_add(1) as u64
             }
         }
     }
@@ -128,8 +131,8 @@ impl HashedKey {
     /// From a word. `None`: it is none.
     pub const fn from_word(word: u64) -> Option<HashedKey> {
         if word >> HashedKey::CONTEXT_BIT != 0 {
-            let flow = word << 1 >> 1 >> HashedKey::PATH_BITS_IN_CONTEXT;
-            return Some(HashedKey::OfContext { flow, path: (word % HashedKey::MOST_PATHS_IN_CONTEXT) as u32 });
+            let flow = (word << 1 >> 1 >> HashedKey::PATH_BITS) * HashedKey::FLOW_WORDS as u64;
+            return Some(HashedKey::OfContext { flow, path: (word as u32).wrapping_sub(1) });
         }
         if word >> HashedKey::LANE_BIT == 0 {
             return None;
@@ -152,8 +155,8 @@ mod tests {
         for key in [
             HashedKey::OfLane { lane: 0, procedure: 0, path: 0 },
             HashedKey::OfLane { lane: (16 << 10) - 1, procedure: u16::MAX, path: u32::MAX - 1 },
-            HashedKey::OfContext { flow: 1, path: 0 },
-            HashedKey::OfContext { flow: (1 << 33) - 1, path: (1 << 30) - 1 },
+            HashedKey::OfContext { flow: 4, path: 0 },
+            HashedKey::OfContext { flow: (1 << 33) - 4, path: u32::MAX - 1 },
         ] {
             assert_eq!(HashedKey::from_word(key.to_word()), Some(key));
         }

@@ -109,14 +109,16 @@ impl Flows {
 pub(crate) struct ContextCounts {
     /// The contexts.
     tree: PathTree,
-    /// By node of it and procedure: its counters.
-    counters: FxHashMap<(u32, u32), Vec<u64>>,
+    /// By node of it, if that is known, and procedure: its counters.
+    counters: FxHashMap<(Option<u32>, u32), Vec<u64>>,
     /// By procedure: the sums of the counters, also of those whose contexts are not known.
     pub(super) sums: FxHashMap<u32, Vec<u64>>,
     /// By the number of the first counter: the node of the tree, if it is known, and the procedure. Of those whose paths are counted in a hash
     /// table.
     flows: FxHashMap<u64, (Option<u32>, u32)>,
-    /// What was counted there, by node and procedure.
+    /// Of these, by node and procedure, what further words have counted of paths that have no counter.
+    further: FxHashMap<(Option<u32>, u32), Executions>,
+    /// That, and what was counted in the hash table.
     hashed: FxHashMap<(Option<u32>, u32), Executions>,
 }
 
@@ -124,23 +126,23 @@ impl ContextCounts {
     /// Adds what a thread has counted, which adds nothing any more, and whose tree has been followed to its end.
     pub(crate) fn add(&mut self, flows: &mut Flows, thread: &Thread) {
         for (number, piece) in flows.take_pieces(thread.record) {
-            let mut rest = piece.get(1..).unwrap_or(&[]);
-            while let Some((words, behind)) = rest.split_first_chunk::<{ FlowRecord::WORDS }>()
+            let mut rest = piece.get(FlowRecord::FIRST_AT..).unwrap_or(&[]);
+            while let Some(words) = rest.first_chunk::<{ FlowRecord::WORDS }>()
                 && let Some(record) = FlowRecord::from_words(*words)
-                && let Some((counters, behind)) = behind.split_at_checked(record.counters as usize)
+                && let (start, counters) = (piece.len() - rest.len(), record.counters)
+                && let Some((words, behind)) = rest.split_at_checked(counters.record_words())
+                && let Some(counters) = words.get(counters.first_at()..counters.first_at() + counters.count as usize)
             {
-                let at = number * FlowsHead::PIECE_WORDS as u64 + (piece.len() - rest.len() + FlowRecord::WORDS) as u64;
+                let at = number * FlowsHead::PIECE_WORDS as u64 + (start + record.counters.first_at()) as u64;
                 rest = behind;
-                // There is a word for paths that were not ended, and none for others.
-                if counters.len() == FIRST_OF_CONTEXT as usize {
+                if record.counters.are_more_hashed {
                     let node = self.node(thread, ArenaRef(record.context));
                     self.flows.insert(at, (node, record.procedure));
                 }
                 if counters.iter().any(|count| *count > 0) {
                     add_all(self.sums.entry(record.procedure).or_default(), counters);
-                    if let Some(node) = self.node(thread, ArenaRef(record.context)) {
-                        add_all(self.counters.entry((node, record.procedure)).or_default(), counters);
-                    }
+                    let node = self.node(thread, ArenaRef(record.context));
+                    add_all(self.counters.entry((node, record.procedure)).or_default(), counters);
                 }
             }
         }
@@ -148,22 +150,32 @@ impl ContextCounts {
 
     /// Adds what further words count to the paths that they count, when all threads have been added. `further`: see [`super::Counted::further`].
     pub(crate) fn add_further(&mut self, further: &FxHashMap<u32, (u32, &[u64])>) {
-        let ContextCounts { counters, sums, .. } = self;
-        let all = counters.iter_mut().map(|((_, procedure), counters)| (procedure, counters)).chain(sums);
-        for (procedure, counters) in all {
-            let Some((words, further)) = further.get(procedure) else { continue };
+        let add = |procedure: &u32, counters: &mut Vec<u64>, without: &mut dyn FnMut(u64, u64)| {
+            let Some((words, further)) = further.get(procedure) else { return };
             let words = counters.len().min((FIRST_OF_CONTEXT + words) as usize);
             for (path, count) in further.iter().zip(counters.split_off(words)) {
-                let of_path = counters.get_mut(FIRST_OF_CONTEXT as usize + *path as usize);
-                of_path.into_iter().for_each(|sum| *sum = sum.wrapping_add(count));
+                match counters.get_mut(FIRST_OF_CONTEXT as usize + *path as usize) {
+                    Some(sum) => *sum = sum.wrapping_add(count),
+                    None => without(*path, count),
+                }
             }
+        };
+        for (of, counters) in &mut self.counters {
+            add(&of.1, counters, &mut |path, count| {
+                if count > 0 {
+                    let sum = self.further.entry(*of).or_default().entry(path).or_default();
+                    *sum = sum.wrapping_add(count);
+                }
+            });
         }
+        // Those without a counter are summed with what is in the hash table.
+        self.sums.iter_mut().for_each(|(procedure, sums)| add(procedure, sums, &mut |_, _| {}));
     }
 
-    /// Adds what is in a hash table, when all threads have been added.
+    /// Adds what is in a hash table, when all threads and what further words count have been added.
     pub(crate) fn add_hashed(&mut self, hashed: &Hashed) -> Result<(), MeasurementError> {
-        let ContextCounts { flows, hashed: sums, .. } = self;
-        sums.clear();
+        let ContextCounts { flows, further, hashed: sums, .. } = self;
+        sums.clone_from(further);
         hashed.read(|key, executions| {
             if let HashedKey::OfContext { flow, path } = key
                 && let Some(of) = flows.get(&flow)
@@ -205,7 +217,7 @@ impl ContextCounts {
         let nodes = self.tree.nodes();
         let mut by_node: Vec<&[u64]> = vec![&[]; nodes.len()];
         for ((node, _), counters) in &self.counters {
-            if let Some(place) = by_node.get_mut(*node as usize) {
+            if let Some(place) = node.and_then(|node| by_node.get_mut(node as usize)) {
                 *place = counters;
             }
         }
@@ -222,6 +234,12 @@ impl ContextCounts {
             let hashed = hashed.into_iter().flatten().map(|(number, executions)| (*number, *executions));
             let mut all: Vec<(u64, u64)> = paths.chain(hashed).filter(|(_, executions)| *executions > 0).collect();
             all.sort_unstable();
+            // What has a word may be in the table, too: where no register is free, all is counted there.
+            all.dedup_by(|(number, executions), (before, sum)| {
+                let is_same = number == before;
+                *sum = sum.wrapping_add(if is_same { *executions } else { 0 });
+                is_same
+            });
             all
         };
         type Of<'c> = (&'c [u64], Option<&'c Executions>);

@@ -2,6 +2,7 @@
 
 use callpath_format::address::RunAddr;
 use callpath_format::shared::activation::CopiesWords;
+use callpath_format::shared::flows::FlowCounters;
 use callpath_format::shared::known_return::KnownReturn;
 use callpath_format::shared::probe::Routines;
 use callpath_tables::paths::{FIRST_WORD, Inside};
@@ -141,7 +142,7 @@ impl Tables {
         &mut self,
         known: &KnownCode,
         returns: &[(u64, KnownReturn)],
-        (first_procedure, counters): (u32, &[u32]),
+        (first_procedure, counters): (u32, &[FlowCounters]),
     ) -> bool {
         let Tables { told, of_contexts, written } = self;
         if let Some(of_contexts) = of_contexts {
@@ -162,7 +163,7 @@ impl Tables {
             }
             if of_contexts.flows != 0 && !counters.is_empty() {
                 let at = of_contexts.counters_at + u64::from(first_procedure) * size_of::<u32>() as u64;
-                written.push((RunAddr(at), counters.iter().flat_map(|count| count.to_le_bytes()).collect()));
+                written.push((RunAddr(at), counters.iter().flat_map(|counters| counters.to_word().to_le_bytes()).collect()));
             }
         }
         true

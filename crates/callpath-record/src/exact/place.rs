@@ -11,7 +11,7 @@ use std::time::Duration;
 use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::CloneNumber;
 use callpath_format::shared::Settings;
-use callpath_format::shared::flows::FlowsHead;
+use callpath_format::shared::flows::{FlowCounters, FlowsHead};
 use callpath_format::shared::known_return::KnownReturn;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use callpath_schema::{CALLS_ALONE, NOT_MEASURED};
@@ -314,8 +314,8 @@ pub(super) struct Placing<'r, 'o> {
     pub(super) program: Option<ProgramNumber>,
     pub(super) layout: &'r mut Layout,
     pub(super) returns: Vec<(u64, KnownReturn)>,
-    /// By procedure: how many counters a context has.
-    pub(super) counters: Vec<u32>,
+    /// By procedure: what counters a context has.
+    pub(super) counters: Vec<FlowCounters>,
     pub(super) modules: Vec<InModule>,
     pub(super) links: Links,
 }
@@ -513,7 +513,7 @@ impl Placing<'_, '_> {
                 let of_all = recorder.shared.flows.insert(of_all);
                 flows = map_apart(&halted, pid, &of_all.memory)?.0 + FlowsHead::LEN_BYTES as u64;
                 most_counters = (counters.len() as u32).saturating_add(MOST_LATER_PROCEDURES);
-                let bytes = counters.into_iter().flat_map(u32::to_le_bytes).collect();
+                let bytes = counters.into_iter().flat_map(|counters| counters.to_word().to_le_bytes()).collect();
                 counters_at = put(bytes, u64::from(most_counters) * size_of::<u32>() as u64)?;
             }
             tables.of_contexts = Some(OfContexts { returns, returns_at, flows, counters_at, most_counters });

@@ -1,11 +1,11 @@
 //! How a copy counts a path of a procedure that has too many for a word each (`callpath_format::shared::hashed`): if the number is low, it has a word all the
-//! same; else the lane's cache leads to the counter, or the routine finds it, and has the cache lead there.
+//! same; else a cache leads to the counter, or the routine finds it, and has the cache lead there.
 
-use callpath_format::shared::activation::ContextNode;
-use callpath_format::shared::hashed::{HashedCache, HashedKey};
-use std::mem::offset_of;
+use callpath_format::shared::flows::FlowCache;
+use callpath_format::shared::hashed::HashedCache;
 
 use super::assembler::{Assembler, Target};
+use super::of_context::OfContext;
 use super::plan::{Cell, Hashed, Numbers, PathNumber, Plan, Rax};
 use super::pushing::{Flags, IS_OTHER, Pushing, WORD_BYTES, branch_apart};
 use super::refusal::{Reason, Refusal};
@@ -18,8 +18,8 @@ use crate::encoding;
 struct Counted {
     hashed: Hashed,
     path: PathNumber,
-    /// The word that holds the context's node.
-    node: Option<Cell>,
+    /// Where the context's words are.
+    context: Option<OfContext>,
     /// The first part of the number, if it is a register.
     register: Option<Register>,
 }
@@ -44,12 +44,12 @@ pub(super) fn write(
 ) -> Result<(), Refusal> {
     let refused = Refusal { at: spot.at, reason: Reason::FrameUnknown };
     let hashed = plan.hashed().ok_or(refused)?;
-    let node = plan.context_word();
-    if plan.contexts().is_some() && node.is_none() {
+    let context = OfContext::of(plan);
+    if plan.contexts().is_some() && context.is_none() {
         return Err(refused);
     }
     let register = plan.register().filter(|_| path.index == Some(Cell::OfActivation(0)));
-    let counted = Counted { hashed, path, node, register };
+    let counted = Counted { hashed, path, context, register };
     let is_free = |register: &Register| spot.live.general() >> register & 1 == 0 && Some(*register) != plan.register();
     let has_two = SCRATCH.into_iter().filter(is_free).count() >= 2 || plan.spills().iter().all(Option::is_some);
     if has_two && !spot.live.has_flags() {
@@ -76,9 +76,9 @@ pub(super) fn write(
 impl Counted {
     /// Calls the routine. `cache`: the first word of the cache that is to lead to the counter; 0: none is.
     fn by_routine(self, code: &mut Pushing<'_>, cache: u32) -> Result<(), Refusal> {
-        let Counted { hashed, path, node, register } = self;
+        let Counted { hashed, path, context, register } = self;
         code.push_constant(cache.into());
-        code.push_or_0(node)?;
+        code.push_or_0(context.map(OfContext::node))?;
         code.push_constant(u64::from(hashed.procedure) << 32 | u64::from(path.constant as u32));
         match register {
             Some(register) => code.push_register(register),
@@ -126,42 +126,54 @@ impl Counted {
     fn in_word(self, out: &mut Assembler, scratch: Two, spot: Spot) -> Result<(), Refusal> {
         let too_far = Refusal { at: spot.at, reason: Reason::TooFar };
         let first = i32::try_from(u64::from(self.hashed.first_word) * u64::from(WORD_BYTES)).map_err(|_| too_far)?;
-        spot.put(out, Cell::OfThread(self.hashed.lane_word), |word| encode::load(scratch.place, word))?;
-        out.bytes(&encode::count_in_table(scratch.place, Some(scratch.key), first));
+        let Two { key, place, .. } = scratch;
+        let Some(context) = self.context else {
+            spot.put(out, Cell::OfThread(self.hashed.lane_word), |word| encode::load(place, word))?;
+            out.bytes(&encode::count_in_table(place, Some(key), first));
+            return Ok(());
+        };
+        context.load_first(out, place, spot)?;
+        out.bytes(&encode::add_register_without_flags(place, key));
+        context.load_words(out, key, spot)?;
+        out.bytes(&encode::count_in_table(key, Some(place), first));
         Ok(())
     }
 
     /// Counts where the cache leads, if that is the path's counter.
     fn by_cache(self, out: &mut Assembler, scratch: Two, spot: Spot) -> Result<(), Refusal> {
         const NOWHERE: i32 = HashedCache::NOWHERE as i32 * WORD_BYTES as i32;
-        const AT_FLOW: i8 = offset_of!(ContextNode, flow) as i8;
-        let Counted { hashed, node, .. } = self;
+        let Counted { hashed, context, .. } = self;
         let Two { key, place, has_rax_wait } = scratch;
+        self.number(out, (key, 1), spot)?;
+        out.bytes(&encode::multiply(place, key, HashedCache::SPREAD));
+        let bits = if context.is_some() { FlowCache::COUNT_SHIFT } else { HashedCache::COUNT_SHIFT };
+        out.bytes(&encode::shift_right(place, (u32::BITS - bits) as u8));
         let lane = Cell::OfThread(hashed.lane_word);
         let too_far = Refusal { at: spot.at, reason: Reason::TooFar };
         let cache = i32::try_from(u64::from(hashed.cache) * u64::from(WORD_BYTES)).map_err(|_| too_far)?;
-        let is_wide = node.is_some();
-        if let Some(node) = node {
-            spot.put(out, node, |word| encode::load(key, word))?;
-            out.bytes(&encode::load_from(key, key, AT_FLOW));
-            out.bytes(&encode::shift_left(key, HashedKey::PATH_BITS_IN_CONTEXT as u8));
-            self.number(out, (place, 0), spot)?;
-            out.bytes(&encode::or(key, place));
-            out.bytes(&encode::set_bit(key, HashedKey::CONTEXT_BIT as u8));
-        } else {
-            self.number(out, (key, 1), spot)?;
-        }
-        let bits = if is_wide { u64::BITS } else { u32::BITS };
-        out.bytes(&encode::multiply(place, key, HashedCache::SPREAD, is_wide));
-        out.bytes(&encode::shift_right(place, (bits - HashedCache::COUNT_SHIFT) as u8));
-        out.bytes(&encode::times_8(place));
-        spot.put(out, lane, |word| encode::add_word(place, word))?;
-        out.bytes(&encode::load_beside(place, place, cache));
-        spot.put(out, lane, |word| encode::add_word(place, word))?;
-        out.bytes(&encode::compare_in(place, NOWHERE, key, is_wide));
+        let nowhere = match context {
+            Some(context) => {
+                context.load_first(out, key, spot)?;
+                out.bytes(&encode::add_register_without_flags(place, key));
+                context.load_words(out, key, spot)?;
+                out.bytes(&encode::load_from_table(place, key, place, -(FlowCache::COUNT as i32) * WORD_BYTES as i32));
+                out.bytes(&encode::add_register_without_flags(place, key));
+                self.number(out, (key, 1), spot)?;
+                FlowCache::NOWHERE_AT
+            }
+            None => {
+                out.bytes(&encode::times_8(place));
+                spot.put(out, lane, |word| encode::add_word(place, word))?;
+                out.bytes(&encode::load_beside(place, place, cache));
+                spot.put(out, lane, |word| encode::add_word(place, word))?;
+                NOWHERE
+            }
+        };
+        // Whatever the cache of a context leads to is of that context.
+        out.bytes(&encode::compare_in(place, nowhere, key));
         let counted = out.label();
         branch_apart(out, IS_OTHER, (spot, has_rax_wait, counted), move |code| self.by_routine(code, hashed.cache));
-        out.bytes(&encode::count_in_table(place, None, NOWHERE + WORD_BYTES as i32));
+        out.bytes(&encode::count_in_table(place, None, nowhere + WORD_BYTES as i32));
         out.set_label(counted);
         Ok(())
     }

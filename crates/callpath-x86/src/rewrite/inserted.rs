@@ -2,14 +2,12 @@
 //! needs one and none is free, a register's value waits in the plan's spill cell, not on the stack: the red zone is the
 //! program's. A call of a routine skips that zone.
 
-use std::mem::offset_of;
-
 use callpath_format::address::LinkAddr;
-use callpath_format::shared::activation::{ContextNode, CopiesWords};
 
 use super::assembler::{Assembler, Target};
 use super::hashed;
 use super::homes;
+use super::of_context::OfContext;
 use super::plan::{Cell, Operation, Plan, Rax};
 use super::refusal::{Reason, Refusal};
 use super::spot::{RAX, RED_ZONE_BYTES, RSP, SCRATCH, Scratch, Spot};
@@ -151,8 +149,7 @@ fn count(
     base.give_back(out, spot)
 }
 
-/// Adds 1 to a word of the activation's context. The node has the number of the word that its words begin at; of a node of which
-/// nothing is known that is 0.
+/// Adds 1 to a word of the activation's context.
 fn count_in_context(
     out: &mut Assembler,
     plan: &Plan,
@@ -160,24 +157,19 @@ fn count_in_context(
     spot: Spot,
 ) -> Result<(), Refusal> {
     const WORD_BYTES: i32 = 8;
-    const AT_FLOW: i8 = offset_of!(ContextNode, flow) as i8;
     let refused = |reason| Refusal { at: spot.at, reason };
     let displacement = offset.checked_mul(WORD_BYTES).ok_or(refused(Reason::TooFar))?;
-    let (Some(node), Some(contexts)) = (plan.context_word(), plan.contexts()) else {
-        return Err(refused(Reason::FrameUnknown));
-    };
+    let context = OfContext::of(plan).ok_or(refused(Reason::FrameUnknown))?;
     let keeps_flags = spot.live.has_flags();
     let number = Scratch::take(out, plan, spot, if keeps_flags { &[RAX] } else { &SCRATCH })?;
     let others: Vec<Register> = SCRATCH.into_iter().filter(|&register| register != number.register).collect();
     let other = Scratch::take(out, plan, spot, &others)?;
-    spot.put(out, node, |word| encode::load(number.register, word))?;
-    out.bytes(&encode::load_from(number.register, number.register, AT_FLOW));
+    context.load_first(out, number.register, spot)?;
     if let Some(index) = index {
         spot.put(out, index, |word| encode::load(other.register, word))?;
         out.bytes(&encode::add_register_without_flags(number.register, other.register));
     }
-    let flows = Cell::Shared(LinkAddr(contexts.words.0 + CopiesWords::FLOWS_AT as u64));
-    spot.put(out, flows, |word| encode::load(other.register, word))?;
+    context.load_words(out, other.register, spot)?;
     if keeps_flags {
         let [register, index] = [other.register, number.register];
         out.bytes(&encode::address_in_table(register, register, Some(index), displacement));

@@ -35,6 +35,7 @@ mod hashed;
 mod home;
 mod homes;
 mod inserted;
+mod of_context;
 mod padding;
 mod patch;
 mod plan;

@@ -172,9 +172,9 @@ pub struct Hashed {
     pub lane_word: i32,
     /// The procedure's number, which no other with such paths has.
     pub procedure: u32,
-    /// The number of the first word of a lane that its cache is.
+    /// The number of the first word of a lane that its cache is; any but 0 where paths are counted in contexts, which have caches.
     pub cache: u32,
-    /// Lower numbers of paths than this have words of the lane; not where paths are counted in contexts.
+    /// Lower numbers of paths than this have words of the lane, or of the context where paths are counted in contexts.
     pub low: u32,
     /// The number of the first of these.
     pub first_word: u32,
