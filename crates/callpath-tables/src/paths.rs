@@ -44,7 +44,7 @@ pub const MOST_PATHS: u64 = 1 << 16;
 /// So many of these have words all the same: those with the lowest numbers.
 const LOW_NUMBERS: u64 = 1 << 12;
 /// The same in each context, of which a procedure may have many.
-const LOW_NUMBERS_IN_CONTEXT: u64 = 1 << 9;
+const LOW_NUMBERS_IN_CONTEXT: u64 = 1 << 7;
 /// The word of a lane, or of a context, that counts paths which were begun and not ended. In a context the paths' words follow.
 pub const CUT_SHORT: u32 = 0;
 /// The first word of a context that counts paths.

@@ -37,6 +37,8 @@ impl HashedHead {
     pub const STRIDE: usize = 0x1e_3779;
     /// Among how many entries from its group's start on a key has its first places, then others: binary logarithms, the least, the step, the greatest.
     pub const NEAR_BITS: (u32, u32, u32) = (8, 4, 16);
+    /// A context's group begins at its part of the key shifted right by this, so that contexts which were new one after the other lie beside one another.
+    pub const OF_FLOW_SHIFT: u32 = 2;
     /// How many entries a cache line has.
     pub const IN_LINE: usize = 4;
     /// What a key is multiplied by; the uppermost bits of the product are its place (Knuth 1998, section 6.4).
