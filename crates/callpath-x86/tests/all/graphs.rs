@@ -70,6 +70,33 @@ fn an_impossible_case_of_an_interpreter_ends_no_table() {
     assert!(graph.tables.is_empty(), "{graph:?}");
 }
 
+/// The index is a copy of what is compared, and something else is compared in between.
+#[test]
+fn a_table_is_bounded_by_the_comparison_of_the_register_that_its_index_was_copied_from() {
+    let code: &[&[u8]] = &[
+        b"\x49\x89\xfe",     // 00: mov r14, rdi
+        b"\x83\xfa\x05",     // 03: cmp edx, 5
+        b"\x77\x10",         // 06: ja 0x18
+        b"\x83\xff\x02",     // 08: cmp edi, 2
+        b"\x77\x0b",         // 0b: ja 0x18
+        b"\x42\xff\x24\xf5", // 0d: jmp [8 * r14 + 0x8000]
+        b"\x00\x80\x00\x00",
+        b"\xc3\xc3\xc3\xc3", // 15, 16, 17, 18: ret
+    ];
+    let bytes = code.concat();
+    let slices = [(LinkAddr(BASE), bytes.as_slice())];
+    // What stands behind the third entry is another table's.
+    let pointers: Vec<_> =
+        (0..5).map(|index| (LinkAddr(TABLE + 8 * index), LinkAddr(BASE + 0x15 + index % 4))).collect();
+    let code = CodeInput { code: &slices, data: &slices, pointers: &pointers, ..CodeInput::default() };
+    let fragments = [Fragment { code: LinkAddr(BASE)..LinkAddr(BASE + 0x19), kind: FragmentKind::Entry }];
+    let flow = ModuleFlow::new(&GraphInput { code, fragments: &fragments, landing_pads: &[] });
+    let graph = flow.graph(flow.procedure_at(LinkAddr(BASE)).unwrap());
+    let [table] = &graph.tables[..] else { panic!("{graph:?}") };
+    assert_eq!(table.end, TableEnd::Bound);
+    assert_eq!(*table.targets, [0x15, 0x16, 0x17].map(|at| LinkAddr(BASE + at)));
+}
+
 /// A procedure as a compiler writes nested long matches: the table's address stays in one register, and no comparison
 /// bounds an index, which is the tag of a variant. Each jump is traced back over all code before it; all share the same
 /// query.

@@ -15,12 +15,10 @@ impl Query {
         if !self.substitute(instruction, next) {
             return Some(Source::Unknown);
         }
-        if compared.is_some() && self.index().is_some() {
-            self.compared = compared;
+        if let (Some((location, bound)), Some(_)) = (compared, self.index()) {
+            self.compared.note(location, bound);
         }
-        if let (Some((location, bound)), Some(index)) = (self.compared, self.index())
-            && location == index.0
-        {
+        if let Some(bound) = self.index().and_then(|index| self.compared.bound(index.0)) {
             if !self.close(Some(bound.highest), true) {
                 return Some(Source::Unknown);
             }

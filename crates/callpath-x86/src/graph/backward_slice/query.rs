@@ -105,8 +105,39 @@ pub(super) struct Query {
     pub(super) is_extended: bool,
     /// Control came along a branch that sets this limit, a signed one or not.
     pub(super) pending: Option<(Limit, bool)>,
-    /// This location was compared, and is not higher.
-    pub(super) compared: Option<(Location, Bound)>,
+    /// What was compared, and is not higher.
+    pub(super) compared: Compared,
+}
+
+/// Locations that are not higher than what they were compared with: those compared last, the first of them first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct Compared([Option<(Location, Bound)>; Compared::MOST]);
+
+impl Compared {
+    /// Of a copy of the index and of another location between the two: more would keep paths apart that are alike.
+    const MOST: usize = 2;
+
+    /// Notes that a location is bounded, too. Of more than are kept, the one that was compared last is forgotten.
+    pub(super) fn note(&mut self, location: Location, bound: Bound) {
+        let others = self.0.into_iter().flatten().filter(|it| it.0 != location);
+        let mut all = std::iter::once((location, bound)).chain(others);
+        self.0 = [(); Compared::MOST].map(|()| all.next());
+    }
+
+    /// The bound of a location.
+    pub(super) fn bound(&self, location: Location) -> Option<Bound> {
+        self.0.iter().flatten().find(|it| it.0 == location).map(|it| it.1)
+    }
+
+    fn touch(&self, location: Location) -> bool {
+        self.0.iter().flatten().any(|it| touches(it.0, location))
+    }
+
+    /// Each location becomes what `to` says; `None`: it is forgotten.
+    fn change(&mut self, to: impl Fn(Location) -> Option<Location>) {
+        let mut all = self.0.into_iter().flatten().filter_map(|(location, bound)| Some((to(location)?, bound)));
+        self.0 = [(); Compared::MOST].map(|()| all.next());
+    }
 }
 
 /// A table as the code reads it.
@@ -157,7 +188,7 @@ impl Query {
             additions: 0,
             is_extended: false,
             pending: None,
-            compared: None,
+            compared: Compared::default(),
         };
         match jump.memory() {
             Some(memory) => {
@@ -252,7 +283,7 @@ impl Query {
             (highest, cap) => highest.or(cap),
         };
         self.closed = Some(Closed { stride, highest, is_checked, is_signed: false });
-        self.compared = None;
+        self.compared = Compared::default();
         true
     }
 
@@ -298,13 +329,9 @@ impl Query {
         if is_index_lost || (self.shift.1 > MAX_SHIFTS && self.index().is_some()) {
             fits &= self.close(None, false);
         }
-        self.compared = self.compared.and_then(|(old, highest)| {
-            let new = if old == location {
-                by.single().filter(|single| single.1 == 0).map(|single| single.0)
-            } else {
-                moved(old, location, by)
-            };
-            new.map(|new| (new, highest))
+        self.compared.change(|old| match old == location {
+            true => by.single().filter(|single| single.1 == 0).map(|single| single.0),
+            false => moved(old, location, by),
         });
         fits
     }
@@ -315,7 +342,7 @@ impl Query {
         if index.is_some_and(|(index, _)| touches(index, location)) && !self.close(None, false) {
             return false;
         }
-        self.compared = self.compared.filter(|compared| !touches(compared.0, location));
+        self.compared.change(|old| (!touches(old, location)).then_some(old));
         !self.mentions(location)
     }
 
@@ -329,7 +356,7 @@ impl Query {
         let Read { memory, next, is_signed } = read;
         let width = memory.bytes as u8;
         let location = Location::Register(register);
-        if !self.mentions(location) && self.compared.is_none_or(|compared| !touches(compared.0, location)) {
+        if !self.mentions(location) && !self.compared.touch(location) {
             return true;
         }
         let Some(address) = LinearExpression::address(memory, next) else { return self.kill(location) };
@@ -347,7 +374,7 @@ impl Query {
             self.outer.terms.iter_mut().filter(|t| t.is_some_and(|t| t.0 == location)).for_each(|t| *t = None);
             self.outer.terms.sort_unstable();
             self.load = Some(Load { width, is_signed: is_signed || self.is_extended, address });
-            self.compared = None;
+            self.compared = Compared::default();
             return true;
         }
         let Some(memory) = memory_location(memory, next) else { return self.kill(location) };
