@@ -27,12 +27,13 @@ pub struct ExactJson<'a> {
 
 /// Writes each procedure's paths, and a newline.
 pub fn paths(written: ExactJson<'_>, out: &mut dyn Write) -> io::Result<()> {
-    written.write("paths", ExactJson::paths_of, out)
+    let costs = |procedure: &ExactProcedure| procedure.paths.iter().map(|path| procedure.cost_of(path)).collect();
+    Written::of(written).write("paths", (costs, Written::paths_of), out)
 }
 
 /// Writes each procedure's blocks with the edges from them, and a newline.
 pub fn blocks(written: ExactJson<'_>, out: &mut dyn Write) -> io::Result<()> {
-    written.write("blocks", ExactJson::blocks_of, out)
+    Written::of(written).write("blocks", (ExactProcedure::block_costs, Written::blocks_of), out)
 }
 
 /// What an object of exact counts begins with.
@@ -65,14 +66,30 @@ impl Head<'_> {
     }
 }
 
-/// A node without its place in the array, and what it costs.
-type Child = (Map<String, Value>, ExactCost);
+/// Nodes without their place in the array, one after the other: there may be millions of paths.
+type Children<'a> = Box<dyn Iterator<Item = Map<String, Value>> + 'a>;
 
-impl ExactJson<'_> {
+/// See [`ExactJson`].
+#[derive(Clone, Copy)]
+struct Written<'a> {
+    counts: &'a ExactCounts,
+    procedures: &'a [usize],
+    ranking: ExactRanking,
+    /// What costs less, by the ranking, is left out.
+    least: f64,
+}
+
+impl<'a> Written<'a> {
+    fn of(written: ExactJson<'a>) -> Written<'a> {
+        let ExactJson { counts, procedures, ranking, min_share } = written;
+        Written { counts, procedures, ranking, least: min_share * ranking.whole(counts) as f64 }
+    }
+
+    /// What stands below a procedure: what each of it costs, and those of it that are shown.
     fn write(
         self,
         view: &str,
-        children: fn(Self, &ExactProcedure) -> Vec<Child>,
+        (costs, children): (fn(&ExactProcedure) -> Vec<ExactCost>, fn(Self, &'a ExactProcedure) -> Children<'a>),
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let counts = self.counts;
@@ -94,21 +111,20 @@ impl ExactJson<'_> {
         if !measured.is_empty() {
             write!(out, ",\n\"measured\":{}", without_actions(&Value::from(measured).to_string()))?;
         }
-        let of_procedure =
-            |at: &usize| Some((counts.procedures.get(*at)?, children(self, counts.procedures.get(*at)?)));
-        let procedures: Vec<(&ExactProcedure, Vec<Child>)> = self.procedures.iter().filter_map(of_procedure).collect();
-        let cost_of = |children: &[Child]| children.iter().map(|(_, cost)| *cost).sum::<ExactCost>();
-        let total = procedures.iter().map(|(_, children)| cost_of(children)).sum();
+        let of_procedure = |at: &usize| {
+            let procedure = counts.procedures.get(*at)?;
+            let costs = costs(procedure);
+            let left_out: ExactCost = costs.iter().copied().filter(|cost| !self.is_shown(*cost)).sum();
+            Some((procedure, costs.into_iter().sum::<ExactCost>(), left_out))
+        };
+        let procedures: Vec<_> = self.procedures.iter().filter_map(of_procedure).collect();
+        let total = procedures.iter().map(|(_, cost, _)| *cost).sum();
         let root = node("root", &counts.info.program, [total, ExactCost::default(), ExactCost::default()]);
         write!(out, ",\n\"nodes\":[\n{}", without_actions(&Value::from(root).to_string()))?;
-        let least = self.min_share * self.ranking.whole(counts) as f64;
         let mut next = 1usize;
-        for (procedure, children) in procedures {
-            let cost = cost_of(&children);
-            let shown = |(_, cost): &Child| self.ranking.of(*cost) as f64 >= least;
-            let (children, left_out): (Vec<Child>, Vec<Child>) = children.into_iter().partition(shown);
+        for (procedure, cost, left_out) in procedures {
             // Paths and blocks are a procedure's own code: what is no child of it here is left out.
-            let mut above = node("procedure", &procedure.name, [cost, cost_of(&left_out), cost]);
+            let mut above = node("procedure", &procedure.name, [cost, left_out, cost]);
             above.insert("parent".into(), 0.into());
             above.insert("module".into(), procedure.module.as_str().into());
             insert_place(&mut above, procedure.place.as_ref());
@@ -130,7 +146,7 @@ impl ExactJson<'_> {
                 }
             }
             let number = next;
-            let below = children.into_iter().map(|(mut child, _)| {
+            let below = children(self, procedure).map(|mut child| {
                 child.insert("parent".into(), number.into());
                 child
             });
@@ -142,9 +158,16 @@ impl ExactJson<'_> {
         out.write_all(b"\n]}\n")
     }
 
-    fn paths_of(self, procedure: &ExactProcedure) -> Vec<Child> {
-        let of = |path: &ExactPath| {
+    fn is_shown(&self, cost: ExactCost) -> bool {
+        self.ranking.of(cost) as f64 >= self.least
+    }
+
+    fn paths_of(self, procedure: &'a ExactProcedure) -> Children<'a> {
+        let of = move |path: &ExactPath| {
             let cost = procedure.cost_of(path);
+            if !self.is_shown(cost) {
+                return None;
+            }
             let mut child = node("path", &trail(procedure, path), [cost; 3]);
             child.insert("path".into(), path.number.into());
             child.insert("category".into(), path.category.word().into());
@@ -170,16 +193,20 @@ impl ExactJson<'_> {
             if let Some(callers) = &self.counts.callers {
                 child.insert("contexts".into(), path.contexts.iter().map(|its| context(callers, its)).collect());
             }
-            (child, cost)
+            Some(child)
         };
-        procedure.paths.iter().map(of).collect()
+        Box::new(procedure.paths.iter().filter_map(of))
     }
 
-    fn blocks_of(self, procedure: &ExactProcedure) -> Vec<Child> {
+    fn blocks_of(self, procedure: &'a ExactProcedure) -> Children<'a> {
         let edges = procedure.edges();
         let start = |block: &u32| procedure.blocks.get(*block as usize).map(|block| hex(block.code.start));
         let executions = procedure.block_executions();
-        let of = |(number, (block, cost)): (u32, (&ExactBlock, ExactCost))| {
+        let blocks = (0u32..).zip(procedure.blocks.iter().zip(procedure.block_costs()));
+        let mut shown: Vec<(u32, (&ExactBlock, ExactCost))> =
+            blocks.filter(|(_, (_, cost))| self.is_shown(*cost)).collect();
+        shown.sort_by_key(|(_, (_, cost))| std::cmp::Reverse(cost.instructions));
+        let of = move |(number, (block, cost)): (u32, (&ExactBlock, ExactCost))| {
             let name = block.place.as_ref().map_or_else(|| format!("{:#x}", block.code.start), exact_label::place);
             let mut child = node("block", &name, [cost; 3]);
             insert_place(&mut child, block.place.as_ref());
@@ -202,12 +229,9 @@ impl ExactJson<'_> {
             if let Some(executions) = executions.get(number as usize).filter(|executions| !executions.is_exact()) {
                 child.insert("most".into(), executions.most.into());
             }
-            (child, cost)
+            child
         };
-        let mut blocks: Vec<Child> =
-            (0u32..).zip(procedure.blocks.iter().zip(procedure.block_costs())).map(of).collect();
-        blocks.sort_by_key(|(_, cost)| std::cmp::Reverse(cost.instructions));
-        blocks
+        Box::new(shown.into_iter().map(of))
     }
 }
 

@@ -163,7 +163,10 @@ impl Tables {
             }
             if of_contexts.flows != 0 && !counters.is_empty() {
                 let at = of_contexts.counters_at + u64::from(first_procedure) * size_of::<u32>() as u64;
-                written.push((RunAddr(at), counters.iter().flat_map(|counters| counters.to_word().to_le_bytes()).collect()));
+                written.push((
+                    RunAddr(at),
+                    counters.iter().flat_map(|counters| counters.to_word().to_le_bytes()).collect(),
+                ));
             }
         }
         true
