@@ -260,3 +260,46 @@ fn add_all(sums: &mut Vec<u64>, counters: &[u64]) {
     }
     sums.iter_mut().zip(counters).for_each(|(sum, count)| *sum = sum.wrapping_add(*count));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use callpath_format::address::RunAddr;
+    use callpath_format::frame::FrameKey;
+    use callpath_format::shared::hashed::{HashedHead, HashedPath};
+    use callpath_measurement::FULL_ROOT;
+
+    #[test]
+    fn what_is_counted_in_several_places_is_summed() {
+        const PROCEDURE: u32 = 7;
+        let mut counts = ContextCounts::default();
+        let node = counts.tree.child(FULL_ROOT, FrameKey::outside(RunAddr(0x1234)));
+        // Paths cut short, paths 0 and 1, which have counters, and two further words: of paths 1 and 70.
+        let further = FxHashMap::from_iter([(PROCEDURE, (2, &[1, 70][..]))]);
+        counts.counters.insert((Some(node), PROCEDURE), vec![3, 5, 6, 10, 20]);
+        counts.counters.insert((None, PROCEDURE), vec![0, 1, 1, 1, 1]);
+        counts.sums.insert(PROCEDURE, vec![3, 6, 7, 11, 21]);
+        counts.flows.insert(132, (Some(node), PROCEDURE));
+        let hashed = Hashed::create().unwrap();
+        let entries = [(1, 100), (70, 200), (80, 300)].map(|(path, executions)| (132, path, executions));
+        for (place, (flow, path, executions)) in entries.into_iter().chain([(136, 80, 1)]).enumerate() {
+            let at = HashedHead::LEN_BYTES + place * size_of::<HashedPath>();
+            let key = HashedKey::OfContext { flow, path }.to_word();
+            let entry = HashedPath { key: key.into(), executions: executions.into() };
+            // SAFETY: within the memory, aligned.
+            unsafe { hashed.memory.base().add(at).cast::<HashedPath>().write(entry) };
+        }
+        counts.add_further(&further);
+        for _ in 0..2 {
+            // As often as it is read.
+            counts.add_hashed(&hashed).unwrap();
+            assert_eq!(counts.sums[&PROCEDURE], [3, 6, 18]);
+            let of_table = &counts.hashed_sums()[&PROCEDURE];
+            assert_eq!([1, 70, 80].map(|path| of_table[&path]), [100, 221, 300], "{of_table:?}");
+            let contexts = counts.contexts();
+            let [context] = &contexts[..] else { panic!("{contexts:?}") };
+            assert_eq!(context.cut_short, 3);
+            assert_eq!(context.paths, [(0, 5), (1, 116), (70, 220), (80, 300)]);
+        }
+    }
+}
