@@ -97,9 +97,8 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), MapError> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
     let beside = PathBuf::from(beside);
-    std::fs::write(&beside, bytes).map_err(failed)?;
-    std::fs::rename(&beside, path).map_err(|source| {
-        // What is left of it is of no use.
+    std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path)).map_err(|source| {
+        // What is there of it is of no use, as where the disk is full.
         drop(std::fs::remove_file(&beside));
         failed(source)
     })

@@ -64,8 +64,12 @@ static void *count(void *argument) {
     sigaddset(&set, SIGRTMIN);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
     while (!stop)
-        for (int i = 0; i < 1000; i++, counter->steps++)
+        for (int i = 0; i < 1000; i++, counter->steps++) {
             counter->state = hot(counter->state);
+            // Elsewhere for about as long: else a thread that is let run to get out of the bytes is in them again.
+            for (int j = 0; j < 100; j++)
+                __asm__ volatile("");
+        }
     return NULL;
 }
 

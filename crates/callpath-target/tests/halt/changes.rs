@@ -191,7 +191,7 @@ fn a_hot_procedure_is_patched_and_put_back() {
     let changing = [hot..RunAddr(hot.0 + 5)];
     let in_copy = |at: RunAddr| Some(RunAddr(at.0 - hot.0 + copy.0));
     let mut moved = 0;
-    for round in 0..200 {
+    for round in 0..400 {
         // In turn: by the map, and step by step.
         let (halted, out) = match round % 2 {
             0 => halted_outside(&program, &changing, in_copy),
