@@ -69,6 +69,9 @@ impl Head<'_> {
 /// Nodes without their place in the array, one after the other: there may be millions of paths.
 type Children<'a> = Box<dyn Iterator<Item = Map<String, Value>> + 'a>;
 
+/// What each child of a procedure costs, and those children that are shown.
+type Below<'a> = (fn(&ExactProcedure) -> Vec<ExactCost>, fn(Written<'a>, &'a ExactProcedure) -> Children<'a>);
+
 /// See [`ExactJson`].
 #[derive(Clone, Copy)]
 struct Written<'a> {
@@ -85,13 +88,7 @@ impl<'a> Written<'a> {
         Written { counts, procedures, ranking, least: min_share * ranking.whole(counts) as f64 }
     }
 
-    /// What stands below a procedure: what each of it costs, and those of it that are shown.
-    fn write(
-        self,
-        view: &str,
-        (costs, children): (fn(&ExactProcedure) -> Vec<ExactCost>, fn(Self, &'a ExactProcedure) -> Children<'a>),
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
+    fn write(self, view: &str, (costs, children): Below<'a>, out: &mut dyn Write) -> io::Result<()> {
         let counts = self.counts;
         Head {
             view,
