@@ -38,8 +38,7 @@ impl<'m> SignalFrames<'m> {
         /// Handlers inside of handlers.
         const STACKS_AT_MOST: usize = 16;
         let mut found: Vec<Interrupted> = Vec::new();
-        let popped = if self.is_returning(registers.rip) { WORD } else { 0 };
-        let mut from = registers.rsp.saturating_sub(popped);
+        let mut from = self.top(registers.rsp, registers.rip);
         for _ in 0..STACKS_AT_MOST {
             let Some((last, end)) = self.scan(from, &mut found) else { break };
             // Of the outermost handler on this stack: the interrupted code may have been on another one.
@@ -51,7 +50,12 @@ impl<'m> SignalFrames<'m> {
         found
     }
 
-    /// Scans one stack from `from` on. Returns the stack pointer of the last interrupted code, if any, and the stack's end.
+    /// Where the stack begins of code with that stack pointer that stands there, as far as signal frames are concerned.
+    fn top(&mut self, sp: u64, pc: u64) -> u64 {
+        sp.saturating_sub(if self.is_returning(pc) { WORD } else { 0 })
+    }
+
+    /// Scans one stack from `from` on. Returns where that of the last interrupted code begins, if any, and the stack's end.
     fn scan(&mut self, from: u64, found: &mut Vec<Interrupted>) -> Option<(u64, u64)> {
         /// Deeper ones are not looked for.
         const BYTES_AT_MOST: u64 = 8 << 20;
@@ -74,10 +78,10 @@ impl<'m> SignalFrames<'m> {
             // A word left over from an earlier handler looks the same: one that leads nowhere is none.
             if self.entry(pc).is_some_and(|entry| entry.executable) && self.entry(sp).is_some() {
                 found.push(Interrupted { note_at: frame + RIP, pc: RunAddr(pc) });
-                last = Some((sp, end));
+                last = Some((sp, pc));
             }
         }
-        last
+        last.map(|(sp, pc)| (self.top(sp, pc), end))
     }
 
     /// Whether a thread that stands there has left its handler, whose `ret` has popped the first word of the frame, and has

@@ -255,13 +255,17 @@ fn what_a_handler_returns_to_is_moved() {
     /// Where the program says that a handler runs, and is told to let it return.
     const IN_HANDLER: u64 = 4;
     const GO_ON: u64 = 8;
+    const IN_SECOND: u64 = 12;
     const RETURNS_BY: u64 = 16;
     /// The code's length.
     const LEN: u64 = 10;
     // Inside of the handler; or it has returned, and the thread stands before one of the two instructions that return to
     // what was interrupted: `mov $15, %rax` and `syscall`.
     let behind = [None, Some(0), Some(7)];
-    for (name, behind) in ["spins_here", "spins_elsewhere"].into_iter().flat_map(|name| behind.map(|at| (name, at))) {
+    let of_one = ["spins_here", "spins_elsewhere"].into_iter().flat_map(|name| behind.map(|at| (name, at, false)));
+    // There another signal has come, whose handler has a stack of its own.
+    let of_two = [0, 7].map(|at| ("spins_here", Some(at), true));
+    for (name, behind, has_second) in of_one.chain(of_two) {
         let program = Program::start("circumstances.c", &[name]);
         let (spin, flags) = (program.addresses[0], program.addresses[1]);
         // It may not have begun yet.
@@ -272,12 +276,13 @@ fn what_a_handler_returns_to_is_moved() {
             assert_eq!(halted.read(RunAddr(at), &mut bytes).unwrap(), len);
             bytes
         };
-        let halted = loop {
+        let halted_in = |handler: u64| loop {
             let halted = program.halt();
-            if read(&halted, flags.0 + IN_HANDLER, 4) != [0; 4] {
+            if read(&halted, flags.0 + handler, 4) != [0; 4] {
                 break halted;
             }
         };
+        let mut halted = halted_in(IN_HANDLER);
         let code = read(&halted, spin.0, LEN as usize);
         assert_eq!(code.last(), Some(&0xc3), "{code:x?}");
         let maps = Maps::read(program.pid()).unwrap();
@@ -303,8 +308,13 @@ fn what_a_handler_returns_to_is_moved() {
             let (rip, rsp, rax, orig_rax) = (rip + behind, returns_by + 8, 15, u64::MAX);
             halted.set_registers(program.pid(), &libc::user_regs_struct { rip, rsp, rax, orig_rax, ..old }).unwrap();
         }
+        if has_second {
+            program.signal(libc::SIGUSR2);
+            halted.release().unwrap();
+            halted = halted_in(IN_SECOND);
+        }
         let moved = halted.move_out(&changing, |at| Some(RunAddr(at.0 - spin.0 + copy.0))).unwrap();
-        assert_eq!(moved, 1, "{name}, {behind:?} bytes behind its end");
+        assert_eq!(moved, 1, "{name}, {behind:?} bytes behind its end, another signal: {has_second}");
         halted.apply(&edits).unwrap();
         halted.write(RunAddr(flags.0 + GO_ON), &1_u32.to_le_bytes()).unwrap();
         halted.release().unwrap();

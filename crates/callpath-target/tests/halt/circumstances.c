@@ -191,7 +191,7 @@ __attribute__((naked, noinline)) void spin(volatile int *flag __attribute__((unu
 }
 
 static volatile struct {
-    int spun, in_handler, go_on;
+    int spun, in_handler, go_on, in_second;
     void *returns_by;
 } flags;
 
@@ -199,6 +199,12 @@ static void on_wait(int number) {
     // Where the address that it returns to stands.
     flags.returns_by = (void **)__builtin_frame_address(0) + 1;
     flags.in_handler = number;
+    while (!flags.go_on)
+        usleep(100);
+}
+
+static void on_second(int number) {
+    flags.in_second = number;
     while (!flags.go_on)
         usleep(100);
 }
@@ -215,11 +221,14 @@ static int spins(int on_other_stack) {
     sigaltstack(&stack, NULL);
     struct sigaction action = {.sa_handler = on_wait, .sa_flags = on_other_stack ? SA_ONSTACK : 0};
     sigaction(SIGUSR1, &action, NULL);
+    struct sigaction second = {.sa_handler = on_second, .sa_flags = SA_ONSTACK};
+    sigaction(SIGUSR2, &second, NULL);
     pthread_t ender;
     void *right;
     sigset_t one;
     sigemptyset(&one);
     sigaddset(&one, SIGUSR1);
+    sigaddset(&one, SIGUSR2);
     pthread_sigmask(SIG_BLOCK, &one, NULL);
     pthread_create(&ender, NULL, ends_spinning, "right");
     pthread_sigmask(SIG_UNBLOCK, &one, NULL);
