@@ -46,4 +46,8 @@ pub enum TargetError {
     Object { pid: Pid, why: String },
     #[error("change process {pid}: its thread {thread} stands at {at}, inside bytes that change, and {why}")]
     InTheWay { pid: Pid, thread: Pid, at: RunAddr, why: String },
+    #[error(
+        "change process {pid}: the stack of its thread {thread} cannot be read at {at}, so that callpath does not know where its signal handlers return to"
+    )]
+    Stack { pid: Pid, thread: Pid, at: RunAddr },
 }

@@ -71,11 +71,12 @@ impl Tracer {
         tids: &[Pid],
         changing: &[Range<RunAddr>],
     ) -> Result<Vec<(Pid, Vec<Interrupted>)>, TargetError> {
-        let Some(maps) = tids.iter().find_map(|tid| Maps::read(*tid).ok()) else { return Ok(Vec::new()) };
+        let maps = Maps::read(self.pid)?;
         let mut frames = SignalFrames::new(self.memory(), maps);
         let mut all = Vec::new();
         for tid in tids {
-            let mut inside = frames.of(&ptrace::registers(*tid)?);
+            let unreadable = |at| TargetError::Stack { pid: self.pid, thread: *tid, at };
+            let mut inside = frames.of(&ptrace::registers(*tid)?).map_err(unreadable)?;
             inside.retain(|note| is_inside(changing, note.pc));
             if !inside.is_empty() {
                 all.push((*tid, inside));

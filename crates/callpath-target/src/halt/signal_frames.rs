@@ -1,6 +1,7 @@
 //! Where threads go on when a signal handler returns: the kernel has laid that on their stacks.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use callpath_format::address::RunAddr;
 
@@ -33,21 +34,21 @@ impl<'m> SignalFrames<'m> {
     }
 
     /// All of a thread with these registers: above its stack pointer on the stack it is in and, where a handler has a stack
-    /// of its own, on those below it.
-    pub(super) fn of(&mut self, registers: &libc::user_regs_struct) -> Vec<Interrupted> {
+    /// of its own, on those below it. Fails at the first address of a stack that cannot be read.
+    pub(super) fn of(&mut self, registers: &libc::user_regs_struct) -> Result<Vec<Interrupted>, RunAddr> {
         /// Handlers inside of handlers.
         const STACKS_AT_MOST: usize = 16;
         let mut found: Vec<Interrupted> = Vec::new();
         let mut from = self.top(registers.rsp, registers.rip);
         for _ in 0..STACKS_AT_MOST {
-            let Some((last, end)) = self.scan(from, &mut found) else { break };
+            let Some((last, end)) = self.scan(from, &mut found)? else { break };
             // Of the outermost handler on this stack: the interrupted code may have been on another one.
             if (from..end).contains(&last) {
                 break;
             }
             from = last;
         }
-        found
+        Ok(found)
     }
 
     /// Where the stack begins of code with that stack pointer that stands there, as far as signal frames are concerned.
@@ -56,15 +57,18 @@ impl<'m> SignalFrames<'m> {
     }
 
     /// Scans one stack from `from` on. Returns where that of the last interrupted code begins, if any, and the stack's end.
-    fn scan(&mut self, from: u64, found: &mut Vec<Interrupted>) -> Option<(u64, u64)> {
+    fn scan(&mut self, from: u64, found: &mut Vec<Interrupted>) -> Result<Option<(u64, u64)>, RunAddr> {
         /// Deeper ones are not looked for.
         const BYTES_AT_MOST: u64 = 8 << 20;
-        let end = self.entry(from)?.end.0.min(from.saturating_add(BYTES_AT_MOST));
+        let Some(stack) = self.stack(from) else { return Ok(None) };
         // Frames are at multiples of 8.
-        let from = from & !(WORD - 1);
+        let from = stack.start & !(WORD - 1);
+        let end = stack.end.min(from.saturating_add(BYTES_AT_MOST));
         let mut stack = vec![0; (end - from) as usize];
         let got = self.memory.read(from, &mut stack);
-        stack.truncate(got);
+        if got != stack.len() {
+            return Err(RunAddr(from + got as u64));
+        }
         let (words, _) = stack.as_chunks();
         let mut last = None;
         for (index, word) in words.iter().enumerate() {
@@ -76,12 +80,19 @@ impl<'m> SignalFrames<'m> {
             let (sp, pc) = (self.memory.read_u64(frame + RSP), self.memory.read_u64(frame + RIP));
             let (Some(sp), Some(pc)) = (sp, pc) else { continue };
             // A word left over from an earlier handler looks the same: one that leads nowhere is none.
-            if self.entry(pc).is_some_and(|entry| entry.executable) && self.entry(sp).is_some() {
+            if self.entry(pc).is_some_and(|entry| entry.executable) && self.stack(sp).is_some() {
                 found.push(Interrupted { note_at: frame + RIP, pc: RunAddr(pc) });
                 last = Some((sp, pc));
             }
         }
-        last.map(|(sp, pc)| (self.top(sp, pc), end))
+        Ok(last.map(|(sp, pc)| (self.top(sp, pc), end)))
+    }
+
+    /// What is used of the stack with that pointer. The kernel lets the first thread's grow only when it is written to: its
+    /// pointer may be below it.
+    fn stack(&self, sp: u64) -> Option<Range<u64>> {
+        let entry = self.maps.entries.get(self.maps.entries.partition_point(|entry| entry.end.0 <= sp))?;
+        (entry.start.0 <= sp || entry.path.as_os_str() == "[stack]").then(|| sp.max(entry.start.0)..entry.end.0)
     }
 
     /// Whether a thread that stands there has left its handler, whose `ret` has popped the first word of the frame, and has

@@ -250,22 +250,54 @@ fn a_procedure_at_the_end_of_a_page_is_patched_and_put_back() {
     program.ends_rightly();
 }
 
+/// Of a program that spins until its signal handlers are told to return (`spins` of circumstances.c): where it says that a handler runs, and is
+/// told to let it return.
+const IN_HANDLER: u64 = 4;
+const GO_ON: u64 = 8;
+const IN_SECOND: u64 = 12;
+const RETURNS_BY: u64 = 16;
+/// How long the code is that it spins in.
+const LEN: u64 = 10;
+
+/// The program, when the signal has come.
+fn halted_in(program: &Program, handler: u64) -> Halted {
+    loop {
+        let halted = program.halt();
+        let mut flag = [0; 4];
+        assert_eq!(halted.read(RunAddr(program.addresses[1].0 + handler), &mut flag).unwrap(), flag.len());
+        if flag != [0; 4] {
+            break halted;
+        }
+    }
+}
+
+#[test]
+fn code_stays_where_a_stack_cannot_be_read() {
+    let program = Program::start("circumstances.c", &["spins_cut"]);
+    let (spin, flags) = (program.addresses[0], program.addresses[1]);
+    // It may not have begun yet.
+    std::thread::sleep(Duration::from_millis(20));
+    program.signal(libc::SIGUSR1);
+    let halted = halted_in(&program, IN_HANDLER);
+    let error = halted.move_out(&[spin..RunAddr(spin.0 + LEN)], |_| None).unwrap_err();
+    assert!(matches!(error, TargetError::Stack { .. }), "{error}");
+    halted.write(RunAddr(flags.0 + GO_ON), &1_u32.to_le_bytes()).unwrap();
+    halted.release().unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    program.ends_rightly();
+}
+
 #[test]
 fn what_a_handler_returns_to_is_moved() {
-    /// Where the program says that a handler runs, and is told to let it return.
-    const IN_HANDLER: u64 = 4;
-    const GO_ON: u64 = 8;
-    const IN_SECOND: u64 = 12;
-    const RETURNS_BY: u64 = 16;
-    /// The code's length.
-    const LEN: u64 = 10;
     // Inside of the handler; or it has returned, and the thread stands before one of the two instructions that return to
     // what was interrupted: `mov $15, %rax` and `syscall`.
     let behind = [None, Some(0), Some(7)];
     let of_one = ["spins_here", "spins_elsewhere"].into_iter().flat_map(|name| behind.map(|at| (name, at, false)));
     // There another signal has come, whose handler has a stack of its own.
     let of_two = [0, 7].map(|at| ("spins_here", Some(at), true));
-    for (name, behind, has_second) in of_one.chain(of_two) {
+    // Its frame is below what the kernel lists as the stack.
+    let deep = ("spins_deep", None, false);
+    for (name, behind, has_second) in of_one.chain(of_two).chain([deep]) {
         let program = Program::start("circumstances.c", &[name]);
         let (spin, flags) = (program.addresses[0], program.addresses[1]);
         // It may not have begun yet.
@@ -276,13 +308,7 @@ fn what_a_handler_returns_to_is_moved() {
             assert_eq!(halted.read(RunAddr(at), &mut bytes).unwrap(), len);
             bytes
         };
-        let halted_in = |handler: u64| loop {
-            let halted = program.halt();
-            if read(&halted, flags.0 + handler, 4) != [0; 4] {
-                break halted;
-            }
-        };
-        let mut halted = halted_in(IN_HANDLER);
+        let mut halted = halted_in(&program, IN_HANDLER);
         let code = read(&halted, spin.0, LEN as usize);
         assert_eq!(code.last(), Some(&0xc3), "{code:x?}");
         let maps = Maps::read(program.pid()).unwrap();
@@ -311,7 +337,7 @@ fn what_a_handler_returns_to_is_moved() {
         if has_second {
             program.signal(libc::SIGUSR2);
             halted.release().unwrap();
-            halted = halted_in(IN_SECOND);
+            halted = halted_in(&program, IN_SECOND);
         }
         let moved = halted.move_out(&changing, |at| Some(RunAddr(at.0 - spin.0 + copy.0))).unwrap();
         assert_eq!(moved, 1, "{name}, {behind:?} bytes behind its end, another signal: {has_second}");

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -203,6 +204,15 @@ static void on_wait(int number) {
         usleep(100);
 }
 
+// Waits with a large frame that it has not written to: the stack that the kernel lists ends above its pointer.
+static void on_wait_deep(int number) {
+    flags.returns_by = (void **)__builtin_frame_address(0) + 1;
+    __asm__ volatile("sub $0x200000, %%rsp\n movl %1, %0\n 2: pause\n cmpl $0, %2\n je 2b\n add $0x200000, %%rsp\n"
+                     : "=m"(flags.in_handler)
+                     : "r"(number), "m"(flags.go_on)
+                     : "memory");
+}
+
 static void on_second(int number) {
     flags.in_second = number;
     while (!flags.go_on)
@@ -215,11 +225,13 @@ static void *ends_spinning(void *unused) {
     return right ? unused : NULL;
 }
 
-static int spins(int on_other_stack) {
-    static char other[65536];
-    stack_t stack = {.ss_sp = other, .ss_size = sizeof other};
+// The stack of a handler, if it has one of its own.
+static char other[65536];
+static stack_t stack = {.ss_sp = other, .ss_size = sizeof other};
+
+static int spins(void (*handler)(int), int on_other_stack) {
     sigaltstack(&stack, NULL);
-    struct sigaction action = {.sa_handler = on_wait, .sa_flags = on_other_stack ? SA_ONSTACK : 0};
+    struct sigaction action = {.sa_handler = handler, .sa_flags = on_other_stack ? SA_ONSTACK : 0};
     sigaction(SIGUSR1, &action, NULL);
     struct sigaction second = {.sa_handler = on_second, .sa_flags = SA_ONSTACK};
     sigaction(SIGUSR2, &second, NULL);
@@ -239,8 +251,19 @@ static int spins(int on_other_stack) {
     return right && flags.in_handler == SIGUSR1;
 }
 
-static int spins_here(void) { return spins(0); }
-static int spins_elsewhere(void) { return spins(1); }
+static int spins_here(void) { return spins(on_wait, 0); }
+static int spins_elsewhere(void) { return spins(on_wait, 1); }
+
+// The file in which that stack is ends behind it, the memory that it is mapped to does not.
+static int spins_cut(void) {
+    int file = memfd_create("stack", 0);
+    if (ftruncate(file, sizeof other) != 0)
+        return 0;
+    stack.ss_sp = mmap(NULL, 2 * sizeof other, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    return stack.ss_sp != MAP_FAILED && spins(on_wait, 1);
+}
+
+static int spins_deep(void) { return spins(on_wait_deep, 0); }
 
 // One signal, and nothing else, interrupts it.
 static int waits_once(void) {
@@ -257,7 +280,7 @@ int main(int count, char **arguments) {
         const char *name;
         int (*body)(void);
     } bodies[] = {{"shares", shares},   {"without_first", without_first},         {"filtered", filtered},
-                  {"vforks", vforks}, {"waits_once", waits_once}, {"spins_here", spins_here}, {"spins_elsewhere", spins_elsewhere},   {"waits_for_signals", waits_for_signals}, {"waits_interruptibly", waits_interruptibly}};
+                  {"vforks", vforks}, {"waits_once", waits_once}, {"spins_here", spins_here}, {"spins_elsewhere", spins_elsewhere}, {"spins_deep", spins_deep}, {"spins_cut", spins_cut},   {"waits_for_signals", waits_for_signals}, {"waits_interruptibly", waits_interruptibly}};
     for (unsigned i = 0; count == 2 && i < sizeof bodies / sizeof *bodies; i++)
         if (strcmp(bodies[i].name, arguments[1]) == 0)
             return end(bodies[i].body());
