@@ -22,8 +22,6 @@ use crate::resize::{Budget, Paddings};
 const LEAST_PATHS: f64 = 0.5;
 /// Each level of recursion takes its procedure's padding again: such a padding costs so many times as much.
 const RECURSIVE_TIMES: f64 = 2.0;
-/// How many paths a move may cost at the beginning.
-const HOT_PATHS: f64 = 10.0;
 /// Moves for each height of the map.
 const MOVES: usize = 48;
 /// Sizes that are tried in a move.
@@ -67,13 +65,37 @@ impl Hasher for Neighbours {
     }
 }
 
+/// What has a frame of its own: procedures, and behind them clones of these.
+pub(crate) struct Frames {
+    /// How many there are.
+    pub(crate) count: usize,
+    /// By node: of a clone whose frame has to be as large as its procedure's, that.
+    pub(crate) of_nodes: Vec<u32>,
+    /// By node, what a sample tells of where it was: heights of one are not confused with those of another.
+    pub(crate) places: Vec<u32>,
+}
+
+impl Frames {
+    /// Procedures alone.
+    pub(crate) fn of_procedures(map: &PathMap) -> Frames {
+        let of_nodes: Vec<u32> = map.nodes.iter().map(|node| node.procedure).collect();
+        Frames { count: map.procedures.len(), places: of_nodes.clone(), of_nodes }
+    }
+
+    /// That of a node.
+    fn of(&self, node: u32) -> u32 {
+        self.of_nodes[node as usize]
+    }
+}
+
 /// Paddings that are tried.
 pub(crate) struct Annealing<'m> {
     map: &'m PathMap,
+    frames: &'m Frames,
     budget: Budget,
-    /// By procedure.
+    /// By frame.
     bytes: Vec<u32>,
-    /// By procedure, whether it was met below itself.
+    /// By frame, whether it was met below itself.
     is_recursive: Vec<bool>,
     /// The nodes of all heights, those of a procedure together. Its other lists are in the same order.
     nodes: Vec<u32>,
@@ -103,7 +125,7 @@ struct Sample {
     is_whole: bool,
 }
 
-/// By procedure, the heights of what it calls, and what that calls.
+/// By frame, the heights of what its procedure calls, and what that calls.
 struct Below {
     firsts: Vec<usize>,
     /// The height's index, and how often the procedure is above it.
@@ -111,11 +133,11 @@ struct Below {
 }
 
 impl Below {
-    fn of(map: &PathMap, nodes: &[u32], may_pad: impl Fn(u32) -> bool) -> Below {
+    fn of((map, frames): (&PathMap, &Frames), nodes: &[u32], may_pad: impl Fn(u32) -> bool) -> Below {
         let procedures = Above::of(map);
         let at_nodes = AtNodes::of(map.nodes.len(), nodes);
-        let mut counts = vec![0usize; map.procedures.len()];
-        procedures.each(map, |node, above| {
+        let mut counts = vec![0usize; frames.count];
+        procedures.each(frames, |node, above| {
             let here = at_nodes.of_node(node).len();
             for procedure in &above.distinct {
                 counts[*procedure as usize] += here;
@@ -129,7 +151,7 @@ impl Below {
             firsts[procedure + 1] = all;
         }
         let (mut heights, mut next) = (vec![(0, 0); all], firsts.clone());
-        procedures.each(map, |node, above| {
+        procedures.each(frames, |node, above| {
             for procedure in above.distinct.iter().map(|procedure| *procedure as usize) {
                 for at in at_nodes.of_node(node).iter().filter(|_| firsts[procedure] < firsts[procedure + 1]) {
                     heights[next[procedure]] = (*at, above.times[procedure]);
@@ -179,20 +201,20 @@ struct Above {
     callees: Vec<u32>,
 }
 
-/// By procedure, whether it was met below itself.
-pub(crate) fn recursive(map: &PathMap) -> Vec<bool> {
-    let mut is_recursive = vec![false; map.procedures.len()];
-    Above::of(map).each(map, |node, above| {
-        let procedure = map.nodes[node as usize].procedure as usize;
+/// By frame, whether it was met below itself.
+pub(crate) fn recursive(map: &PathMap, frames: &Frames) -> Vec<bool> {
+    let mut is_recursive = vec![false; frames.count];
+    Above::of(map).each(frames, |node, above| {
+        let procedure = frames.of(node) as usize;
         is_recursive[procedure] |= above.times[procedure] > 0;
     });
     is_recursive
 }
 
-/// What is above a node.
+/// The frames above a node.
 struct Stack {
     distinct: Vec<u32>,
-    /// By procedure.
+    /// By frame.
     times: Vec<u32>,
 }
 
@@ -205,9 +227,9 @@ impl Above {
         Above { firsts: (0..map.nodes.len() + 2).map(first).collect(), callees }
     }
 
-    /// Each node; in all as much work as they have distinct procedures above them, however deep they are.
-    fn each(&self, map: &PathMap, mut each: impl FnMut(u32, &Stack)) {
-        let mut stack = Stack { distinct: Vec::new(), times: vec![0; map.procedures.len()] };
+    /// Each node; in all as much work as they have distinct frames above them, however deep they are.
+    fn each(&self, frames: &Frames, mut each: impl FnMut(u32, &Stack)) {
+        let mut stack = Stack { distinct: Vec::new(), times: vec![0; frames.count] };
         // Nodes and the next of their callees; the first of all: those that nobody calls.
         let mut open: Vec<(Option<u32>, usize)> = vec![(None, 0)];
         while let Some((node, next)) = open.last_mut() {
@@ -216,7 +238,7 @@ impl Above {
                 let callee = self.callees[self.firsts[place] + *next];
                 *next += 1;
                 each(callee, &stack);
-                let procedure = map.nodes[callee as usize].procedure;
+                let procedure = frames.of(callee);
                 stack.times[procedure as usize] += 1;
                 if stack.times[procedure as usize] == 1 {
                     stack.distinct.push(procedure);
@@ -225,7 +247,7 @@ impl Above {
                 continue;
             }
             if let Some(node) = *node {
-                let procedure = map.nodes[node as usize].procedure;
+                let procedure = frames.of(node);
                 stack.times[procedure as usize] -= 1;
                 // What came last goes first.
                 if stack.times[procedure as usize] == 0 {
@@ -238,9 +260,15 @@ impl Above {
 }
 
 impl<'m> Annealing<'m> {
-    pub(crate) fn new(map: &'m PathMap, may_pad: impl Fn(u32) -> bool, budget: Budget) -> Annealing<'m> {
+    /// `may_pad`: of a frame. Nothing is padded yet.
+    pub(crate) fn new(
+        (map, frames): (&'m PathMap, &'m Frames),
+        may_pad: impl Fn(u32) -> bool,
+        budget: Budget,
+    ) -> Annealing<'m> {
         let seen = |weight: &Weight| weight.calls.saturating_add(weight.samples) as f64;
-        let group = |node: u32| map.nodes.get(node as usize).map_or((0, 0), |of| (of.root, of.procedure));
+        let group =
+            |node: u32| map.nodes.get(node as usize).map_or((0, 0), |of| (of.root, frames.places[node as usize]));
         let mut heights: Vec<((u32, u32), i64, u32, Weight)> =
             map.heights.iter().map(|(node, height, weight)| (group(*node), *height, *node, *weight)).collect();
         heights.sort_unstable();
@@ -261,9 +289,10 @@ impl<'m> Annealing<'m> {
         let highest = heights.iter().map(|(_, height, ..)| *height).max().unwrap_or(0);
         let mut annealing = Annealing {
             map,
+            frames,
             budget,
-            bytes: vec![0; map.procedures.len()],
-            is_recursive: recursive(map),
+            bytes: vec![0; frames.count],
+            is_recursive: recursive(map, frames),
             worth_up_to: sums.collect(),
             worth,
             of_path,
@@ -271,7 +300,7 @@ impl<'m> Annealing<'m> {
             most: budget.most_high(highest),
             lowest,
             met: HashMap::default(),
-            below: Below::of(map, &nodes, may_pad),
+            below: Below::of((map, frames), &nodes, may_pad),
             nodes,
             value: 0.0,
             random: 0x9e37_79b9_7f4a_7c15,
@@ -281,9 +310,17 @@ impl<'m> Annealing<'m> {
         annealing
     }
 
-    /// The paddings of the procedures that are worth it, and whether the time was up before the search was over. The time also decides how fast
-    /// it cools: on another machine, other paddings may be found.
-    pub(crate) fn search(mut self, began: Instant) -> (Vec<u32>, bool) {
+    /// Has paddings to begin with, by frame.
+    pub(crate) fn padded_by(mut self, bytes: &[u32]) -> Annealing<'m> {
+        for (frame, bytes) in (0u32..).zip(bytes).filter(|(_, bytes)| **bytes > 0) {
+            self.pad(frame, *bytes);
+        }
+        self
+    }
+
+    /// The paddings of the frames that are worth it, and whether the time was up before the search was over. The time also decides how fast
+    /// it cools: on another machine, other paddings may be found. `hot`: how many paths a move may cost at the beginning.
+    pub(crate) fn search(mut self, began: Instant, hot: f64) -> (Vec<u32>, bool) {
         const LEAST_MOVES: usize = 4096;
         let all = self.keys.len().saturating_mul(MOVES).max(LEAST_MOVES);
         let (mut moves, mut is_cut) = (0, false);
@@ -295,7 +332,7 @@ impl<'m> Annealing<'m> {
                 break;
             }
             let left = 1.0 - of_time.max(moves as f64 / all as f64);
-            self.try_one(self.of_path * HOT_PATHS * left * left);
+            self.try_one(self.of_path * hot * left * left);
             moves += 1;
             if self.value > best.0 {
                 best = (self.value, self.bytes.clone());
@@ -351,8 +388,8 @@ impl<'m> Annealing<'m> {
         let other = self.other(at)?;
         let mut difference: FxHashMap<u32, i64> = FxHashMap::default();
         for (at, sign) in [(at, 1), (other, -1)] {
-            for of in map.path(self.nodes[at as usize]).skip(1).filter_map(|node| map.nodes.get(node as usize)) {
-                *difference.entry(of.procedure).or_default() += sign;
+            for node in map.path(self.nodes[at as usize]).skip(1) {
+                *difference.entry(self.frames.of(node)).or_default() += sign;
             }
         }
         difference.retain(|procedure, times| *times != 0 && !self.below.range(*procedure).is_empty());
@@ -566,7 +603,7 @@ impl<'m> Annealing<'m> {
 mod tests {
     use std::time::Duration;
 
-    use super::{Annealing, SAMPLED};
+    use super::{Annealing, Frames, SAMPLED};
     use crate::{Budget, MapBuilder, MapModule, MapProcedure, PathMap, Root, Weight};
 
     const CALLERS: u32 = 4;
@@ -599,7 +636,8 @@ mod tests {
     #[test]
     fn a_sample_tells_what_a_padding_gains() {
         let map = crowded();
-        let mut annealing = Annealing::new(&map, |_| true, Budget::default());
+        let frames = Frames::of_procedures(&map);
+        let mut annealing = Annealing::new((&map, &frames), |_| true, Budget::default());
         annealing.pad(1, 32);
         let (sample, sizes) = (annealing.sample(2), [0, 16, 32, 48]);
         let sampled: usize = sample.parts.iter().map(|(part, _)| part.len()).sum();
@@ -619,7 +657,8 @@ mod tests {
     #[test]
     fn no_padding_is_larger_than_stacks_may_grow() {
         let map = crowded();
-        let mut annealing = Annealing::new(&map, |_| true, Budget::default());
+        let frames = Frames::of_procedures(&map);
+        let mut annealing = Annealing::new((&map, &frames), |_| true, Budget::default());
         assert_eq!(annealing.largest(1), 160);
         annealing.pad(1, 48);
         assert_eq!(annealing.largest(1), 160);
@@ -631,7 +670,7 @@ mod tests {
     fn all_is_told_apart_that_samples_were_judged_by() {
         let map = crowded();
         let budget = Budget { time: Duration::from_secs(3), ..Budget::default() };
-        let resized = map.resize(|procedure| (1..=CALLERS).contains(&procedure), budget);
+        let resized = map.resize(|procedure| (1..=CALLERS).contains(&procedure), budget, None);
         let precision = map.resized(&resized.paddings).precision();
         assert_eq!(precision.paths, [(1, 1 + u64::from(CALLERS) * (1 + CALLEES))].into(), "{resized:?}");
     }

@@ -100,6 +100,13 @@ impl CallGraph {
             map.calls.iter().map(|call| (call.caller, call.callee, call.height, CALL_COST)).collect();
         let through = map.code.pointer_calls.iter();
         all.extend(through.map(|call| (call.caller, place_of(Sets::Passed, set(call.passes)), call.height, CALL_COST)));
+        // Clones call from frames of other sizes, too.
+        let of_clones = |&(caller, callee, adds, cost): &(u32, u32, i64, u32)| {
+            let sizes = map.cloned.sizes_of(caller).into_iter();
+            sizes.map(move |larger| (caller, callee, adds.saturating_add(larger), cost))
+        };
+        let of_clones: Vec<(u32, u32, i64, u32)> = all.iter().flat_map(of_clones).collect();
+        all.extend(of_clones);
         all.retain(|(_, _, adds, _)| *adds > 0);
         let unit_bytes = if all.iter().all(|(_, _, adds, _)| adds % WORD_BYTES == 0) { WORD_BYTES } else { 1 };
         let at_start = add_start(map, (procedures + Sets::COUNT * SETS) as u32, &mut all, place_of);

@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 use callpath_format::frame::CloneNumber;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::map::{Identifier, PathMap};
+use crate::map::{DirectCall, Identifier, PathMap};
 
 /// Why an identifier with one path may have others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,7 +95,13 @@ struct Chains<'m> {
 impl<'m> Chains<'m> {
     fn of(map: &'m PathMap, left: usize) -> Chains<'m> {
         let grows = map.calls.iter().filter(|call| call.height > 0);
-        let mut callees: Vec<(u32, u32, i64)> = grows.map(|call| (call.caller, call.callee, call.height)).collect();
+        // Clones call from frames of other sizes, too.
+        let of_call = |call: &DirectCall| {
+            let (caller, callee, height) = (call.caller, call.callee, call.height);
+            let sizes = map.cloned.sizes_of(caller).into_iter();
+            sizes.chain([0]).map(move |larger| (caller, callee, height.saturating_add(larger)))
+        };
+        let mut callees: Vec<(u32, u32, i64)> = grows.flat_map(of_call).collect();
         callees.sort_unstable();
         let (least, reached, unsure) = (FxHashMap::default(), FxHashMap::default(), FxHashSet::default());
         Chains { map, callees, least, reached, unsure, left }

@@ -24,7 +24,7 @@ mod tests;
 mod told;
 
 pub use builder::{MapBuilder, OtherBuild};
-pub use clones::{CloneLink, Clones};
+pub use clones::{CloneLink, ClonedProcedure, Clones, Cloning};
 pub use file::{MAP_FILE, MapError, fuzz_path_map};
 pub use map::{
     Answer, Called, Code, ContextNode, DirectCall, Identifier, MapModule, MapProcedure, PathMap, Pointed, PointerCall,

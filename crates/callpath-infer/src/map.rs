@@ -388,9 +388,11 @@ impl PathMap {
         let calls = self.calls.get(from..).unwrap_or(&[]).iter();
         calls.take_while(move |call| call.callee == identifier.procedure).flat_map(move |call| {
             let bytes = bytes.checked_sub(call.height);
-            let height = move |from: CloneNumber| bytes.and_then(|bytes| from.height(bytes));
+            let height = move |from: CloneNumber| {
+                bytes.and_then(|bytes| from.height(bytes.checked_sub(self.cloned.larger_by(from))?))
+            };
             let of = move |height: i64| Identifier { procedure: call.caller, height, ..identifier };
-            self.cloned.callers(clone, call.caller).filter_map(height).map(of)
+            self.cloned.callers((identifier.procedure, clone), call.caller).filter_map(height).map(of)
         })
     }
 

@@ -5,8 +5,9 @@
 //! 8   length    u64: of the whole file, bytes
 //! 16  checksum  u64: XXH3-64 of all that follows
 //! 24  modules: their count, then each path and identity; paddings: their count, then each module's index, the link-time address of the
-//!     procedure's first instruction, the padding in bytes, the name; clones: their count, then the same of each, without padding; links:
-//!     their count, then each caller's module and first instruction, the number of its clone that calls or 0, the clone that is called
+//!     procedure's first instruction, the padding in bytes, the name; clones: their count, then the same of each; links:
+//!     their count, then each caller's module and first instruction, the number of its clone that calls or 0, the clone that is called, and
+//!     1 if nothing else that the caller does leads to the procedure, else 0
 //! ```
 
 use std::path::Path;
@@ -17,7 +18,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use callpath_format::frame::CloneNumber;
 
 use crate::builder::OtherBuild;
-use crate::clones::{CloneLink, Clones};
+use crate::clones::{CloneLink, ClonedProcedure, Clones};
 use crate::file::{Envelope, MapError, read_modules, write_modules};
 use crate::map::{MapModule, PathMap};
 use crate::resize::Paddings;
@@ -26,7 +27,7 @@ use crate::resize::Paddings;
 pub const PLAN_FILE: &str = "plan";
 
 const ENVELOPE: Envelope =
-    Envelope { magic: *b"CPPLAN02", version_at: 6, what: "plan of paddings (callpath map resize makes one)" };
+    Envelope { magic: *b"CPPLAN03", version_at: 6, what: "plan of paddings (callpath map resize makes one)" };
 
 /// A procedure whose frame is to be larger.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -53,6 +54,8 @@ pub struct PlannedClone {
     pub module: u32,
     /// The link-time address of the procedure's first instruction.
     pub start: u64,
+    /// By how much its frame is larger than the program has it, as [`PlannedPadding::bytes`]; 0: it is not.
+    pub bytes: u32,
     /// Its name, for people.
     pub name: String,
 }
@@ -68,6 +71,8 @@ pub struct PlannedLink {
     pub from: CloneNumber,
     /// The clone that is called.
     pub to: CloneNumber,
+    /// Whether nothing else that the caller does leads to the procedure ([`CloneLink::is_sure`]).
+    pub is_sure: bool,
 }
 
 /// Procedures whose frames are to be larger, and those that are to be cloned.
@@ -92,13 +97,14 @@ impl PathMap {
         };
         let mut planned: Vec<PlannedPadding> = paddings.of_procedures.iter().filter_map(padding).collect();
         planned.sort();
-        let clone = |procedure: &Option<u32>| {
-            let of = self.procedures.get((*procedure)? as usize)?;
-            Some(PlannedClone { module: of.module, start: of.start, name: of.name.clone() })
+        let clone = |clone: &ClonedProcedure| {
+            let of = self.procedures.get(clone.procedure? as usize)?;
+            Some(PlannedClone { module: of.module, start: of.start, bytes: clone.bytes, name: of.name.clone() })
         };
         let link = |link: &CloneLink| {
             let caller = self.procedures.get(link.caller as usize)?;
-            Some(PlannedLink { module: caller.module, start: caller.start, from: link.from, to: link.to })
+            let (from, to, is_sure) = (link.from, link.to, link.is_sure);
+            Some(PlannedLink { module: caller.module, start: caller.start, from, to, is_sure })
         };
         // Those that were chosen are all of this map's procedures.
         let clones = paddings.clones.procedures.iter().filter_map(clone).collect();
@@ -127,9 +133,14 @@ impl PathMap {
         let numbered = numbered.filter_map(|planned| Some((number(planned.module, planned.start)?, planned.bytes)));
         let mut of_procedures: Vec<(u32, u32)> = numbered.collect();
         of_procedures.sort_unstable();
-        let procedures = plan.clones.iter().map(|clone| number(clone.module, clone.start)).collect();
+        let cloned = |clone: &PlannedClone| ClonedProcedure {
+            procedure: number(clone.module, clone.start),
+            bytes: clone.bytes,
+        };
+        let procedures = plan.clones.iter().map(cloned).collect();
         let link = |link: &PlannedLink| {
-            Some(CloneLink { caller: number(link.module, link.start)?, from: link.from, to: link.to })
+            let (from, to, is_sure) = (link.from, link.to, link.is_sure);
+            Some(CloneLink { caller: number(link.module, link.start)?, from, to, is_sure })
         };
         let mut links: Vec<CloneLink> = plan.links.iter().filter_map(link).collect();
         links.sort_unstable();
@@ -148,13 +159,13 @@ impl PaddingPlan {
             writer.string(name);
         }
         writer.number(self.clones.len() as u64);
-        for PlannedClone { module, start, name } in &self.clones {
-            [u64::from(*module), *start].into_iter().for_each(|number| writer.number(number));
+        for PlannedClone { module, start, bytes, name } in &self.clones {
+            [u64::from(*module), *start, u64::from(*bytes)].into_iter().for_each(|number| writer.number(number));
             writer.string(name);
         }
         writer.number(self.links.len() as u64);
-        for PlannedLink { module, start, from, to } in &self.links {
-            let numbers = [u64::from(*module), *start, from.0.into(), to.0.into()];
+        for PlannedLink { module, start, from, to, is_sure } in &self.links {
+            let numbers = [u64::from(*module), *start, from.0.into(), to.0.into(), u64::from(*is_sure)];
             numbers.into_iter().for_each(|number| writer.number(number));
         }
         ENVELOPE.finish(writer)
@@ -194,10 +205,7 @@ fn plan_of(reader: &mut Reader<'_>) -> Result<PaddingPlan, Malformed> {
             return Err(reader.malformed("module of a padding"));
         }
         let start = reader.number()?;
-        let bytes = reader.small("padding")?;
-        if bytes % Paddings::UNIT_BYTES != 0 || bytes > PlannedPadding::MOST_BYTES {
-            return Err(reader.malformed("padding: a multiple of 16, of at most 4,096 bytes"));
-        }
+        let bytes = padding_of(reader)?;
         let last = plan.paddings.last();
         if last.is_some_and(|last| (last.module, last.start) >= (module, start)) {
             return Err(reader.malformed("procedure behind the one before"));
@@ -209,15 +217,15 @@ fn plan_of(reader: &mut Reader<'_>) -> Result<PaddingPlan, Malformed> {
         let is_there = (module as usize) < plan.modules.len();
         if is_there { Ok(module) } else { Err(reader.malformed("module of a clone")) }
     };
-    for _ in 0..reader.count(3)? {
-        let module = module_of(&plan, reader)?;
-        plan.clones.push(PlannedClone { module, start: reader.number()?, name: reader.string()? });
+    for _ in 0..reader.count(4)? {
+        let (module, start, bytes) = (module_of(&plan, reader)?, reader.number()?, padding_of(reader)?);
+        plan.clones.push(PlannedClone { module, start, bytes, name: reader.string()? });
     }
     if plan.clones.len() > usize::from(u16::MAX) {
         return Err(reader.malformed("number of clones: 65,535 at most"));
     }
     let mut called: FxHashSet<(u32, u64, CloneNumber, (u32, u64))> = FxHashSet::default();
-    for _ in 0..reader.count(4)? {
+    for _ in 0..reader.count(5)? {
         let (module, start) = (module_of(&plan, reader)?, reader.number()?);
         let mut clone = || {
             let number = reader.small("clone")?;
@@ -233,13 +241,23 @@ fn plan_of(reader: &mut Reader<'_>) -> Result<PaddingPlan, Malformed> {
         if of(to).is_some_and(|to| !called.insert((module, start, from, (to.module, to.start)))) {
             return Err(reader.malformed("call of a clone: the caller calls two of one procedure"));
         }
-        let link = PlannedLink { module, start, from, to };
+        let is_sure = match reader.small("call of a clone")? {
+            sure @ 0..=1 => sure == 1,
+            _ => return Err(reader.malformed("call of a clone: neither sure (1) nor not (0)")),
+        };
+        let link = PlannedLink { module, start, from, to, is_sure };
         if plan.links.last().is_some_and(|last| *last >= link) {
             return Err(reader.malformed("call of a clone behind the one before"));
         }
         plan.links.push(link);
     }
     Ok(plan)
+}
+
+fn padding_of(reader: &mut Reader<'_>) -> Result<u32, Malformed> {
+    let bytes = reader.small("padding")?;
+    let is_one = bytes % Paddings::UNIT_BYTES == 0 && bytes <= PlannedPadding::MOST_BYTES;
+    if is_one { Ok(bytes) } else { Err(reader.malformed("padding: a multiple of 16, of at most 4,096 bytes")) }
 }
 
 /// For a fuzzer: any bytes as a plan's payload.

@@ -12,10 +12,12 @@
 
 use std::time::{Duration, Instant};
 
+use callpath_format::frame::CloneNumber;
+
 use rustc_hash::FxHashMap;
 
-use crate::anneal::{Annealing, recursive};
-use crate::clones::Clones;
+use crate::anneal::{Annealing, Frames, recursive};
+use crate::clones::{By, Chosen, Cloning, Clones};
 use crate::map::PathMap;
 
 /// What a search may cost.
@@ -47,7 +49,7 @@ impl Budget {
 pub struct Paddings {
     /// Index of the procedure in the map, and bytes: a multiple of [`Paddings::UNIT_BYTES`]; ascending.
     pub of_procedures: Vec<(u32, u32)>,
-    /// Clones: their frames are as large as those of the procedures.
+    /// Clones, with the sizes of their frames.
     pub clones: Clones,
 }
 
@@ -55,7 +57,7 @@ impl Paddings {
     /// The stack stays aligned.
     pub const UNIT_BYTES: u32 = 16;
 
-    fn by_procedure(&self, count: usize) -> Vec<u32> {
+    pub(crate) fn by_procedure(&self, count: usize) -> Vec<u32> {
         let mut bytes = vec![0; count];
         for &(procedure, padding) in &self.of_procedures {
             if let Some(bytes) = bytes.get_mut(procedure as usize) {
@@ -85,12 +87,7 @@ impl PathMap {
     #[must_use]
     pub fn resized(&self, paddings: &Paddings) -> PathMap {
         let bytes = paddings.by_procedure(self.procedures.len());
-        let shifts = shifts(self, &bytes);
-        let mut map = self.clone();
-        for (node, height, _) in &mut map.heights {
-            let shift = shifts.get(*node as usize).copied().unwrap_or(0);
-            *height = height.saturating_add(shift);
-        }
+        let mut map = self.padded(&bytes);
         for call in &mut map.calls {
             let padding = bytes.get(call.caller as usize).copied().unwrap_or(0);
             call.height = call.height.saturating_add(padding.into());
@@ -101,8 +98,19 @@ impl PathMap {
             call.height = call.height.saturating_add(padding.into());
         }
         map.code.pointer_calls.sort_unstable();
-        map.clone_procedures(&paddings.clones);
+        map.clone_procedures(&paddings.clones, &bytes);
         map.finish();
+        map
+    }
+
+    /// The map with the heights of frames that are larger by so much. Nothing else of it is changed.
+    fn padded(&self, bytes: &[u32]) -> PathMap {
+        let shifts = shifts(self, &Frames::of_procedures(self), bytes);
+        let mut map = self.clone();
+        for (node, height, _) in &mut map.heights {
+            let shift = shifts.get(*node as usize).copied().unwrap_or(0);
+            *height = height.saturating_add(shift);
+        }
         map
     }
 
@@ -111,20 +119,85 @@ impl PathMap {
         let procedures = (0..self.procedures.len() as u32).filter(|procedure| may_pad(*procedure));
         let of_procedures = procedures.map(|procedure| (procedure, bytes)).collect();
         let paddings = Paddings { of_procedures, ..Paddings::default() };
-        let count = self.procedures.len();
-        let highest = (highest(self, &vec![0; count]), highest(self, &paddings.by_procedure(count)));
-        let of_recursive = self.of_recursive(&paddings);
-        Resized { paddings, highest, of_recursive, is_cut: false }
+        let frames = Frames::of_procedures(self);
+        let all = paddings.by_procedure(self.procedures.len());
+        self.found(paddings, (&frames, &all), false)
     }
 
-    /// Searches for paddings. `may_pad`: by procedure, whether its frame can be padded.
-    pub fn resize(&self, may_pad: impl Fn(u32) -> bool, budget: Budget) -> Resized {
+    /// Searches for paddings and, if there may be any, for clones. `may_pad`: by procedure, whether its frame can be padded.
+    pub fn resize(&self, may_pad: impl Fn(u32) -> bool, budget: Budget, cloning: Option<Cloning<'_>>) -> Resized {
+        /// How many paths a move may cost when a search begins, and when one goes on from what another has found.
+        const HOT: f64 = 10.0;
+        const WARM: f64 = 1.0;
         let began = Instant::now();
-        let (bytes, is_cut) = Annealing::new(self, may_pad, budget).search(began);
-        let of_procedures = (0u32..).zip(bytes.iter().copied()).filter(|(_, bytes)| *bytes > 0).collect();
-        let highest = (highest(self, &vec![0; bytes.len()]), highest(self, &bytes));
-        let paddings = Paddings { of_procedures, ..Paddings::default() };
-        let of_recursive = self.of_recursive(&paddings);
+        let frames = Frames::of_procedures(self);
+        let first = Budget { time: if cloning.is_some() { budget.time / 2 } else { budget.time }, ..budget };
+        let (bytes, is_cut) = Annealing::new((self, &frames), &may_pad, first).search(began, HOT);
+        let with = |bytes: &[u32], clones: Clones| Paddings {
+            of_procedures: (0u32..).zip(bytes.iter().copied()).filter(|(_, bytes)| *bytes > 0).collect(),
+            clones,
+        };
+        let Some(cloning) = cloning else {
+            return self.found(with(&bytes, Clones::default()), (&frames, &bytes), is_cut);
+        };
+        let count = self.procedures.len();
+        let mut chosen = Chosen::new(self, cloning);
+        chosen.add(&self.resized(&with(&bytes, Clones::default())), By::PlaceOrHeight, &bytes);
+        // Frames of clones on their own, if they may be.
+        let clones = chosen.clones();
+        let frames = self.frames(&chosen, cloning);
+        let procedure_of = |frame: u32| match (frame as usize).checked_sub(count) {
+            Some(clone) => clones.procedures.get(clone).and_then(|clone| clone.procedure),
+            None => Some(frame),
+        };
+        let mut all = bytes;
+        all.extend(clones.procedures.iter().map(|clone| clone.bytes));
+        let may_pad_frame = |frame: u32| procedure_of(frame).is_some_and(&may_pad);
+        let left = Budget { time: budget.time.saturating_sub(began.elapsed()), ..budget };
+        let again = Annealing::new((self, &frames), may_pad_frame, left).padded_by(&all);
+        let (all, is_cut_again) = again.search(Instant::now(), WARM);
+        let (bytes, of_clones) = all.split_at(count.min(all.len()));
+        let of_clones: Vec<u32> = (0..).zip(of_clones).map(|(clone, own)| {
+            let procedure = procedure_of((count + clone) as u32).unwrap_or(0);
+            if (cloning.may_differ)(procedure) { *own } else { bytes.get(procedure as usize).copied().unwrap_or(0) }
+        }).collect();
+        chosen.set_bytes(&of_clones);
+        chosen.add(&self.resized(&with(bytes, chosen.clones())), By::Place, bytes);
+        let frames = self.frames(&chosen, cloning);
+        let clones = chosen.clones();
+        let mut all = bytes.to_vec();
+        all.extend(clones.procedures.iter().map(|clone| clone.bytes));
+        self.found(with(bytes, clones), (&frames, &all), is_cut || is_cut_again)
+    }
+
+    /// The frames of the map's procedures and of clones.
+    fn frames(&self, chosen: &Chosen<'_>, cloning: Cloning<'_>) -> Frames {
+        let count = self.procedures.len() as u32;
+        let mut frames = Frames::of_procedures(self);
+        frames.count += chosen.len();
+        for (at, place) in chosen.places().into_iter().enumerate().filter(|(_, place)| *place != CloneNumber::NONE) {
+            let own = count + u32::from(place.0) - 1;
+            frames.places[at] = own;
+            if (cloning.may_differ)(frames.of_nodes[at]) {
+                frames.of_nodes[at] = own;
+            }
+        }
+        frames
+    }
+
+    fn found(&self, paddings: Paddings, (frames, bytes): (&Frames, &[u32]), is_cut: bool) -> Resized {
+        let highest = (highest(self, frames, &[]), highest(self, frames, bytes));
+        let is_recursive = recursive(self, &Frames::of_procedures(self));
+        let is_one = |(procedure, _): &&(u32, u32)| is_recursive.get(*procedure as usize).is_some_and(|is_one| *is_one);
+        let mut largest: FxHashMap<u32, u32> = paddings.of_procedures.iter().copied().collect();
+        for clone in &paddings.clones.procedures {
+            let Some(procedure) = clone.procedure.filter(|_| clone.bytes > 0) else { continue };
+            let bytes = largest.entry(procedure).or_default();
+            *bytes = clone.bytes.max(*bytes);
+        }
+        let mut of_recursive: Vec<(u32, u32)> = largest.iter().map(|(procedure, bytes)| (*procedure, *bytes)).collect();
+        of_recursive.retain(|one| is_one(&one));
+        of_recursive.sort_unstable();
         Resized { paddings, highest, of_recursive, is_cut }
     }
 
@@ -132,7 +205,7 @@ impl PathMap {
     /// by multiples of [`Paddings::UNIT_BYTES`], up to the highest that a stack may have, and two paths to a procedure need two of them.
     pub fn most_precise(&self, budget: Budget) -> u64 {
         let unit = i64::from(Paddings::UNIT_BYTES);
-        let most = budget.most_high(highest(self, &[]));
+        let most = budget.most_high(highest(self, &Frames::of_procedures(self), &[]));
         // By stack, procedure and remainder: the lowest and the highest height, and how many paths have one.
         let mut crowds: FxHashMap<(u32, u32, i64), (i64, i64, u64)> = FxHashMap::default();
         for &(node, height, _) in &self.heights {
@@ -148,21 +221,15 @@ impl PathMap {
         };
         crowds.values().map(alone).sum()
     }
-
-    fn of_recursive(&self, paddings: &Paddings) -> Vec<(u32, u32)> {
-        let is_recursive = recursive(self);
-        let is_one = |(procedure, _): &&(u32, u32)| is_recursive.get(*procedure as usize).is_some_and(|is_one| *is_one);
-        paddings.of_procedures.iter().filter(is_one).copied().collect()
-    }
 }
 
 /// By node, the sum of the paddings above it.
-fn shifts(map: &PathMap, bytes: &[u32]) -> Vec<i64> {
+fn shifts(map: &PathMap, frames: &Frames, bytes: &[u32]) -> Vec<i64> {
     let mut shifts: Vec<i64> = Vec::with_capacity(map.nodes.len());
     for node in &map.nodes {
         let above = node.parent.and_then(|parent| {
-            let of = map.nodes.get(parent as usize)?;
-            let padding = bytes.get(of.procedure as usize).copied().unwrap_or(0);
+            let frame = *frames.of_nodes.get(parent as usize)?;
+            let padding = bytes.get(frame as usize).copied().unwrap_or(0);
             Some(shifts.get(parent as usize)?.saturating_add(padding.into()))
         });
         shifts.push(above.unwrap_or(0));
@@ -171,8 +238,8 @@ fn shifts(map: &PathMap, bytes: &[u32]) -> Vec<i64> {
 }
 
 /// The highest of the map's heights.
-fn highest(map: &PathMap, bytes: &[u32]) -> i64 {
-    let shifts = shifts(map, bytes);
+fn highest(map: &PathMap, frames: &Frames, bytes: &[u32]) -> i64 {
+    let shifts = shifts(map, frames, bytes);
     let heights = map
         .heights
         .iter()

@@ -13,7 +13,7 @@ use callpath_format::address::{LinkAddr, RunAddr};
 use callpath_format::frame::CloneNumber;
 use callpath_image::plt;
 use callpath_tables::calls_in_copies::{CallsInCopies, unwinders_can_be_told};
-use callpath_tables::copies::{Copies, WantedClone, copy_all_and_clone};
+use callpath_tables::copies::{Copies, OutwardLinks, WantedClone, copy_all_and_clone};
 use callpath_tables::module::Module as Analysed;
 use callpath_tables::recipes::Moved;
 use callpath_tables::return_users::{Asking, ReturnUsers};
@@ -311,7 +311,7 @@ impl Relocation {
             let needs_copy = calls.is_some_and(|calls| calls.needs_copy(made.copy.entry));
             (is_asked(self.seen - 1) || needs_copy) && Some(made.copy.entry) != asked_by_unwinders
         });
-        self.clones += copies.link(&clones).len();
+        self.clones += copies.link(&clones, &OutwardLinks::default()).reached.len();
         let begun = Instant::now();
         let frames_at = LinkAddr(copies.end.0.next_multiple_of(size_of::<u64>() as u64));
         let frames = match calls {

@@ -68,6 +68,31 @@ pub struct WantedClone {
     pub callers: Vec<CloneCaller>,
     /// Calls of other modules do, too.
     pub is_called_from_outside: bool,
+    /// By how much its frame is larger than at home, bytes.
+    pub bytes: u32,
+}
+
+/// Which copy of a procedure is to be planned.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Asked<'w> {
+    /// Why the first plan for it was refused.
+    pub(crate) refused: Option<Refusal>,
+    /// The clone. `None`: the copy that stands in for the procedure.
+    pub(crate) clone: Option<&'w WantedClone>,
+}
+
+/// By whose call it is, and the word that it goes through: another word, and the clone that this one may lead to.
+pub type OutwardLinks = FxHashMap<(CloneCaller, LinkAddr), (LinkAddr, CloneNumber)>;
+
+/// What has become of a module's clones, and of calls that shall lead to clones.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LedToClones {
+    /// The module's clones that could be made.
+    pub made: FxHashSet<CloneNumber>,
+    /// Those of them that something leads to.
+    pub reached: FxHashSet<CloneNumber>,
+    /// Whose calls of a cloned procedure, of this module or of another, all lead to that clone of it, if it was made.
+    pub whole: FxHashSet<(CloneCaller, CloneNumber)>,
 }
 
 /// Code that calls a clone.
@@ -102,9 +127,9 @@ pub struct Copyable {
 }
 
 impl Copies {
-    /// Lets calls and tail calls lead to the copies of what they call, past the jump at its entry. `clones`: those that were wanted. Returns
-    /// those that calls lead to from the procedures on.
-    pub fn link(&mut self, clones: &[WantedClone]) -> FxHashSet<CloneNumber> {
+    /// Lets calls and tail calls lead to the copies of what they call, past the jump at its entry. `clones`: those that were wanted. `outward`:
+    /// words that calls shall go through instead of others, by whose call it is and by word, with the clone that each may lead to.
+    pub fn link(&mut self, clones: &[WantedClone], outward: &OutwardLinks) -> LedToClones {
         let entries: FxHashMap<LinkAddr, Entries> = self.originals().map(|copy| (copy.entry, copy.entries())).collect();
         let numbered = self.made.iter().filter(|made| made.clone != CloneNumber::NONE);
         let of_clones: FxHashMap<CloneNumber, Entries> =
@@ -114,18 +139,24 @@ impl Copies {
             let Some(entries) = of_clones.get(number) else { continue };
             cloned.extend(callers.iter().map(|caller| ((*caller, *of), (*number, *entries))));
         }
-        // Who leads to which.
-        let called: RefCell<FxHashMap<CloneCaller, Vec<CloneNumber>>> = RefCell::default();
+        // By whose calls may lead to which clone, whether some do, and whether all do.
+        let links: RefCell<FxHashMap<(CloneCaller, CloneNumber), (bool, bool)>> = RefCell::default();
+        let note = |caller, number, is_led: bool| {
+            let mut links = links.borrow_mut();
+            let (some, all) = links.entry((caller, number)).or_insert((false, true));
+            (*some, *all) = (*some | is_led, *all & is_led);
+        };
         for made in &mut self.made {
             let caller = made.caller();
             let copy = &mut made.copy;
             let entered_at = |branch: &DirectBranch| {
                 // Behind a tail call, the caller of the clone would not be who has called.
-                if let Some((number, entries)) = cloned.get(&(caller, branch.target)).filter(|_| branch.is_call)
-                    && branch.redirected(entries.of(branch)).is_some()
-                {
-                    called.borrow_mut().entry(caller).or_default().push(*number);
-                    return Some(entries.of(branch));
+                if let Some((number, entries)) = cloned.get(&(caller, branch.target)).filter(|_| branch.is_call) {
+                    let is_led = branch.redirected(entries.of(branch)).is_some();
+                    note(caller, *number, is_led);
+                    if is_led {
+                        return Some(entries.of(branch));
+                    }
                 }
                 entries.get(&branch.target).map(|entries| entries.of(branch))
             };
@@ -133,28 +164,31 @@ impl Copies {
             copy.patches.extend(linked);
             copy.link_jumps(entered_at);
             copy.patches.sort_by_key(|patch| patch.at);
+            let led_by: RefCell<FxHashMap<LinkAddr, CloneNumber>> = RefCell::default();
+            let other = |word: LinkAddr| {
+                let (other, number) = *outward.get(&(caller, word))?;
+                led_by.borrow_mut().insert(other, number);
+                Some(other)
+            };
+            copy.link_words(other, |word, is_led| {
+                led_by.borrow().get(&word).into_iter().for_each(|number| note(caller, *number, is_led));
+            });
         }
-        let called = called.into_inner();
+        let mut links = links.into_inner();
+        links.retain(|_, (some, _)| *some);
+        let called = |caller: CloneCaller| links.keys().filter(move |(by, _)| *by == caller).map(|(_, number)| *number);
         let mut reached = FxHashSet::default();
-        let of_originals = called.iter().filter(|(caller, _)| matches!(caller, CloneCaller::Procedure(_)));
-        let from_outside = clones.iter().filter(|clone| clone.is_called_from_outside).map(|clone| &clone.number);
-        let from_outside = from_outside.filter(|number| of_clones.contains_key(number));
-        let mut open: Vec<CloneNumber> =
-            of_originals.flat_map(|(_, numbers)| numbers).chain(from_outside).copied().collect();
+        let of_originals = links.keys().filter(|(caller, _)| matches!(caller, CloneCaller::Procedure(_)));
+        let from_outside = clones.iter().filter(|clone| clone.is_called_from_outside).map(|clone| clone.number);
+        let all = of_originals.map(|(_, number)| *number).chain(from_outside);
+        let mut open: Vec<CloneNumber> = all.filter(|number| of_clones.contains_key(number)).collect();
         while let Some(number) = open.pop() {
             if reached.insert(number) {
-                open.extend(called.get(&CloneCaller::Clone(number)).into_iter().flatten());
+                open.extend(called(CloneCaller::Clone(number)).filter(|number| of_clones.contains_key(number)));
             }
         }
-        reached
-    }
-
-    /// Lets calls through words go through others. `words`: by whose call it is, and by word.
-    pub fn link_words(&mut self, words: &FxHashMap<(CloneCaller, LinkAddr), LinkAddr>) {
-        for made in self.made.iter_mut().filter(|_| !words.is_empty()) {
-            let caller = made.caller();
-            made.copy.link_words(|word| words.get(&(caller, word)).copied());
-        }
+        let whole = links.into_iter().filter_map(|(link, (_, all))| all.then_some(link)).collect();
+        LedToClones { made: of_clones.into_keys().collect(), reached, whole }
     }
 
     /// The copies that stand in for procedures.
@@ -186,9 +220,13 @@ impl Copies {
         }
     }
 
-    /// Adds a clone, unless it would make named calls at home, which lead where those of the procedure's own copy do.
-    fn add_clone(&mut self, copy: Rewritten, (len_bytes, clone): (u64, CloneNumber)) {
+    /// Adds a clone, unless it would make named calls at home, which lead where those of the procedure's own copy do, or its frame has another
+    /// size than that one's and control may come from one to the other. `own`: how large that one's is.
+    fn add_clone(&mut self, (copy, own): (Rewritten, u32), (len_bytes, clone): (u64, CloneNumber)) {
         if !copy.direct_calls.is_empty() || !copy.from_copy.is_empty() || copy.at_home > 0 {
+            return;
+        }
+        if copy.enlarged_at_home != own && !copy.is_entered_alone() {
             return;
         }
         // Home belongs to the procedure's own copy.
@@ -274,7 +312,7 @@ impl<'m, 'a> Procedures<'m, 'a> {
         &self,
         (at, linkage, clones): (LinkAddr, &Linkage, &[WantedClone]),
         these: impl Iterator<Item = Result<Procedure<'m>, Refused>>,
-        mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Option<Refusal>) -> Result<Plan, Refusal>,
+        mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Asked<'_>) -> Result<Plan, Refusal>,
     ) -> Copies {
         let liveness = Liveness::new(self.flow, self.graphs, Convention::SystemV);
         let rewriter = Rewriter::new(self.flow, self.graphs, &liveness).with_fixed(self.fixed(linkage));
@@ -283,25 +321,30 @@ impl<'m, 'a> Procedures<'m, 'a> {
             match procedure {
                 Ok(procedure) => {
                     let (number, graph) = (procedure.number, procedure.graph);
-                    let first = plan(self.flow, graph, None);
+                    let first = plan(self.flow, graph, Asked::default());
                     copies.add(&procedure, |at| {
                         let copy = rewriter.copy(number, at, &first?);
-                        copy.or_else(|refusal| rewriter.copy(number, at, &plan(self.flow, graph, Some(refusal))?))
+                        copy.or_else(|refusal| {
+                            let asked = Asked { refused: Some(refusal), clone: None };
+                            rewriter.copy(number, at, &plan(self.flow, graph, asked)?)
+                        })
                     });
                 }
                 Err(refused) => copies.refused.push(refused),
             }
         }
-        let originals: FxHashSet<LinkAddr> = copies.originals().map(|copy| copy.entry).collect();
+        let originals: FxHashMap<LinkAddr, u32> =
+            copies.originals().map(|copy| (copy.entry, copy.enlarged_at_home)).collect();
         let most = copies.end.0.saturating_add(MOST_CLONED_TIMES * self.code_bytes);
-        for wanted in clones.iter().filter(|wanted| originals.contains(&wanted.of)) {
-            let Ok(procedure) = self.at(wanted.of) else { continue };
+        for wanted in clones {
+            let Some((own, procedure)) = originals.get(&wanted.of).zip(self.at(wanted.of).ok()) else { continue };
             if copies.end.0.saturating_add(MOST_CLONED_TIMES * procedure.len_bytes()) > most {
                 continue;
             }
-            let planned = plan(self.flow, procedure.graph, None);
+            let planned = plan(self.flow, procedure.graph, Asked { refused: None, clone: Some(wanted) });
             let copy = planned.and_then(|planned| rewriter.copy(procedure.number, copies.end, &planned));
-            copy.into_iter().for_each(|copy| copies.add_clone(copy, (procedure.len_bytes(), wanted.number)));
+            let made = (procedure.len_bytes(), wanted.number);
+            copy.into_iter().for_each(|copy| copies.add_clone((copy, *own), made));
         }
         copies
     }
@@ -347,7 +390,7 @@ pub fn copy_all_and_clone(
         module,
         (at, &Linkage::default(), clones),
         |_| true,
-        |flow, graph, refused| refused.map_or_else(|| Ok(plan(flow, graph)), Err),
+        |flow, graph, asked| asked.refused.map_or_else(|| Ok(plan(flow, graph)), Err),
     )
 }
 
@@ -359,7 +402,7 @@ pub(crate) fn copy_planned(
     module: &Module,
     (at, linkage, clones): (LinkAddr, &Linkage, &[WantedClone]),
     is_chosen: impl Fn(LinkAddr) -> bool,
-    plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Option<Refusal>) -> Result<Plan, Refusal>,
+    plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Asked<'_>) -> Result<Plan, Refusal>,
 ) -> Copies {
     Procedures::with(module, |procedures| {
         let chosen = procedures.all().filter(|procedure| is_chosen(procedure.graph.entry));
@@ -384,7 +427,7 @@ pub fn copy_chosen(
             let refused = |refusal| Refused { entry: *entry, len_bytes: 0, refusal };
             procedures.at(*entry).map_err(refused)
         };
-        let asked = |flow: &ModuleFlow<'_>, graph: &ProcedureGraph, refused: Option<Refusal>| {
+        let asked = |flow: &ModuleFlow<'_>, graph: &ProcedureGraph, Asked { refused, .. }: Asked<'_>| {
             let nothing = refused.unwrap_or(Refusal { at: graph.entry, reason: Reason::NoCode });
             plan(flow, graph, refused).ok_or(nothing)
         };
@@ -422,6 +465,27 @@ pub fn copy_one(module: &Module, entry: LinkAddr, at: LinkAddr) -> Result<Rewrit
         let rewriter = Rewriter::without_liveness(procedures.flow, procedures.graphs)
             .with_fixed(procedures.fixed(&Linkage::default()));
         rewriter.copy(procedures.at(entry)?.number, at, &Plan::default())
+    })
+}
+
+/// Those of some procedures, by their first instructions, whose copies can have frames of any size beside one another, as far as their own
+/// code says: control comes to each by its entry alone, and stays there.
+pub fn resizable(module: &Module, procedures: impl IntoIterator<Item = LinkAddr>) -> FxHashSet<LinkAddr> {
+    /// Any will do.
+    const BYTES: u32 = 16;
+    Procedures::with(module, |all| {
+        let rewriter =
+            Rewriter::without_liveness(all.flow, all.graphs).with_fixed(all.fixed(&Linkage::default()));
+        let is_resizable = |entry: &LinkAddr| {
+            let Ok(procedure) = all.at(*entry) else { return false };
+            let mut plan = Plan::default();
+            plan.let_copy_call(0);
+            procedure.graph.calls.iter().for_each(|call| plan.call_in_copy(call.code.start));
+            plan.pad(BYTES);
+            let copy = rewriter.copy(procedure.number, behind(module.image()), &plan);
+            procedure.refusal.is_none() && copy.is_ok_and(|copy| copy.is_entered_alone())
+        };
+        procedures.into_iter().filter(is_resizable).collect()
     })
 }
 

@@ -7,7 +7,7 @@ use callpath_format::address::LinkAddr;
 use callpath_format::frame::CloneNumber;
 use rustc_hash::FxHashMap;
 
-use crate::copies::CloneCaller;
+use crate::copies::{CloneCaller, OutwardLinks};
 
 /// Where a module's calls lead that go through words of its linkage table.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +57,8 @@ impl OutwardWords<'_> {
         (!self.calls.is_empty()).then_some((self.at, bytes))
     }
 
-    /// By caller and word of the linkage table, which of these it shall call through.
-    pub(crate) fn instead(&self, bound: Bound<'_>) -> FxHashMap<(CloneCaller, LinkAddr), LinkAddr> {
+    /// Which of these are to be called through.
+    pub(crate) fn instead(&self, bound: Bound<'_>) -> OutwardLinks {
         let mut instead = FxHashMap::default();
         if self.calls.is_empty() {
             return instead;
@@ -69,7 +69,7 @@ impl OutwardWords<'_> {
         }
         for (word, call) in self.each() {
             let slots = slots.get(&call.callee).into_iter().flatten();
-            instead.extend(slots.map(|slot| ((call.caller, *slot), word)));
+            instead.extend(slots.map(|slot| ((call.caller, *slot), (word, call.clone))));
         }
         instead
     }

@@ -19,12 +19,12 @@ pub use callpath_x86::paths::{EdgeBounds, EdgeCounts};
 use callpath_x86::paths::{Path, PathOperation, Ways, may_return_twice};
 use callpath_x86::rewrite::{Cell, Hashed, Numbers, Operation, Place, Plan, Reason, Refusal, TURNS, UnmarkedCall};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::calls_in_copies::CallsInCopies;
 use crate::contexts::ContextsHead;
 pub use crate::contexts::Descending;
-use crate::copies::{Copies, WantedClone, copy_planned};
+use crate::copies::{Asked, Copies, LedToClones, WantedClone, copy_planned};
 use crate::hashed::HashedHead;
 pub use crate::linkage::{Bound, OutwardCall};
 use crate::linkage::{Linkage, OutwardWords};
@@ -101,8 +101,8 @@ pub enum Inside {
 
 /// Copies that count, as data.
 pub struct CountedModule {
-    /// The clones that something leads to.
-    pub cloned: FxHashSet<CloneNumber>,
+    /// What has become of clones.
+    pub led: LedToClones,
     /// What is written.
     pub changes: Vec<Change>,
     /// The copies, and the procedures that cannot be copied.
@@ -281,7 +281,7 @@ pub fn counted(
         module,
         (hashing.as_ref().map_or(free, |(head, _)| head.end()), &linkage, clones),
         |entry| is_counted(entry) || (Some(entry) != told && calls.needs_copy(entry)),
-        |flow, graph, refused| {
+        |flow, graph, Asked { refused, clone }| {
             if Some(graph.entry) == told {
                 return Err(Refusal { at: graph.entry, reason: Reason::TellsOfCopies });
             }
@@ -300,10 +300,11 @@ pub fn counted(
                 return Ok(plan);
             }
             if let Some(bytes) = counting.resized.and_then(|resized| resized.paddings.get(&graph.entry)) {
-                if *bytes > 0 && !calls.can_enlarge(flow, graph) {
+                let bytes = clone.map_or(*bytes, |clone| clone.bytes);
+                if bytes > 0 && !calls.can_enlarge(flow, graph) {
                     return Err(Refusal { at: graph.entry, reason: Reason::RunsAtHome });
                 }
-                plan.pad(*bytes);
+                plan.pad(bytes);
                 return Ok(plan);
             }
             plan.give_words(calls.can_enlarge(flow, graph));
@@ -445,8 +446,7 @@ pub fn counted(
             Ok(plan)
         },
     );
-    let cloned = copies.link(clones);
-    copies.link_words(&outward.instead(counting.bound));
+    let led = copies.link(clones, &outward.instead(counting.bound));
     let made: FxHashMap<LinkAddr, bool> =
         copies.made.iter().map(|made| (made.copy.entry, made.copy.is_timed)).collect();
     procedures.retain(|procedure| made.contains_key(&procedure.entry));
@@ -486,7 +486,7 @@ pub fn counted(
     let moved = Moved::of(&copies).with_thunks(thunks);
     let next_procedure = first_procedure + counters.len() as u32;
     Some(CountedModule {
-        cloned,
+        led,
         changes,
         copies,
         moved,

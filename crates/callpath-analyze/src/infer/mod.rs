@@ -22,7 +22,7 @@ pub use check::{Checked, Missing, Verdicts, Walks, check};
 pub use code::identity_bytes;
 pub use from_code::{FromCode, ProgramFiles, from_code};
 pub use maps::{Maps, absent_files, not_measured};
-pub use named_calls::NamedCalls;
+pub use named_calls::MapCalls;
 pub use novel::{Novel, NovelSamples, novel, novel_of_inferred};
 pub use told::{ToldBlocks, check_builds, told_blocks};
 pub use train::{Trained, train};

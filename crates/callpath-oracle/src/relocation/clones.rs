@@ -25,7 +25,7 @@ pub(super) fn clones_of_calls(module: &Module) -> Vec<WantedClone> {
         let of_caller = numbered.iter().filter(|(_, (_, of))| *of == caller);
         let of_caller = of_caller.map(|(number, _)| CloneCaller::Clone(*number));
         let callers = [CloneCaller::Procedure(caller)].into_iter().chain(of_caller).collect();
-        WantedClone { number, of, callers, is_called_from_outside: false }
+        WantedClone { number, of, callers, is_called_from_outside: false, bytes: 0 }
     });
     wanted.collect()
 }

@@ -16,6 +16,7 @@ use callpath_format::shared::known_return::KnownReturn;
 use callpath_format::shared::lanes::{LaneHead, LanesHead};
 use callpath_schema::{CALLS_ALONE, NOT_MEASURED};
 use callpath_tables::calls_in_copies::{CallsInCopies, own_unwinder};
+use callpath_tables::copies::LedToClones;
 use callpath_tables::module::Module;
 use callpath_tables::paths::{
     self, Bound, CountedModule, Descending, Hashing, Inside, Outward, OutwardCall, Resized, Timing, counted,
@@ -23,7 +24,7 @@ use callpath_tables::paths::{
 use callpath_tables::return_users::{Asking, ReturnUsers};
 use callpath_tables::unwinders::{self, KnownCode, Told};
 use callpath_target::{Edits, Halted, Maps, NewMemory, Pid, SharedMapping, SharedMemory, WORTH_LARGE_PAGES_BYTES};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::analysed::Analysed;
 use super::counts::{Counted, InModule};
@@ -300,8 +301,8 @@ pub struct CopiedModule {
     pub made: Vec<LinkAddr>,
     /// Those that cannot, and why.
     pub refused: Vec<(LinkAddr, String)>,
-    /// The clones that something leads to.
-    pub cloned: FxHashSet<CloneNumber>,
+    /// What has become of clones.
+    pub led: LedToClones,
 }
 
 /// What is being put into a program.
@@ -382,7 +383,7 @@ impl Placing<'_, '_> {
         let at = RunAddr(place).to_link(bias);
         let planned = meanwhile(self.recorder, || counted(module, at, (calls, is_chosen), counting))?;
         let planned = planned.ok_or_else(no_room)?;
-        let CountedModule { changes, copies, cloned, to_clones, moved, header, end, procedures, .. } = planned;
+        let CountedModule { changes, copies, led, to_clones, moved, header, end, procedures, .. } = planned;
         let CountedModule { next_word, next_procedure, next_timed, next_hashed, .. } = planned;
         let CountedModule { counters, without_paths, without_times, returns, taking_nodes, .. } = planned;
         let mut refused: Vec<(LinkAddr, String)> =
@@ -394,7 +395,7 @@ impl Placing<'_, '_> {
         let originals = copies.made.iter().filter(|made| made.clone == CloneNumber::NONE);
         let made: Vec<LinkAddr> = originals.map(|made| made.copy.entry).collect();
         let called = if self.layout.inside == Inside::Nothing { made.clone() } else { Vec::new() };
-        let result = CopiedModule { made, refused: refused.clone(), cloned };
+        let result = CopiedModule { made, refused: refused.clone(), led };
         let (path, identity) = (loaded.path.clone(), module.image().identity());
         self.modules.push(InModule { path, identity, bias, procedures, called, refused });
         if copies.made.is_empty() {

@@ -200,11 +200,16 @@ impl Rewritten {
         Entries { entered_at: self.entered_at, entered_with_node: self.entered_with_node }
     }
 
-    /// Lets calls of the copy that go through a word go through another one. `other`: by word.
-    pub fn link_words(&mut self, other: impl Fn(LinkAddr) -> Option<LinkAddr>) {
+    /// Lets calls of the copy that go through a word go through another one. `other`: by word. `is_led`: told of each other word whether the
+    /// call goes through it now.
+    pub fn link_words(&mut self, other: impl Fn(LinkAddr) -> Option<LinkAddr>, mut is_led: impl FnMut(LinkAddr, bool)) {
         for call in &self.word_calls {
-            let Some(patch) = other(call.target).and_then(|word| call.redirected(word)) else { continue };
-            write_into((&mut self.code, self.at), &patch);
+            let Some(word) = other(call.target) else { continue };
+            let patch = call.redirected(word);
+            is_led(word, patch.is_some());
+            if let Some(patch) = patch {
+                write_into((&mut self.code, self.at), &patch);
+            }
         }
     }
 
@@ -223,6 +228,14 @@ impl Rewritten {
     /// The instruction at home whose copy, or what is inserted before it, is at an address. None outside of the copy.
     pub fn origin_of(&self, address: LinkAddr) -> Option<LinkAddr> {
         at_offset(&self.origins, self.offset_of(address)?)
+    }
+
+    /// Whether control comes to the copy by the procedure's entry alone, and does not leave it for home but with the procedure: no landing pads, no
+    /// jumps through tables that the copy does not have.
+    pub fn is_entered_alone(&self) -> bool {
+        let is_of_entry = |patch: &Patch| patch.at == self.entry || patch.leads_to(self.entered_at);
+        let stays = self.direct_calls.is_empty() && self.from_copy.is_empty() && self.at_home == 0;
+        stays && self.patches.iter().filter(|patch| patch.is_springboard()).all(is_of_entry)
     }
 
     /// By how many bytes rsp is lower at an address of the copy than at the instruction at home that stands there.

@@ -73,8 +73,8 @@ fn copies_go_through_the_word() {
 fn calls_are_led_through_other_words() {
     let (mut copy, _) = copied(&[STUBS, STUBS + 16], true);
     assert_eq!(copy.word_calls.iter().map(|call| call.target).collect::<Vec<_>>(), [LinkAddr(0x4000)]);
-    copy.link_words(|word| (word == LinkAddr(0x4000)).then_some(LinkAddr(0x5008)));
-    copy.link_words(|word| (word == LinkAddr(0x4008)).then_some(LinkAddr(0x6000)));
+    copy.link_words(|word| (word == LinkAddr(0x4000)).then_some(LinkAddr(0x5008)), |_, is_led| assert!(is_led));
+    copy.link_words(|word| (word == LinkAddr(0x4008)).then_some(LinkAddr(0x6000)), |_, is_led| assert!(is_led));
     let lines = listing(&copy.code, COPY).into_iter().map(|line| line.text.replace("qword ptr ", ""));
     assert_eq!(lines.collect::<Vec<_>>(), ["push rbx", "call [0x5008]", "pop rbx", "jmp [0x4008]"]);
     assert_eq!(copied(&[STUBS, STUBS + 16], false).0.word_calls, []);

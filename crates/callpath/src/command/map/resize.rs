@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use callpath_analyze::infer::NamedCalls;
-use callpath_infer::{Budget, Degrees, Paddings, PathMap, PlannedPadding, Precision};
+use callpath_analyze::infer::MapCalls;
+use callpath_infer::{Budget, Cloning, Degrees, Paddings, PathMap, PlannedPadding, Precision, Resized};
 use callpath_view::text::shell_word;
 
 use super::show::called;
@@ -61,13 +61,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     };
     // What could not run as a copy to be counted cannot with a larger frame.
     let may_pad = |procedure: u32| map.uncounted().binary_search(&procedure).is_err();
-    let mut resized = match arguments.every {
-        None => map.resize(may_pad, budget),
-        Some(bytes) => map.pad_all(may_pad, bytes),
-    };
-    let notes = match arguments.clones {
-        0 => Vec::new(),
-        most => clone_procedures(&map, &mut resized.paddings, most),
+    let (resized, notes) = match arguments.every {
+        None if arguments.clones == 0 => (map.resize(may_pad, budget, None), Vec::new()),
+        None => resize_and_clone(&map, budget, (&may_pad, arguments.clones)),
+        Some(bytes) => (map.pad_all(may_pad, bytes), Vec::new()),
     };
     let plan = map.plan(&resized.paddings);
     plan.write(&arguments.output).map_err(|error| anyhow!("failed to {error}"))?;
@@ -115,30 +112,20 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     Ok(0)
 }
 
-/// Adds clones, so many at most, of what the map's files call by name. Returns which files cannot be looked at.
-fn clone_procedures(map: &PathMap, paddings: &mut Paddings, most: u16) -> Vec<String> {
-    let larger = map.resized(paddings);
-    let (mut calls, mut notes) = (Vec::new(), Vec::new());
-    for module in map.modules() {
-        let named = NamedCalls::of(module, &analysis_options());
-        calls.push(named.unwrap_or_else(|why| {
-            notes.push(why);
-            NamedCalls::default()
-        }));
-    }
-    let leads = |caller: u32, callee: u32| {
-        let [caller, callee] = [caller, callee].map(|procedure| map.procedures().get(procedure as usize));
-        let Some((caller, callee)) = caller.zip(callee) else { return false };
-        let [from, to] = [caller, callee].map(|of| calls.get(of.module as usize));
-        let is_within = caller.module == callee.module;
-        match (from, to) {
-            (Some(calls), _) if is_within => calls.has(caller.start, callee.start),
-            (Some(calls), Some(others)) => calls.has_outward(caller.start, (others, callee.start)),
-            _ => false,
-        }
+/// Searches for larger frames and for clones, so many at most, of what the map's files call by name. Returns which files cannot be looked at, too.
+fn resize_and_clone(
+    map: &PathMap,
+    budget: Budget,
+    (may_pad, most): (&dyn Fn(u32) -> bool, u16),
+) -> (Resized, Vec<String>) {
+    let (calls, notes) = MapCalls::of(map, &analysis_options());
+    let cloning = Cloning {
+        leads: &|caller, callee| calls.leads(caller, callee),
+        is_sure: &|caller, callee| calls.is_sure(caller, callee),
+        may_differ: &|procedure| may_pad(procedure) && calls.may_differ(procedure),
+        most,
     };
-    paddings.clones = larger.choose_clones(leads, most);
-    notes
+    (map.resize(may_pad, budget, Some(cloning)), notes)
 }
 
 /// The share of paths that could have an identifier of their own at most, if that is not all.

@@ -23,8 +23,12 @@ pub(super) struct Padded {
     made: Vec<PlannedPadding>,
     /// What could not, and why.
     refused: Vec<(String, String)>,
-    /// Clones that calls lead to.
+    /// How many clones calls lead to.
     cloned: usize,
+    /// Clones that were made.
+    made_clones: FxHashSet<CloneNumber>,
+    /// Links that all calls follow: with the caller's module.
+    whole: FxHashSet<(u32, (CloneCaller, CloneNumber))>,
     /// Procedures that were to be cloned and cannot run as copies, and why.
     not_cloned: Vec<(String, String)>,
     /// The plan's modules that the program has.
@@ -43,6 +47,8 @@ impl Padded {
             made,
             refused,
             cloned: 0,
+            made_clones: FxHashSet::default(),
+            whole: FxHashSet::default(),
             not_cloned: Vec::new(),
             there,
             other_build: None,
@@ -106,20 +112,16 @@ impl Padded {
         for start in copied {
             wanted.paddings.entry(LinkAddr(start)).or_insert(0);
         }
-        let caller = |link: &PlannedLink| match link.from {
-            CloneNumber::NONE => CloneCaller::Procedure(LinkAddr(link.start)),
-            clone => CloneCaller::Clone(clone),
-        };
         let of = |number: CloneNumber| self.plan.clones.get(usize::from(number.0).wrapping_sub(1));
         let mut callers: FxHashMap<CloneNumber, Vec<CloneCaller>> = FxHashMap::default();
         for link in links() {
             match of(link.to) {
                 Some(clone) if clone.module != module => wanted.outward.push(Outward {
-                    caller: caller(link),
+                    caller: caller_of(link),
                     callee: (clone.module, LinkAddr(clone.start)),
                     clone: link.to,
                 }),
-                _ => callers.entry(link.to).or_default().push(caller(link)),
+                _ => callers.entry(link.to).or_default().push(caller_of(link)),
             }
         }
         let from_outside: FxHashSet<CloneNumber> =
@@ -129,8 +131,17 @@ impl Padded {
             of: LinkAddr(clone.start),
             callers: callers.remove(&number).unwrap_or_default(),
             is_called_from_outside: from_outside.contains(&number),
+            bytes: clone.bytes,
         }));
         wanted
+    }
+}
+
+/// Whose call it is.
+fn caller_of(link: &PlannedLink) -> CloneCaller {
+    match link.from {
+        CloneNumber::NONE => CloneCaller::Procedure(LinkAddr(link.start)),
+        clone => CloneCaller::Clone(clone),
     }
 }
 
@@ -147,8 +158,11 @@ impl Resizing for Padded {
     }
 
     fn resized(&mut self, image: &Image, copied: &CopiedModule) {
-        let CopiedModule { made, refused, cloned } = copied;
-        self.cloned += cloned.len();
+        let CopiedModule { made, refused, led } = copied;
+        let module = self.number(image);
+        self.made_clones.extend(&led.made);
+        self.cloned += led.reached.len();
+        self.whole.extend(module.into_iter().flat_map(|module| led.whole.iter().map(move |link| (module, *link))));
         let is_made = |planned: &&PlannedPadding| made.contains(&LinkAddr(planned.start));
         let (larger, others): (Vec<PlannedPadding>, Vec<PlannedPadding>) = self
             .number(image)
@@ -181,8 +195,17 @@ impl Resizing for Padded {
         }
         self.made.sort();
         // What is looked up later has to know which frames were larger in truth.
-        // All clones stay, those that could not be made, too: heights have their numbers, and a path may always end in the procedure itself.
-        let carried_out = PaddingPlan { paddings: self.made.clone(), ..self.plan.clone() };
+        // All clones stay, those that could not be made, too: heights have their numbers.
+        let links = self.plan.links.iter().filter(|link| {
+            let is_made = |clone: CloneNumber| clone == CloneNumber::NONE || self.made_clones.contains(&clone);
+            is_made(link.from) && is_made(link.to)
+        });
+        let links = links.map(|link| {
+            let is_whole = self.whole.contains(&(link.module, (caller_of(link), link.to)));
+            PlannedLink { is_sure: link.is_sure && is_whole, ..*link }
+        });
+        let carried_out =
+            PaddingPlan { paddings: self.made.clone(), links: links.collect(), ..self.plan.clone() };
         write_file(directory, PLAN_FILE, &carried_out.encode()).map_err(|error| format!("failed to {error}"))
     }
 }
