@@ -229,6 +229,11 @@ impl<'a> Chosen<'a> {
         Chosen { map, cloning, chains: FxHashMap::default() }
     }
 
+    /// Whether the frames of a procedure's clones may have another size than its own.
+    pub(crate) fn may_differ(&self, procedure: u32) -> bool {
+        (self.cloning.may_differ)(procedure)
+    }
+
     /// How many.
     pub(crate) fn len(&self) -> usize {
         self.chains.len()
@@ -300,13 +305,12 @@ impl<'a> Chosen<'a> {
         let of_path = 1.0 / weights.len().max(1) as f64;
         let mut gains: FxHashMap<Chain, Gain> = FxHashMap::default();
         let mut number = 0;
-        for (identifier, nodes) in resized.answers().filter(|(_, paths)| paths.len() > 1) {
-            let is_meant = |node: &&u32| !resized.cloned.alternatives.contains(&(**node, identifier.height));
-            let paths: Vec<(u32, Vec<u32>)> =
-                nodes.iter().filter(is_meant).map(|node| (*node, self.procedures(*node, MOST_LEVELS + MOST_CALLERS))).collect();
-            if paths.len() < 2 {
-                continue;
-            }
+        for (identifier, nodes, meant) in resized.meant_answers().filter(|(.., meant)| *meant > 1) {
+            let paths: Vec<(u32, Vec<u32>)> = nodes
+                .iter()
+                .take(meant)
+                .map(|node| (*node, self.procedures(*node, MOST_LEVELS + MOST_CALLERS)))
+                .collect();
             let levels = |path: &[u32]| match by {
                 By::Place => 1,
                 By::PlaceOrHeight => path.len().min(MOST_LEVELS),
@@ -337,8 +341,10 @@ impl<'a> Chosen<'a> {
                     }
                     let callers = self.callers(&path[level..]);
                     let chains = (1..=callers).map(|len| &path[level..=level + len]);
-                    let alone = chains.into_iter().find(|chain| shared.get(&(is_end, *chain)).is_some_and(|of| of.0 == 1));
-                    if let Some(chain) = alone {
+                    let alone =
+                        chains.into_iter().find(|chain| shared.get(&(is_end, *chain)).is_some_and(|of| of.0 == 1));
+                    // One that is there already has not told it apart.
+                    if let Some(chain) = alone.filter(|chain| !self.chains.contains_key(*chain)) {
                         found += 1;
                         // An identifier of its own is not sure to be found by height.
                         let part = if is_end { 1.0 } else { BY_HEIGHT };

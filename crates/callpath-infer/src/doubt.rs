@@ -41,15 +41,18 @@ pub(crate) fn doubts(map: &PathMap, most_calls: usize) -> Vec<(Identifier, Doubt
         from.is_some_and(|from| *from <= identifier.bytes())
     };
     // Callers before callees.
-    let mut all: Vec<(Identifier, Option<u32>)> =
-        map.answers().map(|(identifier, paths)| (identifier, single(paths))).collect();
-    all.sort_unstable_by_key(|(of, _)| (of.root, of.bytes(), of.procedure, of.height));
+    let of_one = |(identifier, paths, meant): (Identifier, &[u32], usize)| {
+        let only = single(paths.get(..meant).filter(|meant| !meant.is_empty()).unwrap_or(paths));
+        Seen { identifier, only, is_alone: paths.len() == 1 && meant == 1 }
+    };
+    let mut all: Vec<Seen> = map.meant_answers().map(of_one).collect();
+    all.sort_unstable_by_key(|Seen { identifier: of, .. }| (of.root, of.bytes(), of.procedure, of.height));
     let mut chains = Chains::of(map, most_calls);
     let mut found = Vec::new();
-    for of_stack in all.chunk_by(|one, two| one.0.root == two.0.root) {
+    for of_stack in all.chunk_by(|one, two| one.identifier.root == two.identifier.root) {
         chains.enter(of_stack);
-        for &(identifier, only) in of_stack {
-            let has_other = only.is_none_or(|only| chains.has_other(identifier, only));
+        for &Seen { identifier, only, is_alone } in of_stack {
+            let has_other = !is_alone || only.is_none_or(|only| chains.has_other(identifier, only));
             if has_other {
                 chains.unsure.insert(identifier);
             }
@@ -71,6 +74,16 @@ pub(crate) fn doubts(map: &PathMap, most_calls: usize) -> Vec<(Identifier, Doubt
 /// The height alone, without the number of a clone.
 fn bytes(height: i64) -> i64 {
     CloneNumber::of_height(height).1
+}
+
+/// An identifier that was seen.
+#[derive(Clone, Copy)]
+struct Seen {
+    identifier: Identifier,
+    /// Its path, if it is meant to have one.
+    only: Option<u32>,
+    /// Whether no other path may have it, whichever clones calls lead to.
+    is_alone: bool,
 }
 
 fn single(paths: &[u32]) -> Option<u32> {
@@ -108,10 +121,10 @@ impl<'m> Chains<'m> {
     }
 
     /// What is asked next is of one stack, of which these are the identifiers.
-    fn enter(&mut self, seen: &[(Identifier, Option<u32>)]) {
+    fn enter(&mut self, seen: &[Seen]) {
         (self.reached, self.least) = Default::default();
         let mut open: BinaryHeap<Reverse<(i64, u32)>> =
-            seen.iter().map(|(of, _)| Reverse((of.bytes(), of.procedure))).collect();
+            seen.iter().map(|Seen { identifier: of, .. }| Reverse((of.bytes(), of.procedure))).collect();
         while let Some(Reverse((height, procedure))) = open.pop() {
             let least = self.least.entry(procedure).or_insert(i64::MAX);
             if *least <= height {

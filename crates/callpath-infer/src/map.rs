@@ -203,8 +203,10 @@ pub struct PathMap {
 /// What was seen with an identifier.
 #[derive(Clone, Debug)]
 struct Seen {
-    /// Its paths, in [`PathMap::paths`].
+    /// Its paths, in [`PathMap::paths`]: those that are meant to have it, then those that may have it if calls do not lead to clones.
     paths: Range<u32>,
+    /// How many are meant to.
+    meant: u32,
     /// Whether there may be others.
     doubt: Doubt,
 }
@@ -275,15 +277,16 @@ impl PathMap {
 
     /// Which paths have this identifier.
     pub fn answer(&self, identifier: Identifier) -> Answer<'_> {
-        let doubt = self.index.get(&identifier).map_or(Doubt::Uncounted, |seen| seen.doubt);
-        match (self.seen(identifier), doubt) {
+        let found = self.index.get(&identifier);
+        let doubt = found.map_or(Doubt::Uncounted, |seen| seen.doubt);
+        match (found.map_or(&[][..], |seen| self.meant(seen)), doubt) {
             (seen @ [], _) | (seen, Doubt::Uncounted) => {
                 let callers = self.callers_by_code(identifier, seen);
                 if callers.is_empty() { Answer::Missing } else { Answer::ByCode(callers) }
             }
             (&[only], Doubt::Code | Doubt::Open) => Answer::Likely(only),
             (&[only], Doubt::None) => Answer::Precise(only),
-            (several, _) => Answer::Ambiguous(several),
+            _ => Answer::Ambiguous(self.seen(identifier)),
         }
     }
 
@@ -301,6 +304,12 @@ impl PathMap {
         self.paths.get(seen.paths.start as usize..seen.paths.end as usize).unwrap_or(&[])
     }
 
+    /// Those that are meant to have an identifier; if there are none, those that may.
+    fn meant(&self, seen: &Seen) -> &[u32] {
+        let paths = self.paths_of(seen);
+        if seen.meant == 0 { paths } else { paths.get(..seen.meant as usize).unwrap_or(paths) }
+    }
+
     /// The contexts that have called a procedure there, or may have by a direct call.
     fn callers_by_code(&self, identifier: Identifier, seen: &[u32]) -> Vec<u32> {
         let parent = |node: &u32| self.nodes.get(*node as usize)?.parent;
@@ -314,6 +323,11 @@ impl PathMap {
     /// The identifiers, each with its paths, in no order.
     pub fn answers(&self) -> impl Iterator<Item = (Identifier, &[u32])> {
         self.index.iter().map(|(identifier, seen)| (*identifier, self.paths_of(seen)))
+    }
+
+    /// The same, each with the number of paths that are meant to have it: these come first. The others may have it if calls do not lead to clones.
+    pub(crate) fn meant_answers(&self) -> impl Iterator<Item = (Identifier, &[u32], usize)> {
+        self.index.iter().map(|(identifier, seen)| (*identifier, self.paths_of(seen), seen.meant as usize))
     }
 
     /// The identifiers that walks may end at, which compare the path with the stack, in no order: those at which one path was seen, with the
@@ -400,7 +414,9 @@ impl PathMap {
     pub(crate) fn finish(&mut self) {
         let identified = self.heights.iter().filter_map(|&(node, height, weight)| {
             let of = self.nodes.get(node as usize)?;
-            Some((Identifier { root: of.root, procedure: of.procedure, height }, std::cmp::Reverse(weight), node))
+            let is_alternative = self.cloned.alternatives.contains(&(node, height));
+            let identifier = Identifier { root: of.root, procedure: of.procedure, height };
+            Some((identifier, is_alternative, std::cmp::Reverse(weight), node))
         });
         let mut identified: Vec<_> = identified.collect();
         identified.sort_unstable();
@@ -408,9 +424,11 @@ impl PathMap {
         self.paths = Vec::with_capacity(identified.len());
         for group in identified.chunk_by(|one, two| one.0 == two.0) {
             let start = self.paths.len() as u32;
-            self.paths.extend(group.iter().map(|(_, _, node)| *node));
-            if let Some((identifier, _, _)) = group.first() {
-                self.index.insert(*identifier, Seen { paths: start..self.paths.len() as u32, doubt: Doubt::None });
+            self.paths.extend(group.iter().map(|(.., node)| *node));
+            if let Some((identifier, ..)) = group.first() {
+                let meant = group.iter().take_while(|(_, is_alternative, ..)| !is_alternative).count() as u32;
+                let paths = start..self.paths.len() as u32;
+                self.index.insert(*identifier, Seen { paths, meant, doubt: Doubt::None });
             }
         }
         for (identifier, doubt) in doubts(self, MOST_CALLS) {

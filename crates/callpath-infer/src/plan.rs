@@ -133,10 +133,8 @@ impl PathMap {
         let numbered = numbered.filter_map(|planned| Some((number(planned.module, planned.start)?, planned.bytes)));
         let mut of_procedures: Vec<(u32, u32)> = numbered.collect();
         of_procedures.sort_unstable();
-        let cloned = |clone: &PlannedClone| ClonedProcedure {
-            procedure: number(clone.module, clone.start),
-            bytes: clone.bytes,
-        };
+        let cloned =
+            |clone: &PlannedClone| ClonedProcedure { procedure: number(clone.module, clone.start), bytes: clone.bytes };
         let procedures = plan.clones.iter().map(cloned).collect();
         let link = |link: &PlannedLink| {
             let (from, to, is_sure) = (link.from, link.to, link.is_sure);

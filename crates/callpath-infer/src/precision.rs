@@ -47,11 +47,10 @@ impl PathMap {
             unidentified: self.unidentified,
             ..Precision::default()
         };
-        for (identifier, paths) in self.answers() {
-            let degree = paths.len() as u64;
+        for (identifier, paths, meant) in self.meant_answers() {
+            let degree = meant as u64;
             let is_likely = degree == 1 && !matches!(self.answer(identifier), Answer::Precise(_));
-            let is_meant = |path: &&u32| !self.cloned.alternatives.contains(&(**path, identifier.height));
-            for path in paths.iter().filter(is_meant) {
+            for path in paths.iter().take(meant) {
                 let weight = weights.get(&(*path, identifier.height)).copied().unwrap_or_default();
                 if is_likely {
                     precision.likely = (precision.likely.0 + 1, precision.likely.1.plus(weight));

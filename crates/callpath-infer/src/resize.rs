@@ -17,8 +17,14 @@ use callpath_format::frame::CloneNumber;
 use rustc_hash::FxHashMap;
 
 use crate::anneal::{Annealing, Frames, recursive};
-use crate::clones::{By, Chosen, Cloning, Clones};
+use crate::clones::{By, Chosen, Clones, Cloning};
 use crate::map::PathMap;
+use crate::precision::Precision;
+
+/// The part of its time that a search takes for paddings of procedures, before there are clones.
+const OF_PROCEDURES: f64 = 0.4;
+/// So many times it chooses clones, and searches for the sizes of all frames.
+const ROUNDS: u32 = 3;
 
 /// What a search may cost.
 #[derive(Clone, Copy, Debug)]
@@ -27,17 +33,22 @@ pub struct Budget {
     pub time: Duration,
     /// By how much the highest stack of the map may grow, as a factor.
     pub growth: f64,
+    /// By how much it may where that is too little, with clones: as long as more than [`Budget::ENOUGH`] of the paths share an identifier.
+    pub most_growth: f64,
     /// The largest padding, bytes.
     pub most_bytes: u32,
 }
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget { time: Duration::from_secs(60), growth: 1.1, most_bytes: 512 }
+        Budget { time: Duration::from_secs(60), growth: 1.1, most_growth: 1.4, most_bytes: 512 }
     }
 }
 
 impl Budget {
+    /// The share of paths with an identifier of their own for which no stack needs to grow more.
+    pub const ENOUGH: f64 = 0.95;
+
     /// How high a stack may be, where the highest without paddings is this high.
     pub(crate) fn most_high(&self, highest: i64) -> i64 {
         (highest as f64 * self.growth) as i64
@@ -126,63 +137,28 @@ impl PathMap {
 
     /// Searches for paddings and, if there may be any, for clones. `may_pad`: by procedure, whether its frame can be padded.
     pub fn resize(&self, may_pad: impl Fn(u32) -> bool, budget: Budget, cloning: Option<Cloning<'_>>) -> Resized {
-        /// How many paths a move may cost when a search begins, and when one goes on from what another has found.
+        /// How many paths a move may cost when the search begins.
         const HOT: f64 = 10.0;
-        const WARM: f64 = 1.0;
         let began = Instant::now();
         let frames = Frames::of_procedures(self);
-        let first = Budget { time: if cloning.is_some() { budget.time / 2 } else { budget.time }, ..budget };
-        let (bytes, is_cut) = Annealing::new((self, &frames), &may_pad, first).search(began, HOT);
-        let with = |bytes: &[u32], clones: Clones| Paddings {
-            of_procedures: (0u32..).zip(bytes.iter().copied()).filter(|(_, bytes)| *bytes > 0).collect(),
-            clones,
+        let first = match cloning {
+            Some(_) => Budget { time: budget.time.mul_f64(OF_PROCEDURES), ..budget },
+            None => budget,
         };
+        let (bytes, is_cut) = Annealing::new((self, &frames), &may_pad, first).search(Instant::now(), HOT);
         let Some(cloning) = cloning else {
             return self.found(with(&bytes, Clones::default()), (&frames, &bytes), is_cut);
         };
-        let count = self.procedures.len();
-        let mut chosen = Chosen::new(self, cloning);
-        chosen.add(&self.resized(&with(&bytes, Clones::default())), By::PlaceOrHeight, &bytes);
-        // Frames of clones on their own, if they may be.
-        let clones = chosen.clones();
-        let frames = self.frames(&chosen, cloning);
-        let procedure_of = |frame: u32| match (frame as usize).checked_sub(count) {
-            Some(clone) => clones.procedures.get(clone).and_then(|clone| clone.procedure),
-            None => Some(frame),
-        };
-        let mut all = bytes;
-        all.extend(clones.procedures.iter().map(|clone| clone.bytes));
-        let may_pad_frame = |frame: u32| procedure_of(frame).is_some_and(&may_pad);
-        let left = Budget { time: budget.time.saturating_sub(began.elapsed()), ..budget };
-        let again = Annealing::new((self, &frames), may_pad_frame, left).padded_by(&all);
-        let (all, is_cut_again) = again.search(Instant::now(), WARM);
-        let (bytes, of_clones) = all.split_at(count.min(all.len()));
-        let of_clones: Vec<u32> = (0..).zip(of_clones).map(|(clone, own)| {
-            let procedure = procedure_of((count + clone) as u32).unwrap_or(0);
-            if (cloning.may_differ)(procedure) { *own } else { bytes.get(procedure as usize).copied().unwrap_or(0) }
-        }).collect();
-        chosen.set_bytes(&of_clones);
-        chosen.add(&self.resized(&with(bytes, chosen.clones())), By::Place, bytes);
-        let frames = self.frames(&chosen, cloning);
-        let clones = chosen.clones();
-        let mut all = bytes.to_vec();
-        all.extend(clones.procedures.iter().map(|clone| clone.bytes));
-        self.found(with(bytes, clones), (&frames, &all), is_cut || is_cut_again)
-    }
-
-    /// The frames of the map's procedures and of clones.
-    fn frames(&self, chosen: &Chosen<'_>, cloning: Cloning<'_>) -> Frames {
-        let count = self.procedures.len() as u32;
-        let mut frames = Frames::of_procedures(self);
-        frames.count += chosen.len();
-        for (at, place) in chosen.places().into_iter().enumerate().filter(|(_, place)| *place != CloneNumber::NONE) {
-            let own = count + u32::from(place.0) - 1;
-            frames.places[at] = own;
-            if (cloning.may_differ)(frames.of_nodes[at]) {
-                frames.of_nodes[at] = own;
+        let mut search = WithClones { map: self, chosen: Chosen::new(self, cloning), bytes, is_cut };
+        for round in 0..ROUNDS {
+            let time = budget.time.saturating_sub(began.elapsed()) / (ROUNDS - round);
+            let is_enough = round == 0 || search.share() >= Budget::ENOUGH;
+            let growth = if is_enough { budget.growth } else { budget.most_growth.max(budget.growth) };
+            if !search.go_on(&may_pad, Budget { time, growth, ..budget }) {
+                break;
             }
         }
-        frames
+        search.finish()
     }
 
     fn found(&self, paddings: Paddings, (frames, bytes): (&Frames, &[u32]), is_cut: bool) -> Resized {
@@ -220,6 +196,97 @@ impl PathMap {
             if paths <= heights { paths } else { heights - 1 }
         };
         crowds.values().map(alone).sum()
+    }
+}
+
+/// Paddings of so much by procedure, and clones.
+fn with(bytes: &[u32], clones: Clones) -> Paddings {
+    let of_procedures = (0u32..).zip(bytes.iter().copied()).filter(|(_, bytes)| *bytes > 0).collect();
+    Paddings { of_procedures, clones }
+}
+
+/// A search that clones procedures, too.
+struct WithClones<'m> {
+    map: &'m PathMap,
+    chosen: Chosen<'m>,
+    /// The paddings of procedures.
+    bytes: Vec<u32>,
+    is_cut: bool,
+}
+
+impl WithClones<'_> {
+    fn paddings(&self) -> Paddings {
+        with(&self.bytes, self.chosen.clones())
+    }
+
+    /// The share of paths with an identifier of their own.
+    fn share(&self) -> f64 {
+        Precision::share(&self.map.resized(&self.paddings()).precision().paths).unwrap_or(1.0)
+    }
+
+    /// Chooses clones for the paths that still share an identifier, and searches for the sizes of all frames. Returns whether there were such
+    /// clones.
+    fn go_on(&mut self, may_pad: &impl Fn(u32) -> bool, budget: Budget) -> bool {
+        /// How many paths a move may cost: much is told apart already.
+        const WARM: f64 = 1.0;
+        let before = self.chosen.len();
+        self.chosen.add(&self.map.resized(&self.paddings()), By::PlaceOrHeight, &self.bytes);
+        if self.chosen.len() == before {
+            return false;
+        }
+        let (frames, procedures) = (self.frames(), self.procedures());
+        let may_pad_frame = |frame: u32| procedures.get(frame as usize).is_some_and(|of| may_pad(*of));
+        let annealing = Annealing::new((self.map, &frames), may_pad_frame, budget).padded_by(&self.all_bytes());
+        let (all, is_cut) = annealing.search(Instant::now(), WARM);
+        self.is_cut |= is_cut;
+        let (bytes, of_clones) = all.split_at(self.bytes.len().min(all.len()));
+        self.bytes = bytes.to_vec();
+        let of = procedures.get(self.bytes.len()..).unwrap_or(&[]);
+        let of_clones: Vec<u32> = of_clones
+            .iter()
+            .zip(of)
+            .map(|(own, of)| {
+                let of_procedure = bytes.get(*of as usize).copied().unwrap_or(0);
+                if self.chosen.may_differ(*of) { *own } else { of_procedure }
+            })
+            .collect();
+        self.chosen.set_bytes(&of_clones);
+        true
+    }
+
+    /// Adds the clones that tell paths apart by where they end.
+    fn finish(mut self) -> Resized {
+        self.chosen.add(&self.map.resized(&self.paddings()), By::Place, &self.bytes);
+        let (frames, bytes) = (self.frames(), self.all_bytes());
+        self.map.found(self.paddings(), (&frames, &bytes), self.is_cut)
+    }
+
+    /// The frames of the map's procedures and, behind them, of the clones.
+    fn frames(&self) -> Frames {
+        let count = self.bytes.len() as u32;
+        let mut frames = Frames::of_procedures(self.map);
+        frames.count += self.chosen.len();
+        for (at, place) in self.chosen.places().into_iter().enumerate().filter(|(_, place)| *place != CloneNumber::NONE)
+        {
+            let own = count + u32::from(place.0) - 1;
+            frames.places[at] = own;
+            if self.chosen.may_differ(frames.of_nodes[at]) {
+                frames.of_nodes[at] = own;
+            }
+        }
+        frames
+    }
+
+    /// By frame, its procedure.
+    fn procedures(&self) -> Vec<u32> {
+        let clones = self.chosen.clones().procedures;
+        (0..self.bytes.len() as u32).chain(clones.iter().filter_map(|clone| clone.procedure)).collect()
+    }
+
+    /// By frame, by how much it is larger.
+    fn all_bytes(&self) -> Vec<u32> {
+        let clones = self.chosen.clones().procedures;
+        self.bytes.iter().copied().chain(clones.iter().map(|clone| clone.bytes)).collect()
     }
 }
 

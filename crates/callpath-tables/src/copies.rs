@@ -474,8 +474,7 @@ pub fn resizable(module: &Module, procedures: impl IntoIterator<Item = LinkAddr>
     /// Any will do.
     const BYTES: u32 = 16;
     Procedures::with(module, |all| {
-        let rewriter =
-            Rewriter::without_liveness(all.flow, all.graphs).with_fixed(all.fixed(&Linkage::default()));
+        let rewriter = Rewriter::without_liveness(all.flow, all.graphs).with_fixed(all.fixed(&Linkage::default()));
         let is_resizable = |entry: &LinkAddr| {
             let Ok(procedure) = all.at(*entry) else { return false };
             let mut plan = Plan::default();

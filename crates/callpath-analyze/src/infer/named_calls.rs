@@ -159,8 +159,7 @@ impl NamedCalls {
         let may_differ = resizable(&source.module, procedures.iter().copied());
         let image = source.module.image();
         let relocated = image.relocated_range();
-        let is_closed =
-            relocated.is_some_and(|closed| plt::words(image).iter().all(|word| closed.contains(word)));
+        let is_closed = relocated.is_some_and(|closed| plt::words(image).iter().all(|word| closed.contains(word)));
         let calls = with_flow(&source.module, |flow, _| module_calls(&source.module, flow));
         let mut named = NamedCalls {
             path: of.path.clone(),

@@ -25,9 +25,10 @@ pub(crate) struct Arguments {
     /// How long to search, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     budget: u64,
-    /// By how much the highest stack that the map knows may grow, percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    growth: u32,
+    /// By how much the highest stack that the map knows may grow, percent [default: 10; 40 where more than 5% of the call paths
+    /// cannot be told apart with that]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    growth: Option<u32>,
     /// How many clones of procedures there may be: further copies, to which only some calls lead
     #[arg(
         long,
@@ -54,11 +55,11 @@ fn every(typed: &str) -> Result<u32, String> {
 
 pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let map = path_map::read(&arguments.map)?;
-    let budget = Budget {
-        time: Duration::from_secs(arguments.budget),
-        growth: 1.0 + f64::from(arguments.growth) / 100.0,
-        ..Budget::default()
-    };
+    let mut budget = Budget { time: Duration::from_secs(arguments.budget), ..Budget::default() };
+    if let Some(percent) = arguments.growth {
+        budget.growth = 1.0 + f64::from(percent) / 100.0;
+        budget.most_growth = budget.growth;
+    }
     // What could not run as a copy to be counted cannot with a larger frame.
     let may_pad = |procedure: u32| map.uncounted().binary_search(&procedure).is_err();
     let (resized, notes) = match arguments.every {
@@ -82,8 +83,8 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             && let Some(most) = most(&map, budget)
         {
             output::say(format_args!(
-                "with stacks that grow by at most {}%, larger frames alone can give at most {most} of the call paths one (--growth)",
-                arguments.growth
+                "with stacks that grow by at most {:.0}%, larger frames alone can give at most {most} of the call paths one (--growth)",
+                100.0 * (budget.growth - 1.0)
             ));
         }
         if !resized.of_recursive.is_empty() {

@@ -204,8 +204,7 @@ impl Resizing for Padded {
             let is_whole = self.whole.contains(&(link.module, (caller_of(link), link.to)));
             PlannedLink { is_sure: link.is_sure && is_whole, ..*link }
         });
-        let carried_out =
-            PaddingPlan { paddings: self.made.clone(), links: links.collect(), ..self.plan.clone() };
+        let carried_out = PaddingPlan { paddings: self.made.clone(), links: links.collect(), ..self.plan.clone() };
         write_file(directory, PLAN_FILE, &carried_out.encode()).map_err(|error| format!("failed to {error}"))
     }
 }
