@@ -23,6 +23,9 @@ use crate::precision::Precision;
 
 /// The part of its time that a search takes for paddings of procedures, before there are clones.
 const OF_PROCEDURES: f64 = 0.4;
+/// How many paths a move may cost when a search begins, and when one goes on: much is told apart then.
+const HOT: f64 = 10.0;
+const WARM: f64 = 1.0;
 /// So many times it chooses clones, and searches for the sizes of all frames.
 const ROUNDS: u32 = 3;
 
@@ -137,8 +140,6 @@ impl PathMap {
 
     /// Searches for paddings and, if there may be any, for clones. `may_pad`: by procedure, whether its frame can be padded.
     pub fn resize(&self, may_pad: impl Fn(u32) -> bool, budget: Budget, cloning: Option<Cloning<'_>>) -> Resized {
-        /// How many paths a move may cost when the search begins.
-        const HOT: f64 = 10.0;
         let began = Instant::now();
         let frames = Frames::of_procedures(self);
         let first = match cloning {
@@ -149,11 +150,21 @@ impl PathMap {
         let Some(cloning) = cloning else {
             return self.found(with(&bytes, Clones::default()), (&frames, &bytes), is_cut);
         };
-        let mut search = WithClones { map: self, chosen: Chosen::new(self, cloning), bytes, is_cut };
+        let mut search = WithClones {
+            map: self,
+            chosen: Chosen::new(self, cloning),
+            bytes,
+            growth: budget.growth,
+            hot: WARM,
+            is_cut,
+        };
         for round in 0..ROUNDS {
             let time = budget.time.saturating_sub(began.elapsed()) / (ROUNDS - round);
-            let is_enough = round == 0 || search.share() >= Budget::ENOUGH;
-            let growth = if is_enough { budget.growth } else { budget.most_growth.max(budget.growth) };
+            if round > 0 && search.growth < budget.most_growth && search.share() < Budget::ENOUGH {
+                // With so much more stack, it begins anew.
+                (search.growth, search.hot) = (budget.most_growth, HOT);
+            }
+            let growth = search.growth;
             if !search.go_on(&may_pad, Budget { time, growth, ..budget }) {
                 break;
             }
@@ -211,6 +222,10 @@ struct WithClones<'m> {
     chosen: Chosen<'m>,
     /// The paddings of procedures.
     bytes: Vec<u32>,
+    /// As [`Budget::growth`].
+    growth: f64,
+    /// How many paths a move may cost when it goes on.
+    hot: f64,
     is_cut: bool,
 }
 
@@ -227,8 +242,6 @@ impl WithClones<'_> {
     /// Chooses clones for the paths that still share an identifier, and searches for the sizes of all frames. Returns whether there were such
     /// clones.
     fn go_on(&mut self, may_pad: &impl Fn(u32) -> bool, budget: Budget) -> bool {
-        /// How many paths a move may cost: much is told apart already.
-        const WARM: f64 = 1.0;
         let before = self.chosen.len();
         self.chosen.add(&self.map.resized(&self.paddings()), By::PlaceOrHeight, &self.bytes);
         if self.chosen.len() == before {
@@ -237,7 +250,7 @@ impl WithClones<'_> {
         let (frames, procedures) = (self.frames(), self.procedures());
         let may_pad_frame = |frame: u32| procedures.get(frame as usize).is_some_and(|of| may_pad(*of));
         let annealing = Annealing::new((self.map, &frames), may_pad_frame, budget).padded_by(&self.all_bytes());
-        let (all, is_cut) = annealing.search(Instant::now(), WARM);
+        let (all, is_cut) = annealing.search(Instant::now(), std::mem::replace(&mut self.hot, WARM));
         self.is_cut |= is_cut;
         let (bytes, of_clones) = all.split_at(self.bytes.len().min(all.len()));
         self.bytes = bytes.to_vec();

@@ -255,14 +255,18 @@ impl Relocation {
             counted.push(Counted { procedure: link(place), place: Place::Before(link(place)) });
         }
         let clones = if options.clones { clones_of_calls(module) } else { Vec::new() };
-        let mut copies = copy_all_and_clone(module, (link(place + routine.len() as u64), &clones), |flow, graph| {
+        let at = link(place + routine.len() as u64);
+        let mut copies = copy_all_and_clone(module, (at, &clones), |flow, graph, clone| {
             let mut plan = Plan::new(is_counted.then(|| Cell::Shared(link(place + room))));
             plan.let_copy_call(loaded.bias);
             if let Some(calls) = calls {
                 calls.plan(flow, graph, &mut plan);
             }
             let can_enlarge = || calls.is_some_and(|calls| calls.can_enlarge(flow, graph));
-            let is_enlarged = options.enlarge && can_enlarge();
+            // Clones have frames of other sizes than the procedure's own copy, with nothing in them.
+            let is_padded = clone.filter(|clone| options.enlarge && clone.bytes > 0 && can_enlarge());
+            is_padded.into_iter().for_each(|clone| plan.pad(clone.bytes));
+            let is_enlarged = options.enlarge && clone.is_none() && can_enlarge();
             if is_enlarged {
                 plan.give_words(true);
                 plan.insert(Place::Entry, Operation::Set(Cell::OfActivation(0), -1));

@@ -376,21 +376,25 @@ pub fn behind(image: &Image) -> LinkAddr {
 
 /// Copies each procedure of a module, stubs of the procedure linkage table apart, to `at` and behind. `plan`: what is
 /// inserted into each.
-pub fn copy_all(module: &Module, at: LinkAddr, plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan) -> Copies {
-    copy_all_and_clone(module, (at, &[]), plan)
+pub fn copy_all(
+    module: &Module,
+    at: LinkAddr,
+    mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
+) -> Copies {
+    copy_all_and_clone(module, (at, &[]), |flow, graph, _| plan(flow, graph))
 }
 
-/// The same, and clones, as many as can be made of those that are wanted.
+/// The same, and clones, as many as can be made of those that are wanted: `plan` is told which one it is asked for, if it is one.
 pub fn copy_all_and_clone(
     module: &Module,
     (at, clones): (LinkAddr, &[WantedClone]),
-    mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph) -> Plan,
+    mut plan: impl FnMut(&ModuleFlow<'_>, &ProcedureGraph, Option<&WantedClone>) -> Plan,
 ) -> Copies {
     copy_planned(
         module,
         (at, &Linkage::default(), clones),
         |_| true,
-        |flow, graph, asked| asked.refused.map_or_else(|| Ok(plan(flow, graph)), Err),
+        |flow, graph, asked| asked.refused.map_or_else(|| Ok(plan(flow, graph, asked.clone)), Err),
     )
 }
 
