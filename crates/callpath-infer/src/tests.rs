@@ -182,7 +182,7 @@ fn a_path_is_doubted_where_the_code_has_a_chain_of_calls_of_the_same_height() {
 fn larger_frames_tell_paths_apart() {
     let Known { builder, root, procedures: [_, a, b, c, d], nodes: [_, by_a, by_b, by_c] } = known();
     let map = builder.finish();
-    let resized = map.resize(|_| true, Budget { growth: 1.2, ..Budget::default() });
+    let resized = map.resize(|_| true, Budget { growth: 1.2, ..Budget::default() }, None);
     let [(padded, bytes)] = resized.paddings.of_procedures[..] else { panic!("{resized:?}") };
     assert!([a, b].contains(&padded) && bytes == 16, "{resized:?}");
     let larger = map.resized(&resized.paddings);
@@ -196,16 +196,16 @@ fn larger_frames_tell_paths_apart() {
     // The procedure's own CFA stays where it is.
     assert!(matches!(larger.answer(Identifier { root, procedure: padded, height: 48 }), Answer::Precise(_)));
     // Nothing is gained by frames that cannot be larger, or where the stack must not grow.
-    assert_eq!(map.resize(|procedure| procedure == c, Budget::default()).paddings, Paddings::default());
+    assert_eq!(map.resize(|procedure| procedure == c, Budget::default(), None).paddings, Paddings::default());
     let low = Paddings { of_procedures: vec![(c, 16)], ..Paddings::default() };
     assert_eq!(
-        map.resize(|procedure| procedure == c, Budget { growth: 9.0, ..Budget::default() }).paddings,
+        map.resize(|procedure| procedure == c, Budget { growth: 9.0, ..Budget::default() }, None).paddings,
         Paddings::default()
     );
     assert_eq!(map.resized(&low).answer(Identifier { root, procedure: d, height: 176 }), Answer::Precise(by_c));
     let (before, after) = resized.highest;
     assert!(before == 160 && after <= 192, "{resized:?}");
-    let out_of_time = map.resize(|_| true, Budget { time: std::time::Duration::ZERO, ..Budget::default() });
+    let out_of_time = map.resize(|_| true, Budget { time: std::time::Duration::ZERO, ..Budget::default() }, None);
     assert!(out_of_time.is_cut && out_of_time.paddings == Paddings::default());
 }
 
@@ -226,7 +226,7 @@ fn the_stack_bounds_how_many_paths_can_be_told_apart() {
     let map = builder.finish();
     let of_growth = |growth: f64| {
         let budget = Budget { growth, ..Budget::default() };
-        let larger = map.resized(&map.resize(|_| true, budget).paddings);
+        let larger = map.resized(&map.resize(|_| true, budget, None).paddings);
         (map.most_precise(budget), larger.precision().paths.get(&1).copied().unwrap_or(0))
     };
     assert_eq!([1.0, 1.1, 1.2].map(of_growth), [(0, 0), (1, 1), (3, 3)]);
@@ -243,9 +243,9 @@ fn frames_in_recursion_are_larger_only_if_no_others_will_do() {
     let again = builder.node(Some(of_a), a, root);
     builder.met(again, 80, Weight { calls: 1, samples: 0 });
     let map = builder.finish();
-    let resized = map.resize(|_| true, Budget { growth: 1.2, ..Budget::default() });
+    let resized = map.resize(|_| true, Budget { growth: 1.2, ..Budget::default() }, None);
     assert_eq!((resized.paddings.of_procedures, resized.of_recursive), (vec![(b, 16)], vec![]));
-    let resized = map.resize(|procedure| procedure != b, Budget { growth: 1.2, ..Budget::default() });
+    let resized = map.resize(|procedure| procedure != b, Budget { growth: 1.2, ..Budget::default() }, None);
     assert!(resized.of_recursive == resized.paddings.of_procedures && resized.of_recursive[0].0 == a, "{resized:?}");
     assert_eq!(map.pad_all(|_| true, 16).of_recursive, [(a, 16)]);
 }
@@ -268,7 +268,7 @@ fn paddings_below_deep_recursion() {
     }
     let map = builder.finish();
     assert!(matches!(map.answer(Identifier { root, procedure: d, height: 16 * DEPTH }), Answer::Ambiguous(_)));
-    let resized = map.resize(|procedure| procedure == b, Budget::default());
+    let resized = map.resize(|procedure| procedure == b, Budget::default(), None);
     let larger = map.resized(&resized.paddings);
     assert!(nodes.iter().all(|node| larger.told().any(|(_, told)| told == *node)), "{resized:?}");
 }

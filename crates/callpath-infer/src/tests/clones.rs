@@ -3,9 +3,19 @@
 use callpath_format::frame::CloneNumber;
 
 use super::{Known, known, module, procedure};
+use crate::clones::{By, Chosen};
 use crate::{
-    Answer, Clones, DirectCall, Identifier, MapBuilder, MapProcedure, PaddingPlan, Paddings, PathMap, Root, Weight,
+    Answer, Budget, CloneLink, Clones, Cloning, DirectCall, Identifier, MapBuilder, MapProcedure, PaddingPlan,
+    Paddings, PathMap, Root, Weight,
 };
+
+/// Clones in which paths end, so many at most. `leads`: which calls lead to clones; `is_sure`: that these calls do.
+fn clones_of(map: &PathMap, leads: impl Fn(u32, u32) -> bool, (is_sure, most): (bool, u16)) -> Clones {
+    let cloning = Cloning { leads: &leads, is_sure: &|_, _| is_sure, may_differ: &|_| true, most };
+    let mut chosen = Chosen::new(map, cloning);
+    chosen.add(map, By::Place, &[]);
+    chosen.clones()
+}
 
 fn of_clones(clones: Clones) -> Paddings {
     Paddings { clones, ..Paddings::default() }
@@ -13,8 +23,8 @@ fn of_clones(clones: Clones) -> Paddings {
 
 /// The clone that a procedure's calls of another lead to.
 fn linked(clones: &Clones, caller: u32, callee: u32) -> CloneNumber {
-    let is_it = |link: &&crate::CloneLink| {
-        link.caller == caller && clones.procedures[usize::from(link.to.0) - 1] == Some(callee)
+    let is_it = |link: &&CloneLink| {
+        link.caller == caller && clones.procedures[usize::from(link.to.0) - 1].procedure == Some(callee)
     };
     clones.links.iter().find(is_it).map_or(CloneNumber::NONE, |link| link.to)
 }
@@ -24,12 +34,12 @@ fn each_caller_has_a_clone_where_frames_must_not_be_larger() {
     let Known { builder, root, procedures: [main, a, b, _, d], nodes: [_, by_a, by_b, by_c] } = known();
     let map = builder.finish();
     assert_eq!(
-        map.choose_clones(|_, callee| callee == a, 9),
+        clones_of(&map, |_, callee| callee == a, (false, 9)),
         Clones::default(),
         "none of D's calls may lead elsewhere"
     );
-    assert_eq!(map.choose_clones(|_, _| true, 1).procedures.len(), 1);
-    let clones = map.choose_clones(|_, _| true, 9);
+    assert_eq!(clones_of(&map, |_, _| true, (false, 1)).procedures.len(), 1);
+    let clones = clones_of(&map, |_, _| true, (false, 9));
     assert_eq!((clones.procedures.len(), clones.links.len()), (2, 2));
     let paddings = of_clones(clones.clone());
     let of_callers = [a, b].map(|caller| linked(&clones, caller, d));
@@ -73,7 +83,7 @@ impl Answer<'_> {
 fn plans_have_clones_by_where_procedures_begin() {
     let Known { builder, procedures: [_, a, b, _, d], .. } = known();
     let map = builder.finish();
-    let paddings = of_clones(map.choose_clones(|_, _| true, 9));
+    let paddings = of_clones(clones_of(&map, |_, _| true, (true, 9)));
     let plan = map.plan(&paddings);
     let path = std::path::Path::new("a.plan");
     assert_eq!(PaddingPlan::decode(&plan.encode(), path).unwrap(), plan);
@@ -119,7 +129,7 @@ enum How {
 /// map has the path there, and a precise one is the only one that was seen.
 #[test]
 fn no_path_is_taken_for_another_one() {
-    let (mut told_apart, mut in_clones) = (0, 0);
+    let (mut told_apart, mut in_clones, mut precisely) = (0, 0, 0);
     for seed in 0..600 {
         let mut random = fastrand::Rng::with_seed(seed);
         let count = random.u32(3..9);
@@ -182,32 +192,143 @@ fn no_path_is_taken_for_another_one() {
         let most = [0, 1, 3, 2000][random.usize(..4)];
         // It may be taken for a call what is none.
         let is_strict = random.bool();
-        let clones = map.choose_clones(|caller, callee| !is_strict || named.contains(&(caller, callee)), most);
+        let leads = |caller, callee| !is_strict || named.contains(&(caller, callee));
+        // By pointers, by tail calls of what is called.
+        let mut in_other_ways: Vec<(u32, u32)> = of_kind(How::Pointer).map(|edge| (edge.0, edge.1)).collect();
+        for caller in &procedures {
+            let called = edges.iter().filter(|edge| edge.0 == *caller && edge.3 != How::Tail).map(|edge| edge.1);
+            let mut open: Vec<u32> = called.collect();
+            let mut met = open.clone();
+            while let Some(jumps) = open.pop() {
+                for to in of_kind(How::Tail).filter(|tail| tail.0 == jumps).map(|tail| tail.1) {
+                    in_other_ways.push((*caller, to));
+                    if !met.contains(&to) {
+                        met.push(to);
+                        open.push(to);
+                    }
+                }
+            }
+        }
+        let is_sure = |caller, callee| named.contains(&(caller, callee)) && !in_other_ways.contains(&(caller, callee));
+        let differs = random.u32(..);
+        let may_differ = |procedure: u32| differs >> procedure & 1 == 0;
+        let cloning = Cloning { leads: &leads, is_sure: &is_sure, may_differ: &may_differ, most };
+        let mut chosen = Chosen::new(&map, cloning);
+        let units = |random: &mut fastrand::Rng| 16 * random.u32(..4);
+        let bytes: Vec<u32> = (0..count).map(|_| if random.bool() { units(&mut random) } else { 0 }).collect();
+        let of_procedures: Vec<(u32, u32)> = (0..).zip(bytes.iter().copied()).filter(|(_, bytes)| *bytes > 0).collect();
+        let larger = map.resized(&Paddings { of_procedures: of_procedures.clone(), ..Paddings::default() });
+        chosen.add(&larger, By::PlaceOrHeight, &bytes);
+        let sized = chosen.clones().procedures.into_iter().map(|clone| match clone.procedure {
+            Some(procedure) if !may_differ(procedure) => clone.bytes,
+            _ => units(&mut random),
+        });
+        chosen.set_bytes(&sized.collect::<Vec<_>>());
+        if random.bool() {
+            let so_far = Paddings { of_procedures: of_procedures.clone(), clones: chosen.clones() };
+            chosen.add(&map.resized(&so_far), By::Place, &bytes);
+        }
+        let mut clones = chosen.clones();
         assert!(clones.procedures.len() <= usize::from(most));
-        let cloned = map.resized(&of_clones(clones.clone()));
+        let is_made: Vec<bool> = clones.procedures.iter().map(|_| random.u8(..) < 230).collect();
+        let made = |clone: CloneNumber| clone == CloneNumber::NONE || is_made[usize::from(clone.0) - 1];
+        clones.links.retain(|link| made(link.from) && made(link.to));
+        // Not all calls of a caller could be led there.
+        clones.links.iter_mut().for_each(|link| link.is_sure &= random.u8(..) < 230);
+        let cloned = map.resized(&Paddings { of_procedures, clones: clones.clone() });
         let [before, after] = [&map, &cloned].map(|map| map.precision().paths);
         assert_eq!(before.values().sum::<u64>(), after.values().sum::<u64>());
         assert_eq!(map.precision().calls.values().sum::<u64>(), cloned.precision().calls.values().sum::<u64>());
         let precise = |degrees: &crate::Degrees| degrees.get(&1).copied().unwrap_or(0);
         told_apart += precise(&after).saturating_sub(precise(&before));
-        let is_made: Vec<bool> = clones.procedures.iter().map(|_| random.u8(..) < 230).collect();
         for (node, procedure, height, path) in &nodes {
-            let mut from = CloneNumber::NONE;
+            let (mut from, mut height) = (CloneNumber::NONE, *height);
             for (_, caller, callee, is_named) in path {
+                height += i64::from(match from {
+                    CloneNumber::NONE => bytes[*caller as usize],
+                    clone => clones.procedures[usize::from(clone.0) - 1].bytes,
+                });
                 let link = clones.links.iter().find(|link| {
                     (link.caller, link.from) == (*caller, from)
-                        && clones.procedures[usize::from(link.to.0) - 1] == Some(*callee)
+                        && clones.procedures[usize::from(link.to.0) - 1].procedure == Some(*callee)
                 });
-                let is_there = |link: &&crate::CloneLink| is_made[usize::from(link.to.0) - 1];
                 // A procedure may call another in both ways.
-                let is_called = *is_named && named.contains(&(*caller, *callee)) && random.u8(..) < 230;
-                from = link.filter(is_there).filter(|_| is_called).map_or(CloneNumber::NONE, |link| link.to);
+                let is_led = |link: &&CloneLink| {
+                    assert!(!link.is_sure || *is_named);
+                    link.is_sure || *is_named && random.u8(..) < 230
+                };
+                from = link.filter(is_led).map_or(CloneNumber::NONE, |link| link.to);
             }
             in_clones += u32::from(from != CloneNumber::NONE);
-            let height = from.height(*height).unwrap();
-            let (_, found) = cloned.answer(Identifier { root, procedure: *procedure, height }).clone_of_nodes();
-            assert!(found.contains(node), "{seed}: {node} in {from:?}, not {found:?}");
+            let height = from.height(height).unwrap();
+            let identifier = Identifier { root, procedure: *procedure, height };
+            let found = cloned.answer(identifier);
+            assert!(cloned.seen_paths(identifier).contains(node), "{seed}: {node} in {from:?}, not {found:?}");
+            match found {
+                Answer::Precise(found) => {
+                    precisely += 1;
+                    assert_eq!(found, *node, "{seed}, in {from:?}");
+                }
+                Answer::Ambiguous(several) => assert!(several.contains(node), "{seed}: {node}, not {several:?}"),
+                Answer::Likely(_) => {}
+                Answer::ByCode(_) | Answer::Missing => panic!("{seed}: {node} in {from:?}: {found:?}"),
+            }
         }
     }
     assert!(told_apart > 300 && in_clones > 300, "{told_apart} paths, {in_clones} times in clones");
+    assert!(precisely > 3000, "{precisely}");
+}
+
+/// Paths that lead through a pointer are told apart where a clone above it has a frame of another size: A's for each of its callers, B and C,
+/// where all of A's calls are through pointers.
+#[test]
+fn clones_of_other_sizes_tell_apart_what_pointers_lead_to() {
+    const CALLEES: u64 = 20;
+    let mut builder = MapBuilder::default();
+    let file = builder.module(module(7)).unwrap();
+    let [main, b, c, a] = [0x100, 0x200, 0x300, 0x400].map(|start| procedure(&mut builder, file, start, "it"));
+    let callees: Vec<u32> = (0..CALLEES).map(|at| procedure(&mut builder, file, 0x1000 + 16 * at, "called")).collect();
+    let root = builder.root(Root::Main);
+    let weight = Weight { calls: 1, samples: 0 };
+    let mut met = |parent, procedure, height| {
+        let node = builder.node(parent, procedure, root);
+        builder.met(node, height, weight);
+        node
+    };
+    let of_main = met(None, main, 16);
+    let mut nodes = Vec::new();
+    for caller in [b, c] {
+        let by = met(Some(of_main), caller, 1000);
+        let of_a = met(Some(by), a, 1048);
+        nodes.push(callees.iter().map(|callee| met(Some(of_a), *callee, 1096)).collect::<Vec<_>>());
+    }
+    let map = builder.finish();
+    assert_eq!(map.precision().paths, [(1, 3), (2, 2 * (1 + CALLEES))].into());
+    let cloning = Cloning {
+        leads: &|caller, callee| [b, c].contains(&caller) && callee == a,
+        is_sure: &|_, _| true,
+        may_differ: &|procedure| procedure == a,
+        most: 9,
+    };
+    // No procedure's frame may be larger but A's.
+    let resize = |cloning| map.resize(|procedure| procedure == a, Budget { growth: 1.2, ..Budget::default() }, cloning);
+    let resized = resize(Some(cloning));
+    assert_eq!(resized.paddings.clones.procedures.len(), 2, "{resized:?}");
+    let cloned = map.resized(&resized.paddings);
+    assert_eq!(cloned.precision().paths, [(1, 5 + 2 * CALLEES)].into(), "{resized:?}");
+    let [by_b, by_c] = [b, c].map(|caller| linked(&resized.paddings.clones, caller, a));
+    for (clone, nodes) in [by_b, by_c].into_iter().zip(nodes) {
+        let bytes = resized.paddings.clones.procedures[usize::from(clone.0) - 1].bytes;
+        for (procedure, node) in callees.iter().zip(nodes) {
+            let identifier = Identifier { root, procedure: *procedure, height: 1096 + i64::from(bytes) };
+            assert_eq!(cloned.answer(identifier), Answer::Precise(node));
+        }
+    }
+    assert_eq!(
+        resized.highest.1,
+        cloned.heights().iter().map(|(_, height, _)| CloneNumber::of_height(*height).1).max().unwrap()
+    );
+    let plan = map.plan(&resized.paddings);
+    assert_eq!(map.paddings_of(&PaddingPlan::decode(&plan.encode(), "a".as_ref()).unwrap()), Ok(resized.paddings));
+    assert_eq!(resize(None).paddings, Paddings::default());
 }
