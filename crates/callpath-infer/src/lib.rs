@@ -14,6 +14,7 @@ mod call_graph;
 mod clones;
 mod doubt;
 mod file;
+mod frames;
 mod map;
 mod plan;
 mod precision;
@@ -22,6 +23,7 @@ mod search;
 #[cfg(test)]
 mod tests;
 mod told;
+mod with_clones;
 
 pub use builder::{MapBuilder, OtherBuild};
 pub use clones::{CloneLink, ClonedProcedure, Clones, Cloning};

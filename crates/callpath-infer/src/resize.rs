@@ -8,26 +8,17 @@
 //! height'(node) = height(node) + sum of the paddings of the procedures above it
 //! ```
 //!
-//! Which paddings tell most apart is searched in `anneal`.
+//! Which paddings tell most apart is searched in `anneal`, with clones in `with_clones`.
 
 use std::time::{Duration, Instant};
 
-use callpath_format::frame::CloneNumber;
-
 use rustc_hash::FxHashMap;
 
-use crate::anneal::{Annealing, Frames, recursive};
-use crate::clones::{By, Chosen, Clones, Cloning};
+use crate::anneal::Annealing;
+use crate::clones::{Clones, Cloning};
+use crate::frames::{Frames, recursive};
 use crate::map::PathMap;
-use crate::precision::Precision;
-
-/// The part of its time that a search takes for paddings of procedures, before there are clones.
-const OF_PROCEDURES: f64 = 0.4;
-/// How many paths a move may cost when a search begins, and when one goes on: much is told apart then.
-const HOT: f64 = 10.0;
-const WARM: f64 = 1.0;
-/// So many times it chooses clones, and searches for the sizes of all frames.
-const ROUNDS: u32 = 3;
+use crate::with_clones::{HOT, WithClones};
 
 /// What a search may cost.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +35,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget { time: Duration::from_secs(60), growth: 1.1, most_growth: 1.4, most_bytes: 512 }
+        Budget { time: Duration::from_secs(120), growth: 1.1, most_growth: 1.4, most_bytes: 512 }
     }
 }
 
@@ -70,6 +61,12 @@ pub struct Paddings {
 impl Paddings {
     /// The stack stays aligned.
     pub const UNIT_BYTES: u32 = 16;
+
+    /// Of so many bytes by procedure, and clones.
+    pub(crate) fn of(bytes: &[u32], clones: Clones) -> Paddings {
+        let of_procedures = (0u32..).zip(bytes.iter().copied()).filter(|(_, bytes)| *bytes > 0).collect();
+        Paddings { of_procedures, clones }
+    }
 
     pub(crate) fn by_procedure(&self, count: usize) -> Vec<u32> {
         let mut bytes = vec![0; count];
@@ -142,37 +139,15 @@ impl PathMap {
     pub fn resize(&self, may_pad: impl Fn(u32) -> bool, budget: Budget, cloning: Option<Cloning<'_>>) -> Resized {
         let began = Instant::now();
         let frames = Frames::of_procedures(self);
-        let first = match cloning {
-            Some(_) => Budget { time: budget.time.mul_f64(OF_PROCEDURES), ..budget },
-            None => budget,
-        };
-        let (bytes, is_cut) = Annealing::new((self, &frames), &may_pad, first).search(Instant::now(), HOT);
         let Some(cloning) = cloning else {
-            return self.found(with(&bytes, Clones::default()), (&frames, &bytes), is_cut);
+            let (bytes, is_cut) = Annealing::new((self, &frames), &may_pad, budget).search(began, HOT);
+            return self.found(Paddings::of(&bytes, Clones::default()), (&frames, &bytes), is_cut);
         };
-        let mut search = WithClones {
-            map: self,
-            chosen: Chosen::new(self, cloning),
-            bytes,
-            growth: budget.growth,
-            hot: WARM,
-            is_cut,
-        };
-        for round in 0..ROUNDS {
-            let time = budget.time.saturating_sub(began.elapsed()) / (ROUNDS - round);
-            if round > 0 && search.growth < budget.most_growth && search.share() < Budget::ENOUGH {
-                // With so much more stack, it begins anew.
-                (search.growth, search.hot) = (budget.most_growth, HOT);
-            }
-            let growth = search.growth;
-            if !search.go_on(&may_pad, Budget { time, growth, ..budget }) {
-                break;
-            }
-        }
-        search.finish()
+        WithClones::search(self, (may_pad, cloning), budget)
     }
 
-    fn found(&self, paddings: Paddings, (frames, bytes): (&Frames, &[u32]), is_cut: bool) -> Resized {
+    /// What a search has found: `bytes` by frame.
+    pub(crate) fn found(&self, paddings: Paddings, (frames, bytes): (&Frames, &[u32]), is_cut: bool) -> Resized {
         let highest = (highest(self, frames, &[]), highest(self, frames, bytes));
         let is_recursive = recursive(self, &Frames::of_procedures(self));
         let is_one = |(procedure, _): &&(u32, u32)| is_recursive.get(*procedure as usize).is_some_and(|is_one| *is_one);
@@ -207,99 +182,6 @@ impl PathMap {
             if paths <= heights { paths } else { heights - 1 }
         };
         crowds.values().map(alone).sum()
-    }
-}
-
-/// Paddings of so much by procedure, and clones.
-fn with(bytes: &[u32], clones: Clones) -> Paddings {
-    let of_procedures = (0u32..).zip(bytes.iter().copied()).filter(|(_, bytes)| *bytes > 0).collect();
-    Paddings { of_procedures, clones }
-}
-
-/// A search that clones procedures, too.
-struct WithClones<'m> {
-    map: &'m PathMap,
-    chosen: Chosen<'m>,
-    /// The paddings of procedures.
-    bytes: Vec<u32>,
-    /// As [`Budget::growth`].
-    growth: f64,
-    /// How many paths a move may cost when it goes on.
-    hot: f64,
-    is_cut: bool,
-}
-
-impl WithClones<'_> {
-    fn paddings(&self) -> Paddings {
-        with(&self.bytes, self.chosen.clones())
-    }
-
-    /// The share of paths with an identifier of their own.
-    fn share(&self) -> f64 {
-        Precision::share(&self.map.resized(&self.paddings()).precision().paths).unwrap_or(1.0)
-    }
-
-    /// Chooses clones for the paths that still share an identifier, and searches for the sizes of all frames. Returns whether there were such
-    /// clones.
-    fn go_on(&mut self, may_pad: &impl Fn(u32) -> bool, budget: Budget) -> bool {
-        let before = self.chosen.len();
-        self.chosen.add(&self.map.resized(&self.paddings()), By::PlaceOrHeight, &self.bytes);
-        if self.chosen.len() == before {
-            return false;
-        }
-        let (frames, procedures) = (self.frames(), self.procedures());
-        let may_pad_frame = |frame: u32| procedures.get(frame as usize).is_some_and(|of| may_pad(*of));
-        let annealing = Annealing::new((self.map, &frames), may_pad_frame, budget).padded_by(&self.all_bytes());
-        let (all, is_cut) = annealing.search(Instant::now(), std::mem::replace(&mut self.hot, WARM));
-        self.is_cut |= is_cut;
-        let (bytes, of_clones) = all.split_at(self.bytes.len().min(all.len()));
-        self.bytes = bytes.to_vec();
-        let of = procedures.get(self.bytes.len()..).unwrap_or(&[]);
-        let of_clones: Vec<u32> = of_clones
-            .iter()
-            .zip(of)
-            .map(|(own, of)| {
-                let of_procedure = bytes.get(*of as usize).copied().unwrap_or(0);
-                if self.chosen.may_differ(*of) { *own } else { of_procedure }
-            })
-            .collect();
-        self.chosen.set_bytes(&of_clones);
-        true
-    }
-
-    /// Adds the clones that tell paths apart by where they end.
-    fn finish(mut self) -> Resized {
-        self.chosen.add(&self.map.resized(&self.paddings()), By::Place, &self.bytes);
-        let (frames, bytes) = (self.frames(), self.all_bytes());
-        self.map.found(self.paddings(), (&frames, &bytes), self.is_cut)
-    }
-
-    /// The frames of the map's procedures and, behind them, of the clones.
-    fn frames(&self) -> Frames {
-        let count = self.bytes.len() as u32;
-        let mut frames = Frames::of_procedures(self.map);
-        frames.count += self.chosen.len();
-        for (at, place) in self.chosen.places().into_iter().enumerate().filter(|(_, place)| *place != CloneNumber::NONE)
-        {
-            let own = count + u32::from(place.0) - 1;
-            frames.places[at] = own;
-            if self.chosen.may_differ(frames.of_nodes[at]) {
-                frames.of_nodes[at] = own;
-            }
-        }
-        frames
-    }
-
-    /// By frame, its procedure.
-    fn procedures(&self) -> Vec<u32> {
-        let clones = self.chosen.clones().procedures;
-        (0..self.bytes.len() as u32).chain(clones.iter().filter_map(|clone| clone.procedure)).collect()
-    }
-
-    /// By frame, by how much it is larger.
-    fn all_bytes(&self) -> Vec<u32> {
-        let clones = self.chosen.clones().procedures;
-        self.bytes.iter().copied().chain(clones.iter().map(|clone| clone.bytes)).collect()
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use callpath_format::address::{LinkAddr, RunAddr};
+use callpath_format::frame::CloneNumber;
 use callpath_oracle::relocation::{Calls, Options, Passes, Relocated, Relocation, Stands};
 use callpath_target::{Edits, StepOptions, Stepped, Stepper, Write};
 use callpath_x86::rewrite::Place;
@@ -69,6 +70,15 @@ fn check_clones(arguments: &[&str]) {
     let cloned = Options { calls: Calls::Copy, enlarge: true, overwrite: true, clones: true, ..Options::default() };
     let relocation = check(arguments, &cloned);
     assert!(relocation.clones > 1000, "{arguments:?}: {} clones", relocation.clones);
+    // Many of them have frames of another size than the procedure's own copy.
+    let differing = relocation.modules.iter().map(|module| {
+        let made = &module.copies.made;
+        let (own, clones): (Vec<_>, Vec<_>) = made.iter().partition(|made| made.clone == CloneNumber::NONE);
+        let own: HashMap<_, _> = own.iter().map(|made| (made.copy.entry, made.copy.enlarged_at_home)).collect();
+        clones.iter().filter(|made| own.get(&made.copy.entry) != Some(&made.copy.enlarged_at_home)).count()
+    });
+    let differing: usize = differing.sum();
+    assert!(differing > 500, "{arguments:?}: {differing} clones have frames of another size");
 }
 
 fn calls_in_copies(relocation: &Relocation) -> usize {
