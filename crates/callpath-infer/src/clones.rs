@@ -27,7 +27,7 @@ const MOST_LEVELS: usize = 64;
 const MOST_CANDIDATES: usize = 16;
 /// What a clone is worth that may tell paths apart by their heights, if one that is sure to do is worth 1.
 const BY_HEIGHT: f64 = 0.7;
-/// A path ends in so many clones at most, whatever a plan says that was not chosen here.
+/// So many places of a path are followed, clones and heights.
 const MOST_PLACES: usize = 64;
 
 /// Clones of a map's procedures.
@@ -57,7 +57,8 @@ pub struct CloneLink {
     pub from: CloneNumber,
     /// The clone that is called.
     pub to: CloneNumber,
-    /// Whether nothing else that the caller does leads to the procedure: no pointer, no tail call of what it calls.
+    /// Whether the procedure is always met in this clone when that caller has called it: nothing else that the caller does may lead to it, such as
+    /// a pointer or a tail call of what it calls, and neither leaves its copy for the procedure's own one.
     pub is_sure: bool,
 }
 
@@ -128,7 +129,8 @@ impl Cloned {
 }
 
 impl PathMap {
-    /// The map of the program with clones: each node is met in the clone that its callers lead to, and may be met in others. `bytes`: by procedure, by
+    /// The map of the program with clones: each node is met in the clone that its callers lead to, and, where calls are not sure to lead there
+    /// ([`CloneLink::is_sure`]), may be met in the procedure itself and in what that leads to. `bytes`: by procedure, by
     /// how much its frame is larger; heights are those of frames that are.
     pub(crate) fn clone_procedures(&mut self, clones: &Clones, bytes: &[u32]) {
         let mut cloned = Cloned::of(clones, bytes);
@@ -153,8 +155,10 @@ impl PathMap {
             }
             let mut seen = FxHashSet::default();
             own.retain(|place| seen.insert(*place));
-            // Those of chosen clones are fewer, unless their frames differ.
-            own.truncate(MOST_PLACES);
+            // Then it is not known where it may be: it is at no known height, nor is what it calls.
+            if own.len() > MOST_PLACES {
+                own.clear();
+            }
             places.push(own);
         }
         let heights = std::mem::take(&mut self.heights);
@@ -400,7 +404,9 @@ impl<'a> Chosen<'a> {
                 Some((self.map.nodes.get(parent as usize)?.procedure, *places.get(parent as usize)?))
             });
             links.extend(parent.map(|(caller, from)| {
-                let stays = from == CloneNumber::NONE || (self.cloning.may_differ)(caller);
+                // A caught exception goes on in the procedure's own copy: it leaves the clone, and calls from elsewhere.
+                let stays = (from == CloneNumber::NONE || (self.cloning.may_differ)(caller))
+                    && (self.cloning.may_differ)(node.procedure);
                 CloneLink { caller, from, to: *to, is_sure: stays && (self.cloning.is_sure)(caller, node.procedure) }
             }));
         }

@@ -41,7 +41,7 @@ impl Default for Budget {
 
 impl Budget {
     /// The share of paths with an identifier of their own for which no stack needs to grow more.
-    pub const ENOUGH: f64 = 0.95;
+    pub const ENOUGH: f64 = 0.9;
 
     /// How high a stack may be, where the highest without paddings is this high.
     pub(crate) fn most_high(&self, highest: i64) -> i64 {

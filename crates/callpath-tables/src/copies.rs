@@ -22,6 +22,8 @@ const ALIGNMENT: u64 = 16;
 /// Clones take so many times the module's code at most: there is [`crate::paths::room`] for that besides the other copies. No copy is so
 /// many times as long as its procedure.
 const MOST_CLONED_TIMES: u64 = 16;
+/// Those of a small module may take so much more, bytes.
+const MOST_CLONED_BYTES: u64 = 512 << 10;
 
 /// The copies of a module's procedures.
 #[derive(Default)]
@@ -30,6 +32,8 @@ pub struct Copies {
     pub made: Vec<Made>,
     /// Procedures that cannot be copied, by ascending entry.
     pub refused: Vec<Refused>,
+    /// Clones of procedures that could be copied, which cannot be made, and why.
+    pub not_cloned: Vec<(CloneNumber, String)>,
     /// Where the first copy lies.
     pub start: LinkAddr,
     /// One past the last copy.
@@ -89,6 +93,8 @@ pub type OutwardLinks = FxHashMap<(CloneCaller, LinkAddr), (LinkAddr, CloneNumbe
 pub struct LedToClones {
     /// The module's clones that could be made.
     pub made: FxHashSet<CloneNumber>,
+    /// Those that could not be, though their procedures run as copies, and why.
+    pub not_made: Vec<(CloneNumber, String)>,
     /// Those of them that something leads to.
     pub reached: FxHashSet<CloneNumber>,
     /// Whose calls of a cloned procedure, of this module or of another, all lead to that clone of it, if it was made.
@@ -188,7 +194,8 @@ impl Copies {
             }
         }
         let whole = links.into_iter().filter_map(|(link, (_, all))| all.then_some(link)).collect();
-        LedToClones { made: of_clones.into_keys().collect(), reached, whole }
+        let not_made = std::mem::take(&mut self.not_cloned);
+        LedToClones { made: of_clones.into_keys().collect(), not_made, reached, whole }
     }
 
     /// The copies that stand in for procedures.
@@ -221,18 +228,28 @@ impl Copies {
     }
 
     /// Adds a clone, unless it would make named calls at home, which lead where those of the procedure's own copy do, or its frame has another
-    /// size than that one's and control may come from one to the other. `own`: how large that one's is.
-    fn add_clone(&mut self, (copy, own): (Rewritten, u32), (len_bytes, clone): (u64, CloneNumber)) {
+    /// size than that one's and control may come from one to the other. `own`: by how much that one's is
+    /// larger than at home, and whether it is entered alone ([`Rewritten::is_entered_alone`]).
+    fn add_clone(
+        &mut self,
+        (copy, own): (Rewritten, (u32, bool)),
+        (len_bytes, clone): (u64, CloneNumber),
+    ) -> Result<(), &'static str> {
         if !copy.direct_calls.is_empty() || !copy.from_copy.is_empty() || copy.at_home > 0 {
-            return;
+            return Err("it makes calls in the original code");
         }
-        if copy.enlarged_at_home != own && !copy.is_entered_alone() {
-            return;
+        let is_entered_alone = match own {
+            (0, _) => copy.is_entered_alone(),
+            (_, is_alone) => is_alone,
+        };
+        if copy.enlarged_at_home != own.0 && !is_entered_alone {
+            return Err("its frame is to have another size than the procedure's, and is entered in the middle");
         }
         // Home belongs to the procedure's own copy.
         let copy = Rewritten { patches: Vec::new(), unused: Vec::new(), detours: Vec::new(), ..copy };
         self.end = LinkAddr(self.end.0.saturating_add(copy.code.len() as u64).next_multiple_of(ALIGNMENT));
         self.made.push(Made { copy, len_bytes, clone });
+        Ok(())
     }
 }
 
@@ -333,18 +350,24 @@ impl<'m, 'a> Procedures<'m, 'a> {
                 Err(refused) => copies.refused.push(refused),
             }
         }
-        let originals: FxHashMap<LinkAddr, u32> =
-            copies.originals().map(|copy| (copy.entry, copy.enlarged_at_home)).collect();
-        let most = copies.end.0.saturating_add(MOST_CLONED_TIMES * self.code_bytes);
+        let size = |copy: &Rewritten| (copy.enlarged_at_home, copy.is_entered_alone());
+        let originals: FxHashMap<LinkAddr, (u32, bool)> =
+            copies.originals().map(|copy| (copy.entry, size(copy))).collect();
+        let most = copies.end.0.saturating_add(MOST_CLONED_TIMES * self.code_bytes + MOST_CLONED_BYTES);
         for wanted in clones {
             let Some((own, procedure)) = originals.get(&wanted.of).zip(self.at(wanted.of).ok()) else { continue };
             if copies.end.0.saturating_add(MOST_CLONED_TIMES * procedure.len_bytes()) > most {
+                copies.not_cloned.push((wanted.number, "there is no room for all clones of its file".to_owned()));
                 continue;
             }
             let planned = plan(self.flow, procedure.graph, Asked { refused: None, clone: Some(wanted) });
             let copy = planned.and_then(|planned| rewriter.copy(procedure.number, copies.end, &planned));
             let made = (procedure.len_bytes(), wanted.number);
-            copy.into_iter().for_each(|copy| copies.add_clone((copy, *own), made));
+            let added = match copy {
+                Ok(copy) => copies.add_clone((copy, *own), made).map_err(str::to_owned),
+                Err(refusal) => Err(refusal.to_string()),
+            };
+            copies.not_cloned.extend(added.err().map(|why| (wanted.number, why)));
         }
         copies
     }

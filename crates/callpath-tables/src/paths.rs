@@ -233,7 +233,7 @@ impl CountedProcedure {
 
 /// How much new memory [`counted`] takes at most for a module of `code_bytes` bytes of code, bytes.
 pub fn room(code_bytes: u64) -> u64 {
-    code_bytes.saturating_mul(40).saturating_add(1 << 20)
+    code_bytes.saturating_mul(40).saturating_add(2 << 20)
 }
 
 /// Copies the procedures of a module that `is_chosen` says by their first instructions, to `at` and behind, so that each counts

@@ -76,7 +76,8 @@ impl<'m> MapCalls<'m> {
                 let mut points = !calls.is_followed;
                 for callee in calls.calls.iter().flat_map(|call| of.behind_stub(&call.callee)) {
                     let reach = linked.reach(file, callee);
-                    points |= reach.by_pointer.is_some();
+                    // What no known file exports may jump anywhere.
+                    points |= reach.by_pointer.is_some() || reach.places.is_empty();
                     let by_name = if of.can_lead(callee) { linked.places(file, callee) } else { Vec::new() };
                     let others = reach.places.iter().filter(|place| !by_name.contains(place));
                     unsure.extend(others.filter_map(number).map(|callee| (caller, callee)));
@@ -106,11 +107,16 @@ impl<'m> MapCalls<'m> {
         }
     }
 
-    /// Whether nothing else that the first does leads to the other, as far as the files say: no pointer, no tail call of what it calls, no linkage
+    /// Whether a file that is not known, or `dlsym`, may have the procedure's address.
+    fn is_exported(&self, procedure: u32) -> bool {
+        self.at(procedure).is_some_and(|(of, calls)| calls.all_exported.contains(&of.start))
+    }
+
+    /// Whether nothing else that the first does leads to the other: no pointer, no tail call of what it calls, no linkage
     /// table that the program may change.
     pub fn is_sure(&self, caller: u32, callee: u32) -> bool {
-        let is_pointed = self.by_pointer.contains(&caller) && self.pointed.contains(&callee);
-        !is_pointed && !self.unsure.contains(&(caller, callee))
+        let may_be_pointed = self.pointed.contains(&callee) || self.is_exported(callee);
+        !(self.by_pointer.contains(&caller) && may_be_pointed) && !self.unsure.contains(&(caller, callee))
     }
 
     /// Whether the frame of a procedure's clone may have another size than its own: nothing leads from the clone into the procedure's own
@@ -137,6 +143,8 @@ struct NamedCalls {
     imported: FxHashSet<(u64, String)>,
     /// What control comes to by its entry alone: where it begins.
     by_entry: FxHashSet<u64>,
+    /// Where what the file exports begins.
+    all_exported: FxHashSet<u64>,
     /// What the file exports and can be copied: the names of what begins there.
     exported: FxHashMap<u64, Vec<String>>,
 }
@@ -170,10 +178,12 @@ impl NamedCalls {
             own: FxHashSet::default(),
             imported: FxHashSet::default(),
             by_entry: may_differ.into_iter().map(|entry| entry.0).collect(),
+            all_exported: FxHashSet::default(),
             exported: FxHashMap::default(),
         };
         names.end_analysis();
         named.note_calls(&copyable);
+        named.all_exported = named.exports.names().map(|(_, export)| export.start.0).collect();
         for (name, export) in named.exports.names().filter(|(_, export)| copyable.contains(&export.start)) {
             named.exported.entry(export.start.0).or_default().push(name.to_owned());
         }

@@ -5,8 +5,8 @@ use callpath_format::frame::CloneNumber;
 use super::{Known, known, module, procedure};
 use crate::clones::{By, Chosen};
 use crate::{
-    Answer, Budget, CloneLink, Clones, Cloning, DirectCall, Identifier, MapBuilder, MapProcedure, PaddingPlan,
-    Paddings, PathMap, Root, Weight,
+    Answer, Budget, CloneLink, ClonedProcedure, Clones, Cloning, DirectCall, Identifier, MapBuilder, MapProcedure,
+    PaddingPlan, Paddings, PathMap, Root, Weight,
 };
 
 /// Clones in which paths end, so many at most. `leads`: which calls lead to clones; `is_sure`: that these calls do.
@@ -258,6 +258,10 @@ fn no_path_is_taken_for_another_one() {
                     link.is_sure || *is_named && random.u8(..) < 230
                 };
                 from = link.filter(is_led).map_or(CloneNumber::NONE, |link| link.to);
+                // A caught exception goes on in the procedure's own copy.
+                if !may_differ(*callee) && random.bool() {
+                    from = CloneNumber::NONE;
+                }
             }
             in_clones += u32::from(from != CloneNumber::NONE);
             let height = from.height(height).unwrap();
@@ -277,6 +281,47 @@ fn no_path_is_taken_for_another_one() {
     }
     assert!(told_apart > 300 && in_clones > 300, "{told_apart} paths, {in_clones} times in clones");
     assert!(precisely > 3000, "{precisely}");
+}
+
+/// Where a path may be at more places than are followed, it is at no known height, and so is what is below it.
+#[test]
+fn a_path_that_may_be_anywhere_has_no_identifier() {
+    for calls in [6, 7, 12] {
+        let mut builder = MapBuilder::default();
+        let file = builder.module(module(7)).unwrap();
+        let procedures: Vec<u32> =
+            (0..=calls + 1).map(|at| procedure(&mut builder, file, 0x100 * (at + 1), "it")).collect();
+        let root = builder.root(Root::Main);
+        let mut parent = None;
+        for (procedure, height) in procedures.iter().zip((0..).step_by(4096)) {
+            let node = builder.node(parent, *procedure, root);
+            builder.met(node, height, Weight { calls: 1, samples: 0 });
+            parent = Some(node);
+        }
+        let map = builder.finish();
+        // Each of them but the first and the last may be met in its clone, whose frame is larger, and in itself.
+        let cloned = (1..=calls as u32).map(|at| ClonedProcedure { procedure: Some(at), bytes: 16 << at });
+        let links = (1..=calls as u16).map(|at| CloneLink {
+            caller: u32::from(at) - 1,
+            from: CloneNumber(at - 1),
+            to: CloneNumber(at),
+            is_sure: false,
+        });
+        let all = (1..=calls as u16)
+            .map(|at| CloneLink { from: CloneNumber::NONE, ..links.clone().nth(usize::from(at) - 1).unwrap() });
+        let mut links: Vec<CloneLink> = links.clone().chain(all).collect();
+        links.sort_unstable();
+        links.dedup();
+        let cloned = map.resized(&of_clones(Clones { procedures: cloned.collect(), links }));
+        let places = |node: u32| cloned.heights().iter().filter(|(of, ..)| *of == node).count();
+        // 2 for each call that leads to a clone: 64 at most.
+        assert_eq!((places(5), places(6)), (32, 64));
+        assert_eq!((7..procedures.len() as u32).map(places).max(), (calls == 6).then_some(64).or(Some(0)));
+        assert_eq!(
+            cloned.precision().unidentified_paths,
+            (procedures.len() as u64).saturating_sub(if calls == 6 { 8 } else { 7 })
+        );
+    }
 }
 
 /// Paths that lead through a pointer are told apart where a clone above it has a frame of another size: A's for each of its callers, B and C,

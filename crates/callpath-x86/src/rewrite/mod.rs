@@ -230,8 +230,9 @@ impl Rewritten {
         at_offset(&self.origins, self.offset_of(address)?)
     }
 
-    /// Whether control comes to the copy by the procedure's entry alone, and does not leave it for home but with the procedure: no landing pads, no
-    /// jumps through tables that the copy does not have.
+    /// Of a copy whose frame is larger than at home: whether control comes to it by the procedure's entry alone, and does not leave it for home but with
+    /// the procedure: no landing pads, no jumps through tables that the copy does not have. A copy whose frame is as large as at home has to be ready
+    /// for calls that come back there, too: what is asked of it is not known.
     pub fn is_entered_alone(&self) -> bool {
         let is_of_entry = |patch: &Patch| patch.at == self.entry || patch.leads_to(self.entered_at);
         let stays = self.direct_calls.is_empty() && self.from_copy.is_empty() && self.at_home == 0;

@@ -182,6 +182,10 @@ impl Resizing for Padded {
             let why = refused.iter().find(|(entry, _)| entry.0 == clone.start).map(|(_, why)| why.clone());
             not_cloned.extend(why.map(|why| (clone.name.clone(), why)));
         }
+        for (number, why) in &led.not_made {
+            let of = self.plan.clones.get(usize::from(number.0).wrapping_sub(1));
+            not_cloned.extend(of.map(|clone| (clone.name.clone(), why.clone())));
+        }
         not_cloned.dedup();
         self.not_cloned.extend(not_cloned);
     }
