@@ -125,14 +125,14 @@ impl PathMap {
         map
     }
 
-    /// The same padding for all procedures that may be padded.
-    pub fn pad_all(&self, may_pad: impl Fn(u32) -> bool, bytes: u32) -> Resized {
-        let procedures = (0..self.procedures.len() as u32).filter(|procedure| may_pad(*procedure));
-        let of_procedures = procedures.map(|procedure| (procedure, bytes)).collect();
-        let paddings = Paddings { of_procedures, ..Paddings::default() };
-        let frames = Frames::of_procedures(self);
-        let all = paddings.by_procedure(self.procedures.len());
-        self.found(paddings, (&frames, &all), false)
+    /// The same padding for all procedures that may be padded, and clones, if there may be any, in which paths end.
+    pub fn pad_all(&self, may_pad: impl Fn(u32) -> bool, bytes: u32, cloning: Option<Cloning<'_>>) -> Resized {
+        let of = |procedure| if may_pad(procedure) { bytes } else { 0 };
+        let all: Vec<u32> = (0..self.procedures.len() as u32).map(of).collect();
+        match cloning {
+            None => self.found(Paddings::of(&all, Clones::default()), (&Frames::of_procedures(self), &all), false),
+            Some(cloning) => WithClones::of_places(self, all, cloning),
+        }
     }
 
     /// Searches for paddings and, if there may be any, for clones. `may_pad`: by procedure, whether its frame can be padded.

@@ -247,7 +247,7 @@ fn frames_in_recursion_are_larger_only_if_no_others_will_do() {
     assert_eq!((resized.paddings.of_procedures, resized.of_recursive), (vec![(b, 16)], vec![]));
     let resized = map.resize(|procedure| procedure != b, Budget { growth: 1.2, ..Budget::default() }, None);
     assert!(resized.of_recursive == resized.paddings.of_procedures && resized.of_recursive[0].0 == a, "{resized:?}");
-    assert_eq!(map.pad_all(|_| true, 16).of_recursive, [(a, 16)]);
+    assert_eq!(map.pad_all(|_| true, 16, None).of_recursive, [(a, 16)]);
 }
 
 /// The work does not grow with the square of the depth; heights may lie on either side of 0.

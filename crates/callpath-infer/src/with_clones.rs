@@ -60,9 +60,20 @@ impl<'m> WithClones<'m> {
             let time = budget.time.saturating_sub(began.elapsed()) / (ROUNDS - round);
             search.resize(&may_pad, Budget { time, growth: search.growth, ..budget });
         }
-        search.choose(By::Place);
-        let (frames, bytes) = (search.frames(), search.all_bytes());
-        map.found(search.paddings(), (&frames, &bytes), search.is_cut)
+        search.finish()
+    }
+
+    /// Clones in which paths end, without a search. `bytes`: the paddings of procedures.
+    pub(crate) fn of_places(map: &'m PathMap, bytes: Vec<u32>, cloning: Cloning<'m>) -> Resized {
+        let chosen = Chosen::new(map, cloning);
+        WithClones { map, chosen, bytes, growth: 1.0, hot: WARM, is_cut: false }.finish()
+    }
+
+    /// Adds clones for the paths that end in them.
+    fn finish(mut self) -> Resized {
+        self.choose(By::Place);
+        let (frames, bytes) = (self.frames(), self.all_bytes());
+        self.map.found(self.paddings(), (&frames, &bytes), self.is_cut)
     }
 
     fn paddings(&self) -> Paddings {

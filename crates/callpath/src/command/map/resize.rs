@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use callpath_analyze::infer::MapCalls;
-use callpath_infer::{Budget, Cloning, Degrees, Paddings, PathMap, PlannedPadding, Precision, Resized};
+use callpath_infer::{Budget, Cloning, Degrees, Paddings, PathMap, PlannedPadding, Precision};
 use callpath_view::text::shell_word;
 
 use super::show::called;
@@ -62,10 +62,22 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     }
     // What could not run as a copy to be counted cannot with a larger frame.
     let may_pad = |procedure: u32| map.uncounted().binary_search(&procedure).is_err();
-    let (resized, notes) = match arguments.every {
-        None if arguments.clones == 0 => (map.resize(may_pad, budget, None), Vec::new()),
-        None => resize_and_clone(&map, budget, (&may_pad, arguments.clones)),
-        Some(bytes) => (map.pad_all(may_pad, bytes), Vec::new()),
+    let resize = |cloning: Option<Cloning<'_>>| match arguments.every {
+        None => map.resize(may_pad, budget, cloning),
+        Some(bytes) => map.pad_all(may_pad, bytes, cloning),
+    };
+    let (resized, notes) = match arguments.clones {
+        0 => (resize(None), Vec::new()),
+        most => {
+            let (calls, notes) = MapCalls::of(&map, &analysis_options());
+            let cloning = Cloning {
+                leads: &|caller, callee| calls.leads(caller, callee),
+                is_sure: &|caller, callee| calls.is_sure(caller, callee),
+                may_differ: &|procedure| may_pad(procedure) && calls.may_differ(procedure),
+                most,
+            };
+            (resize(Some(cloning)), notes)
+        }
     };
     let plan = map.plan(&resized.paddings);
     plan.write(&arguments.output).map_err(|error| anyhow!("failed to {error}"))?;
@@ -111,22 +123,6 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         output::say(format_args!("use it with: {typed} record --unwind=infer --plan {file} -- PROGRAM"));
     }
     Ok(0)
-}
-
-/// Searches for larger frames and for clones, so many at most, of what the map's files call by name. Returns which files cannot be looked at, too.
-fn resize_and_clone(
-    map: &PathMap,
-    budget: Budget,
-    (may_pad, most): (&dyn Fn(u32) -> bool, u16),
-) -> (Resized, Vec<String>) {
-    let (calls, notes) = MapCalls::of(map, &analysis_options());
-    let cloning = Cloning {
-        leads: &|caller, callee| calls.leads(caller, callee),
-        is_sure: &|caller, callee| calls.is_sure(caller, callee),
-        may_differ: &|procedure| may_pad(procedure) && calls.may_differ(procedure),
-        most,
-    };
-    (map.resize(may_pad, budget, Some(cloning)), notes)
 }
 
 /// The share of paths that could have an identifier of their own at most, if that is not all.
