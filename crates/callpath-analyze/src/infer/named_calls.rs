@@ -116,7 +116,9 @@ impl<'m> MapCalls<'m> {
     /// table that the program may change.
     pub fn is_sure(&self, caller: u32, callee: u32) -> bool {
         let may_be_pointed = self.pointed.contains(&callee) || self.is_exported(callee);
-        !(self.by_pointer.contains(&caller) && may_be_pointed) && !self.unsure.contains(&(caller, callee))
+        let is_reached_otherwise =
+            self.by_pointer.contains(&caller) && may_be_pointed || self.unsure.contains(&(caller, callee));
+        !is_reached_otherwise
     }
 
     /// Whether the frame of a procedure's clone may have another size than its own: nothing leads from the clone into the procedure's own
