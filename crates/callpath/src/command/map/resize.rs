@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     /// How long to search, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     budget: u64,
-    /// By how much the highest stack that the map knows may grow, percent [default: 10; 40 where more than 5% of the call paths
+    /// By how much the highest stack that the map knows may grow, percent [default: 10; 40 where more than 10% of the call paths
     /// cannot be told apart with that]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     growth: Option<u32>,
