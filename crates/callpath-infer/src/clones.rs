@@ -221,7 +221,7 @@ pub(crate) struct Chosen<'a> {
     chains: FxHashMap<Chain, u32>,
 }
 
-/// Paths that a chain would tell apart, and whether its clone has to have a frame of another size for that.
+/// Paths that a chain would tell apart, by number, each with what that is worth.
 #[derive(Default)]
 struct Gain {
     paths: Vec<(u32, f64)>,
